@@ -12,7 +12,7 @@ from bertctl.config.recipe_sections import DataSection, EvaluationSection
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
 from bertctl.errors import DataError, UnavailableError, UsageError
-from bertctl.progress import Listener
+from tests.heard import Heard
 
 
 def files(**by_split: str) -> tuple[SplitRow, ...]:
@@ -50,20 +50,6 @@ def test_offline_without_files_names_the_ways():
     assert "--data-dir DIR (or BERTCTL_DATA=DIR)" in caught.value.remedy
     assert "SST-2/train.tsv" in caught.value.remedy
     assert "cache" in caught.value.remedy
-
-
-class Heard(Listener):
-    """Keeps what it was told."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.warned: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-    def warn(self, text: str) -> None:
-        self.warned.append(text)
 
 
 def _official_file(tmp_path: Path, name: str, content: str) -> Recipe:

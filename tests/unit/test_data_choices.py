@@ -16,6 +16,7 @@ from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
+from tests.heard import Heard
 
 READER = READERS["multiple-choice"]
 ROWS = [
@@ -25,16 +26,6 @@ ROWS = [
 ]
 SWAG_HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
 SWAG_ROW = '0,v1,7,"He opens a jar. He","He opens a jar.",He,gold,eats,sleeps,"drives, fast",sings,2'
-
-
-class Heard(Listener):
-    """Keeps what it was told."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
 
 
 def read(path: Path, *, label_needed: bool = True, listener: Listener | None = None, **settings: object) -> Rows:

@@ -13,16 +13,7 @@ from bertctl.data.table import Table
 from bertctl.data.text_columns import choose_columns, rows_from
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
-
-
-class Heard(Listener):
-    """Keeps what it was told."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
+from tests.heard import Heard
 
 
 def table(*names: str) -> Table:

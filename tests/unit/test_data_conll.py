@@ -9,16 +9,7 @@ from bertctl.data.conll import conll_sentences
 from bertctl.data.reading import ReadOptions
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
-
-
-class Heard(Listener):
-    """Keeps what it was told."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
+from tests.heard import Heard
 
 
 def read(text: str, *, ud: bool = False, needed: bool = True, heard: Listener | None = None, **settings: object):

@@ -15,23 +15,10 @@ from bertctl.data.rows import Rows
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
+from tests.heard import Heard
 
 TEXTS = ["plain", 'with "quotes", comma', "two\nlines", "naïve – 10 €", " spaces ", "x"]
 LABELS = ["pos", "neg", "pos", "neg", "pos", "neg"]
-
-
-class Heard(Listener):
-    """Keeps what it was told."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.warned: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-    def warn(self, text: str) -> None:
-        self.warned.append(text)
 
 
 def write(path: Path, content: str | bytes, *, encoding: str = "utf-8") -> Path:

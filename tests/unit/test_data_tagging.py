@@ -19,25 +19,12 @@ from bertctl.data.word_splitting import find_words, split_words
 from bertctl.errors import DataError, UsageError
 from bertctl.metrics.tagging import entities
 from bertctl.progress import Listener
+from tests.heard import Heard
 
 READER = READERS["token-classification"]
 WORDS = [["Anna", "'s", "in", "New", "York", "."], ["Rain"]]
 TAGS = [["B-PER", "O", "O", "B-LOC", "I-LOC", "O"], ["O"]]
 TEXT = "Anna's in New York."
-
-
-class Heard(Listener):
-    """Keeps what it was told."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.warned: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-    def warn(self, text: str) -> None:
-        self.warned.append(text)
 
 
 def columns_file(separator: str = "\t") -> str:

@@ -24,6 +24,7 @@ from bertctl.progress import Listener
 from bertctl.runtime.device import choose_compute
 from bertctl.tokenization.long_texts import LongText
 from bertctl.writing import cache_folder
+from tests.heard import Heard
 
 TEXTS = ["the film was good", "it was a very very dull film , not fine", "bad", "the food was not good", "", "not good"]
 ROWS = Rows("predict", {"text": TEXTS}, [str(i) for i in range(len(TEXTS))], "memory")
@@ -59,16 +60,6 @@ def both(model: Path, backend: str, what: VectorSpec) -> tuple[Encoder, Encoder]
     return Encoder(source, loaded, what, frozen_engine(loaded, compute)), other
 
 
-class Heard(Listener):
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
-
-
 def fastest(model: Path, rows: Rows, listener: Listener) -> str:
     source = inspect_model(ModelSection(name=str(model), max_length=40))
     job = ExtractJob(Path("a.npy"), LongText(max_length=40), backend="auto")
@@ -99,12 +90,14 @@ def test_a_model_is_converted_once(tiny_model, backend):
     assert {path: path.stat().st_mtime_ns for path in cache_folder().rglob("model.onnx")} == before
 
 
-def swap_conversion(tiny_model: Path, backend: str, folder: Path) -> tuple[Path, bytes]:
-    """Puts another model's conversion where this one's lies; returns the file and what was in it."""
+@pytest.mark.parametrize("backend", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)], indirect=True)
+def test_vectors_that_are_not_torchs_are_refused(tiny_model, backend, tmp_path, monkeypatch):
+    """Another model's conversion lies where this one's should."""
+    monkeypatch.setenv("BERTCTL_CACHE", str(tmp_path / "cache"))
     both(tiny_model, backend, spec_of())
     (mine,) = cache_folder().rglob("model.onnx")
     kept = mine.read_bytes()
-    other = folder / "other"
+    other = tmp_path / "other"
     other.mkdir()
     for file in tiny_model.iterdir():
         (other / file.name).write_bytes(file.read_bytes())
@@ -113,19 +106,12 @@ def swap_conversion(tiny_model: Path, backend: str, folder: Path) -> tuple[Path,
     both(other, backend, spec_of())
     (theirs,) = (path for path in cache_folder().rglob("model.onnx") if path != mine)
     mine.write_bytes(theirs.read_bytes())
-    return mine, kept
-
-
-@pytest.mark.parametrize("backend", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)], indirect=True)
-def test_vectors_that_are_not_torchs_are_refused(tiny_model, backend, tmp_path, monkeypatch):
-    monkeypatch.setenv("BERTCTL_CACHE", str(tmp_path / "cache"))
-    mine, kept = swap_conversion(tiny_model, backend, tmp_path)
     with pytest.raises(DeviceError, match="other vectors") as caught:
         both(tiny_model, backend, spec_of())
     assert "--backend" in caught.value.remedy
     said = Heard()
     assert fastest(tiny_model, MANY, said) in {"torch", "onnx", "openvino"} - {backend}
-    assert any(line.startswith(f"{backend} is left out: ") for line in said.lines)
+    assert any(line.startswith(f"{backend} is left out: ") for line in said.said)
     mine.write_bytes(kept)
     both(tiny_model, backend, spec_of())
 
@@ -145,9 +131,9 @@ def test_the_fastest_is_measured_once_and_another_than_torch_has_to_be_worth_it(
     for speed, name in ((119.0, "torch"), (120.0, backend)):
         known.write_text(json.dumps({**dict.fromkeys(speeds, 1.0), "torch": 100.0, backend: speed}))
         assert fastest(tiny_model, MANY, said) == name
-        assert f"{backend} {speed:.0f}" in said.lines[-1]
+        assert f"{backend} {speed:.0f}" in said.said[-1]
     assert fastest(tiny_model, ROWS, said) == "torch", "a few rows are not worth a conversion"
-    assert "fewer than 64 rows" in said.lines[-1]
+    assert "fewer than 64 rows" in said.said[-1]
 
 
 def test_what_a_backend_cannot_do_is_refused(backend):

@@ -7,21 +7,11 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from bertctl.errors import DataError, UnavailableError, UsageError
-from bertctl.progress import Listener
 from bertctl.tokenization.reference import tokens_by_id
 from bertctl.tokenization.tokenizer_files import open_tokenizer, read_vocab_txt, whole_tokenizer
+from tests.heard import Heard
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "film", "##s", "Film", "e", "é"]
-
-
-class Heard(Listener):
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
 
 
 @pytest.fixture
@@ -41,7 +31,7 @@ def test_the_bundled_model_has_bert_s_vocabulary_and_no_cut() -> None:
 def test_without_a_name_the_bundled_model_stands_in_for_bert_base() -> None:
     heard = Heard()
     assert open_tokenizer(listener=heard).name == "minilm"
-    (line,) = heard.lines
+    (line,) = heard.said
     assert line.startswith("bert-base ")
     assert "minilm" in line
 
@@ -108,7 +98,7 @@ def test_a_tokenizer_that_is_no_bert_works_and_says_what_it_is(tmp_path: Path) -
     heard = Heard()
     opened = open_tokenizer(str(tmp_path / "tokenizer.json"), listener=heard)
     assert opened.tokenizer.encode("ab b").ids == [2, 3, 1]
-    (line,) = heard.lines
+    (line,) = heard.said
     assert line.startswith(str(tmp_path / "tokenizer.json"))
     assert line.endswith("byte-level BPE, 4 tokens")
 
