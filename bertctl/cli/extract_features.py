@@ -60,9 +60,9 @@ def extract_features(
         split: Split of a data set. Default: train.
         input_format: Layout of the input. Default: by its suffix; lines on stdin.
         keep_text: Whether .parquet holds the texts.
-        backend: What computes on a CPU. The model is converted once, and checked against torch each time.
+        backend: What computes on a CPU; `auto` is the fastest that is installed, measured once per machine and model.
 
-            `auto` measures once which of those that are installed is fastest on this machine with this model.
+            For another one than torch the model is converted once, and checked against torch each time.
         resume: Continue where an earlier attempt stopped.
         overwrite: Replace OUT.
 
