@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UsageError
+from bertctl.modeling.bert_to_train import bert_to_train
 from bertctl.modeling.families import BARE, family_of, reads_padding, slow_step
 from bertctl.modeling.layer_groups import freeze, reinitialise
 from bertctl.modeling.linear_head import is_probe, read_probe, with_head
@@ -32,6 +33,7 @@ def build_model(
     head: Mapping[str, Any],
     recipe: Recipe,
     *,
+    compute: Compute | None = None,
     adapter: Adapter | None = None,
     listener: Listener = SILENT,
 ) -> Model:
@@ -42,6 +44,7 @@ def build_model(
         auto_class: name of the Auto class in transformers that has the task's head.
         head: config fields of the task's head (num_labels, id2label, ...).
         recipe: says dropout, and which layers start anew or are not trained.
+        compute: where and how it is trained; None leaves the network to transformers.
         adapter: trains a few weights of its own instead of the network's.
         listener: hears whether a head that was trained before is kept.
 
@@ -58,7 +61,16 @@ def build_model(
         is_kept = keeps_head(source, head, auto_class)
         kept = "its trained head is kept" if is_kept else "other labels, so it gets a new head"
         listener.say(f"model: {source.name} was fine-tuned before; {kept}")
-    model = load_model(source, auto_class, head=head, dropout=recipe.model.dropout, listener=listener)
+    model, dropout = None, recipe.model.dropout
+    # What is not trained as `packed_encoder.py` says, transformers computes.
+    if (
+        compute is not None
+        and compute.device == "cpu"
+        and adapter is None
+        and not recipe.training.gradient_checkpointing
+    ):
+        model = bert_to_train(source, auto_class, head, dropout=dropout)
+    model = model or load_model(source, auto_class, head=head, dropout=dropout, listener=listener)
     if recipe.training.reinit_layers is not None:
         reinitialise(model.network, recipe.training.reinit_layers)
     if auto_class == BARE:

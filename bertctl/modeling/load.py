@@ -70,7 +70,7 @@ def load_model(
 
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # "newly initialized: classifier" is what fine-tuning means
-    with _loadable(source, auto_class):
+    with loadable(source, auto_class):
         config, saved_tokenizer, pad_id = _config_and_tokenizer(source, head, listener)
         for field in _DROPOUT_FIELDS:
             if dropout is not None and hasattr(config, field):
@@ -93,7 +93,7 @@ def load_model(
                 if type(module).__name__ == "Dropout":  # GPT-2's for tags has one that no field names
                     module.p = dropout
         if auto_class != BARE and not of_words:
-            _fit_head(network, source, auto_class, head)
+            fit_head(network, source, auto_class, head)
         saved_tokenizer.model_max_length = model_positions(source.config) or saved_tokenizer.model_max_length
         pad_left, has_segments = config.model_type in _PADS_LEFT, _has_segments(network, config)
         _agree(saved_tokenizer, pad_left=pad_left, has_segments=has_segments)
@@ -118,15 +118,15 @@ def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> 
     Raises:
         UnavailableError: files that can't be loaded.
     """
-    with _loadable(source, auto_class):
-        from bertctl.modeling.torch_bert import read_network
+    with loadable(source, auto_class):
+        from bertctl.modeling.bert_files import read_network
 
         network = None if plain else read_network(source, auto_class)
         found = None if network is None else whole_tokenizer(source.folder)
         if network is not None and found is not None:
             tokenizer, roles = found
             if {"pad_token", "cls_token"} <= roles.keys() and tokenizer.get_vocab_size() <= source.config["vocab_size"]:
-                _read_as(tokenizer, source, auto_class)
+                read_as(tokenizer, source, auto_class)
                 segments, padding = network.has_segments, Padding(roles["pad_token"])
                 return Model(network, tokenizer, None, padding, segments, cls_id=roles["cls_token"])
     return load_model(source, auto_class, head=None)
@@ -138,7 +138,7 @@ def load_tokenizer_of(source: ModelSource, auto_class: str, *, head: Mapping[str
     Raises:
         UnavailableError: files that transformers can't load.
     """
-    with _loadable(source, auto_class):
+    with loadable(source, auto_class):
         _, saved_tokenizer, _ = _config_and_tokenizer(source, head, SILENT)
         return _backend(saved_tokenizer, source, auto_class)
 
@@ -204,7 +204,7 @@ def _reads_as_its_file(saved_tokenizer: Any, source: ModelSource) -> bool:
 
 
 @contextlib.contextmanager
-def _loadable(source: ModelSource, auto_class: str) -> Iterator[None]:
+def loadable(source: ModelSource, auto_class: str) -> Iterator[None]:
     """Raises whatever loading the files raises as one of our errors; the hub is out of reach meanwhile."""
     fits = f"config.json, model.safetensors and a tokenizer of one family that {auto_class} knows"
     what, remedy = f"the model in {source.folder}", f"The folder must hold {fits}."
@@ -296,7 +296,7 @@ def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) ->
     return trained == head["id2label"] and (problem or "single_label_classification") == head.get("problem_type")
 
 
-def _fit_head(network: "nn.Module", source: ModelSource, auto_class: str, head: Mapping[str, Any] | None) -> None:
+def fit_head(network: "nn.Module", source: ModelSource, auto_class: str, head: Mapping[str, Any] | None) -> None:
     """Renews a head that was trained for other labels, and has it compute as ours do: scores to scale, all in fp32."""
     from bertctl.modeling.heads import keep_in_fp32, use_score_head
     from bertctl.modeling.window_pooling import pool_windows, saved_query
@@ -343,7 +343,7 @@ def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Toke
             remedy="Give a Longformer with RoBERTa's tokenizer, or another encoder.",
         )
     tokenizer = load_tokenizer(backend.to_str())
-    if _read_as(tokenizer, source, auto_class):
+    if read_as(tokenizer, source, auto_class):
         saved_tokenizer.add_prefix_space = saved_tokenizer.init_kwargs["add_prefix_space"] = True
     backend.no_truncation()
     backend.no_padding()
@@ -354,7 +354,7 @@ def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Toke
     return tokenizer
 
 
-def _read_as(tokenizer: Tokenizer, source: ModelSource, auto_class: str) -> bool:
+def read_as(tokenizer: Tokenizer, source: ModelSource, auto_class: str) -> bool:
     """Has a tokenizer lower-case as the source says, and mark words that are given alone as in a text.
 
     Returns whether it is its pre-tokenizer that puts a space before them now.

@@ -32,7 +32,8 @@ class Model:
     Attributes:
         network: the transformers model with its head, or one of `torch_bert.py`; on the CPU until something moves it.
         tokenizer: the library's tokenizer, truncation and padding off.
-        saved_tokenizer: the transformers tokenizer, kept to be saved beside the model; None where it is only read.
+        saved_tokenizer: what is saved beside the model: transformers' tokenizer, or one of `bert_to_train.py`; None
+            where it is only read.
         padding: how a batch is filled up.
         has_segments: whether the family takes token type ids.
         cls_id: id of the token that stands for a text; None where there is none.
@@ -106,14 +107,20 @@ class Model:
 
     def load(self, folder: Path) -> None:
         """Puts the weights that `save` wrote back into the network."""
+        from safetensors.torch import load_file
+
         from bertctl.modeling.heads import score_heads
         from bertctl.modeling.sentence_head import saved_head
+        from bertctl.modeling.torch_bert import Network
         from bertctl.modeling.window_pooling import saved_query
 
         network: Any = type(self.network)
-        saved = network.from_pretrained(folder, use_safetensors=True, dtype="float32")
+        if network is Network:
+            saved = load_file(folder / "model.safetensors")
+        else:  # transformers knows which weights stand in the file once, or by another name
+            saved = network.from_pretrained(folder, use_safetensors=True, dtype="float32").state_dict()
         extra = saved_query(folder) | saved_head(self.network, folder)
-        self.network.load_state_dict(saved.state_dict() | extra, strict=True)
+        self.network.load_state_dict(saved | extra, strict=True)
         for head in score_heads(self.network).values():
             head.take_folded()
 

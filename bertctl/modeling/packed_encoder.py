@@ -10,16 +10,17 @@ H heads, F numbers of the feed-forward part.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from bertctl.modeling.dropout_masks import draw_mask, drawn_share, dropout_in_training, keep
 from bertctl.modeling.families import BERT_LAYER, DISTILBERT_LAYER, LOOKS_BACK
 from bertctl.modeling.packed_attention import Looks, attend, attend_backward, first_tokens, pack
+from bertctl.modeling.torch_bert import OF_TEXTS, Layer, Network, Stack
 from bertctl.runtime.cpu import cpu_words
 from bertctl.runtime.device import Compute
 
@@ -60,7 +61,7 @@ def use_packed_encoder(network: nn.Module, compute: Compute) -> bool:
     Weights, their names, evaluation and what is saved stay the library's.
 
     Args:
-        network: of transformers, or with one in it; changed in place.
+        network: of transformers, or with one in it, or of `torch_bert.py`; changed in place.
         compute: where and how it is trained.
     """
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}.get(compute.precision)
@@ -88,6 +89,9 @@ def _is_usual(config: Any) -> bool:
 def _read_layer(layer: Any, dtype: torch.dtype) -> tuple[_Shape, list[nn.Parameter]] | None:
     """Returns the shape and the 16 weights of a layer of BERT's or DistilBERT's kind; None of another kind."""
     kind = type(layer).__name__
+    if isinstance(layer, Layer):
+        weights = [one for name in layer.names for one in layer.part(name).parameters()]
+        return _Shape(layer.heads, (layer.epsilon, layer.epsilon), layer.dropouts, dtype), weights
     if kind in _LIKE_BERT:
         names, inner = BERT_LAYER, layer.attention.self
         dropouts = inner.dropout, layer.attention.output.dropout, layer.output.dropout
@@ -108,7 +112,8 @@ def _read_layer(layer: Any, dtype: torch.dtype) -> tuple[_Shape, list[nn.Paramet
 
 def _reads_first_tokens(network: nn.Module) -> bool:
     """Returns whether the head of a network, if it is as usual, reads of each window the first token alone."""
-    return type(network).__name__.endswith(("ForSequenceClassification", "ForMultipleChoice"))
+    name = network.architecture if isinstance(network, Network) else type(network).__name__
+    return name.endswith(tuple(f"For{kind}" for kind in OF_TEXTS))
 
 
 def _in_training(
@@ -121,7 +126,7 @@ def _in_training(
         layers: of it.
         reads_firsts: whether only the states of first tokens are read; of others it gives 0.
     """
-    plain = encoder.forward
+    plain, outputs = encoder.forward, _outputs_of(encoder)
 
     def forward(hidden_states: Tensor, attention_mask: Tensor | None = None, *rest: Any, **more: Any) -> Any:
         if not encoder.training:
@@ -142,9 +147,18 @@ def _in_training(
             x = _apply(x, shape, looks, only, *weights)
         places = places if only is None else places[only]
         padded = x.new_zeros(flat.shape).index_copy(0, places, x[: len(places)]).view(hidden_states.shape)
-        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=padded)
+        return outputs(last_hidden_state=padded)
 
     return forward
+
+
+def _outputs_of(encoder: Any) -> Any:
+    """Returns what makes the outputs of an encoder."""
+    if isinstance(encoder, Stack):
+        return SimpleNamespace
+    from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+
+    return BaseModelOutputWithPastAndCrossAttentions
 
 
 class _Layer(torch.autograd.Function):

@@ -1,6 +1,7 @@
 """Opens a tokenizer by name, folder, run, hub id, `tokenizer.json` or bare `vocab.txt`, and says what kind it is."""
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -124,13 +125,19 @@ def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
         UnavailableError: it can't be read.
     """
     vocabulary = _read_tokens(file)
-    config = _read_config(file.parent / "tokenizer_config.json")
+    return _bert_pipeline(
+        vocabulary, _read_config(file.parent / "tokenizer_config.json") | {"do_lower_case": lowercase}
+    )
+
+
+def _bert_pipeline(vocabulary: dict[str, int], config: Mapping[str, Any]) -> Tokenizer:
+    """Returns BERT's pipeline with the options that a tokenizer_config.json says."""
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=_UNKNOWN, max_input_chars_per_word=100))
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
         strip_accents=config.get("strip_accents"),
-        lowercase=lowercase,
+        lowercase=bool(config.get("do_lower_case", True)),
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
@@ -144,6 +151,21 @@ def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
             special_tokens=[("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])],
         )
     return tokenizer
+
+
+def is_bert_pipeline(tokenizer: Tokenizer, config: Mapping[str, Any]) -> bool:
+    """Returns whether a tokenizer is the one that `BertTokenizer` of transformers makes of its vocabulary.
+
+    Args:
+        tokenizer: as a tokenizer.json has it.
+        config: the tokenizer_config.json beside it.
+    """
+    ids = {token: number for token in SPECIAL_TOKENS if (number := tokenizer.token_to_id(token)) is not None}
+    parts = [json.loads(one.to_str()) for one in (tokenizer, _bert_pipeline(ids, config))]
+    for part in parts:
+        del part["model"]["vocab"]
+    names = ("model", "normalizer", "pre_tokenizer", "post_processor", "decoder")
+    return all(parts[0][name] == parts[1][name] for name in names)
 
 
 def _read_tokens(file: Path) -> dict[str, int]:

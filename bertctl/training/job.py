@@ -208,7 +208,7 @@ def assembled(
     seed_everything(recipe.training.seed_of_init)
     if recipe.runtime.deterministic:
         only_deterministic()
-    loaded = build_model(source, task.auto_class, task.head(), recipe, listener=listener)
+    loaded = build_model(source, task.auto_class, task.head(), recipe, compute=compute, listener=listener)
     model_read = time.perf_counter()
     features = features_of(loaded)
     steps = total_steps(recipe, len(features["train"]))

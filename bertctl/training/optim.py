@@ -60,10 +60,14 @@ def build_schedule(optimizer: "AdamW", settings: OptimizerSection, *, steps: int
         settings: gives the share.
         steps: optimizer steps of the whole run.
     """
-    from transformers import get_linear_schedule_with_warmup
+    from torch.optim.lr_scheduler import LambdaLR
 
-    schedule: LambdaLR = get_linear_schedule_with_warmup(optimizer, warmup_steps(settings, steps), steps)
-    return schedule
+    first = warmup_steps(settings, steps)
+
+    def share(step: int) -> float:
+        return step / first if step < first else max(0.0, (steps - step) / max(1, steps - first))
+
+    return LambdaLR(optimizer, share)
 
 
 def warmup_steps(settings: OptimizerSection, steps: int) -> int:

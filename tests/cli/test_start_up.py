@@ -1,4 +1,4 @@
-"""What answers or makes vectors with a BERT loads neither transformers nor scikit-learn, once most of its time."""
+"""Training a BERT, answers and vectors load neither transformers nor scikit-learn, once most of their time."""
 
 import json
 import subprocess
@@ -34,3 +34,14 @@ def test_answers_and_vectors_are_had_without_transformers(tiny_run: TinyRun, tin
     command = [sys.executable, "-c", CODE, json.dumps(commands)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.splitlines() == [f"{verb} 0" for verb, *_ in commands], done.stdout + done.stderr
+
+
+def test_a_bert_is_trained_without_transformers(tiny_run: TinyRun, tmp_path: Path) -> None:
+    """Nor are its checkpoints and its evaluation after the training; torch's optimizers load its compiler."""
+    recipe = str(tiny_run.path / "recipe.yaml")
+    commands = [["finetune", recipe, "-o", "again", "-q", "--set", "training.checkpoint_every=10 steps"]]
+    command = [sys.executable, "-c", CODE, json.dumps(commands)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert set(done.stdout.split()) == {"finetune", "0", "accelerate", "torch._dynamo"}, done.stdout + done.stderr
+    network = json.loads((tmp_path / "again" / "model" / "config.json").read_text())
+    assert network["architectures"] == ["BertForSequenceClassification"]

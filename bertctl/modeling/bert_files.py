@@ -1,0 +1,197 @@
+"""Which files describe a network of `torch_bert.py`, and that network with their weights.
+
+Whatever is not as those families have it (another activation, a decoder, a head of another kind, weights that
+config.json does not describe) is left to transformers, which knows it or says what is wrong.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from bertctl.modeling.families import BARE, COUNTS_FROM_PAD, LOOKS_BACK, SIZES, family_of
+from bertctl.modeling.heads import keep_in_fp32
+from bertctl.modeling.source import ModelSource
+from bertctl.modeling.stored_weights import StoredTensor, stored_weights
+from bertctl.modeling.torch_bert import FAMILIES, OF_TEXTS, OF_TOKENS, Encoder, Family, Network, Shares
+
+_USUAL = {
+    "position_embedding_type": "absolute", **dict.fromkeys(("attn_implementation", "_attn_implementation"), "sdpa"),
+    **dict.fromkeys((*LOOKS_BACK, "gradient_checkpointing"), False),
+}  # fmt: skip
+"""What config.json may say of a model that is as those of its family usually are, or leave out."""
+
+_UNUSUAL = [("MultipleChoice", "electra")]
+"""Heads with settings of their own."""
+
+_USUAL_SIZES = tuple(names[0] for names in SIZES.values())
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What a model's files say of its network.
+
+    Attributes:
+        family: of it.
+        config: its config.json.
+        sizes: that this says, and `pad`.
+        stored: the weights in the files.
+        inside: how the names of the encoder's begin.
+    """
+
+    family: Family
+    config: Mapping[str, Any]
+    sizes: Mapping[str, int]
+    stored: Mapping[str, StoredTensor]
+    inside: str
+
+    def encoder(self, shares: Shares, *, has_pooler: bool) -> Encoder:
+        """Returns the encoder, its weights still to come."""
+        counts_from = self.sizes["pad"] if family_of(self.config) in COUNTS_FROM_PAD else None
+        return Encoder(self.family, self.config, self.sizes, shares, counts_from=counts_from, has_pooler=has_pooler)
+
+    def network(self, kind: str, shares: Shares) -> Network | None:
+        """Returns the encoder under a head, its weights still to come; None of another kind of head."""
+        outputs = 1 if kind == "MultipleChoice" else _outputs(self.config)
+        if not outputs or kind not in (*OF_TOKENS, *OF_TEXTS) or (kind, self.family.encoder) in _UNUSUAL:
+            return None
+        has_pooler = self.family.reads_pooler(kind)
+        return Network(self.encoder(shares, has_pooler=has_pooler), self.family, kind, outputs, shares.head)
+
+    def found(self, network: Encoder | Network) -> dict[str, StoredTensor | None]:
+        """Returns the weight in the files of each parameter of a network; None where there is none of its shape."""
+        prefix = f"{self.family.encoder}." if isinstance(network, Network) else ""
+        found = {}
+        for name, parameter in network.named_parameters():
+            is_inside = name.startswith(prefix)
+            one = self.stored.get(self.inside + name.removeprefix(prefix) if is_inside else name)
+            found[name] = one if one is not None and one.shape == parameter.shape else None
+        return found
+
+
+def _described(source: ModelSource, config: Mapping[str, Any]) -> _Described | None:
+    """Returns what the files say, if it is as the family usually has it."""
+    family = FAMILIES.get(family_of(config))
+    sizes = None if family is None else _sizes(config, family)
+    if family is None or sizes is None or not _is_plain(config, family):
+        return None
+    stored = stored_weights(source.folder)
+    if any(name.endswith((".gamma", ".beta")) for name in stored):  # older names, which transformers knows
+        return None
+    inside = f"{family.encoder}."
+    return _Described(family, config, sizes, stored, inside if any(name.startswith(inside) for name in stored) else "")
+
+
+def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | None:
+    """Returns a model's network to answer with, on the CPU and in fp32; None where it is left to transformers.
+
+    Args:
+        source: the model's files.
+        auto_class: name of the Auto class in transformers that has the head.
+
+    Raises:
+        UnavailableError: the weights can't be read.
+    """
+    told, kind, still = _described(source, source.config), auto_class.removeprefix("AutoModelFor"), Shares()
+    if told is None:
+        return None
+    network: Encoder | Network | None
+    with torch.device("meta"):
+        if auto_class == BARE:
+            has_pooler = told.family.has_pooler and f"{told.inside}pooler.dense.weight" in told.stored
+            network = told.encoder(still, has_pooler=has_pooler)
+        else:
+            is_saved_so = told.inside and kind in str(source.config.get("architectures"))
+            network = told.network(kind, still) if is_saved_so else None
+    found = {} if network is None else told.found(network)
+    weights = {name: one for name, one in found.items() if one is not None}
+    if network is None or len(weights) < len(found):
+        return None
+    if isinstance(network, Network):
+        keep_in_fp32(network)
+    _fill(network, weights)
+    network.requires_grad_(requires_grad=False)
+    return network.eval()
+
+
+def network_to_train(source: ModelSource, auto_class: str, config: Mapping[str, Any]) -> Network | None:
+    """Returns a network with a head, perhaps a new one, on the CPU and in fp32; None where it is left to transformers.
+
+    What the files lack of the pooler and of the head is drawn by torch's generator, as transformers does it.
+
+    Args:
+        source: the model's files.
+        auto_class: name of the Auto class in transformers that has the head.
+        config: of the network as it is to be.
+
+    Raises:
+        UnavailableError: the weights can't be read.
+    """
+    told, kind = _described(source, config), auto_class.removeprefix("AutoModelFor")
+    shares, deviation = None if told is None else _shares(config, told.family, kind), config.get("initializer_range")
+    if told is None or shares is None or type(deviation) is not float:
+        return None
+    with torch.device("meta"):
+        network = told.network(kind, shares)
+    if network is None:
+        return None
+    found = told.found(network)
+    new = [name for name, one in found.items() if one is None]
+    if any(name.startswith(f"{told.family.encoder}.") and "pooler" not in name for name in new):
+        return None
+    _fill(network, {name: one for name, one in found.items() if one is not None}, is_trained=True)
+    drawn = {name: torch.empty(network.get_parameter(name).shape) for name in new}
+    network.load_state_dict(drawn, strict=False, assign=True)
+    for name in dict.fromkeys(name.rpartition(".")[0] for name in new):
+        network._init_weights(network.get_submodule(name))
+    network.requires_grad_(requires_grad=True)
+    return network.eval()
+
+
+def _sizes(config: Mapping[str, Any], family: Family) -> dict[str, int] | None:
+    """Returns the sizes that config.json has to say; None where it leaves one to a class, or says one in two ways."""
+    found = {size: config.get(name) for size, name in zip(SIZES, family.sizes, strict=True)}
+    says_two = any(config.get(name, one) != one for name, one in zip(_USUAL_SIZES, found.values(), strict=True))
+    found["pad"] = config.get("pad_token_id")
+    sizes = {size: one for size, one in found.items() if type(one) is int and (one > 0 or size == "pad")}
+    return None if says_two or sizes.keys() != found.keys() or sizes["hidden"] % sizes["heads"] else sizes
+
+
+def _outputs(config: Mapping[str, Any]) -> int:
+    """Returns how many answers config.json names; 0 where it does not say so in one way."""
+    labels = config.get("id2label", {})
+    if not isinstance(labels, dict) or not all(name.isdecimal() and str(int(name)) == name for name in labels):
+        return 0
+    number = config.get("num_labels", len(labels) or 2)
+    return number if type(number) is int and len(labels) in (0, number) else 0
+
+
+def _is_plain(config: Mapping[str, Any], family: Family) -> bool:
+    """Returns whether a model is as those of its family usually are."""
+    epsilon, kinds = family.epsilon or config.get("layer_norm_eps"), config.get("type_vocab_size")
+    is_said = type(epsilon) is float and epsilon > 0 and (not family.has_segments or (type(kinds) is int and kinds > 0))
+    is_wide = family.encoder != "electra" or type(config.get("embedding_size")) is int
+    is_usual = all(config.get(name) in (None, value) for name, value in _USUAL.items())
+    is_changed = config.get("pruned_heads") or config.get("long_text")
+    return is_said and is_wide and is_usual and not is_changed and config.get(family.activation) == "gelu"
+
+
+def _shares(config: Mapping[str, Any], family: Family, kind: str) -> Shares | None:
+    """Returns what the dropouts leave out in training, by config.json; None where it says so in an unusual way."""
+    fields = [*family.dropouts, family.of_heads.get(kind)]
+    said = [0.0 if field is None else config.get(field[0], field[1]) for field in fields]
+    if said[-1] is None:
+        said[-1] = said[-2]
+    return Shares(*said) if all(type(one) in (int, float) and 0 <= one < 1 for one in said) else None
+
+
+def _fill(network: Encoder | Network, weights: Mapping[str, StoredTensor], *, is_trained: bool = False) -> None:
+    """Gives a network weights of files; those that are trained are copied, since others may write over a file."""
+    for file in {found.file for found in weights.values()}:
+        with safe_open(file, framework="pt") as opened:
+            for name, one in weights.items():
+                if one.file == file:
+                    read = opened.get_tensor(one.name).to(torch.float32, copy=is_trained)
+                    network.load_state_dict({name: read}, strict=False, assign=True)

@@ -1,0 +1,127 @@
+"""BERT and its like to be trained by torch alone, and saved as transformers would."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from bertctl.documents import read_json
+from bertctl.modeling.families import COUNTS_FROM_PAD, family_of, model_positions
+from bertctl.modeling.load import fit_head, loadable, read_as
+from bertctl.modeling.model import Model
+from bertctl.modeling.source import ModelSource
+from bertctl.runtime.batching import Padding
+from bertctl.tokenization.tokenizer_files import is_bert_pipeline, whole_tokenizer
+from bertctl.writing import write_text
+
+_CLASSES = (None, "BertTokenizer", "BertTokenizerFast")
+_ROLES = {"pad_token", "cls_token", "sep_token", "unk_token", "mask_token"}
+_PRIVATE = (
+    "_name_or_path", "name_or_path", "special_tokens_map_file", "tokenizer_file", "vocab_file", "auto_map",
+    "device_map", "slow_tokenizer_class", "added_tokens_decoder", "additional_special_tokens", "tokenizer_class",
+)  # fmt: skip
+"""What is not saved of a tokenizer_config.json: paths, names of code, and what tokenizer.json has."""
+
+_NOT_OF_A_MODEL = (
+    "_name_or_path", "torch_dtype", "dtype", "auto_map", "num_labels", "return_dict", "output_attentions",
+    "output_hidden_states", "chunk_size_feed_forward", "long_text", "attn_implementation", "_attn_implementation",
+)  # fmt: skip
+"""What is not saved of a config.json: how a model is to be loaded or called, and what a head says anew."""
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """The files of a tokenizer.
+
+    Attributes:
+        tokenizer: tokenizer.json.
+        config: tokenizer_config.json.
+    """
+
+    tokenizer: Tokenizer
+    config: Mapping[str, Any]
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Writes both."""
+        self.tokenizer.save(str(folder / "tokenizer.json"))
+        text = json.dumps(self.config, indent=2, sort_keys=True, ensure_ascii=False)
+        write_text(folder / "tokenizer_config.json", f"{text}\n")
+
+
+def bert_to_train(
+    source: ModelSource, auto_class: str, head: Mapping[str, Any], *, dropout: float | None = None
+) -> Model | None:
+    """Returns a model with a head, perhaps a new one, as `load_model` does; None where it is left to transformers.
+
+    Args:
+        source: where the files are.
+        auto_class: name of the Auto class in transformers that has the head.
+        head: config fields of the head (num_labels, id2label, ...).
+        dropout: for every dropout of the network; None leaves the model's own.
+
+    Raises:
+        UnavailableError: files that can't be read.
+    """
+    from bertctl.modeling.bert_files import network_to_train
+
+    with loadable(source, auto_class):
+        read = _tokenizer(source, auto_class)
+        if read is None or head.get("long_text"):
+            return None
+        tokenizer, ids, said = read
+        config = _config(source, head, ids["pad_token"], dropout)
+        network = network_to_train(source, auto_class, config)
+        if network is None:
+            return None
+        fit_head(network, source, auto_class, head)
+        names = ["input_ids", *(["token_type_ids"] if network.has_segments else []), "attention_mask"]
+        files = TokenizerFiles(tokenizer, said | {"model_input_names": names})
+        segments, padding = network.has_segments, Padding(ids["pad_token"])
+        return Model(network, tokenizer, files, padding, segments, cls_id=ids["cls_token"])
+
+
+def _tokenizer(source: ModelSource, auto_class: str) -> tuple[Tokenizer, dict[str, int], dict[str, Any]] | None:
+    """Returns BERT's tokenizer, its special tokens' ids, and its tokenizer_config.json; None of another kind."""
+    file = source.folder / "tokenizer_config.json"
+    said = read_json(file) if file.exists() else {}
+    found = whole_tokenizer(source.folder) if said.get("tokenizer_class") in _CLASSES else None
+    if found is None:
+        return None
+    tokenizer, ids = found
+    read_as(tokenizer, source, auto_class)
+    said |= {} if source.lowercase is None else {"do_lower_case": source.lowercase}
+    if not ids.keys() >= _ROLES or tokenizer.get_vocab_size() > source.config.get("vocab_size", 0):
+        return None
+    if not is_bert_pipeline(tokenizer, said):
+        return None
+    roles = {role: tokenizer.id_to_token(number) for role, number in ids.items()}
+    kept = {name: value for name, value in said.items() if name not in _PRIVATE}
+    sides = dict.fromkeys(("padding_side", "truncation_side"), "right")
+    ours = {"clean_up_tokenization_spaces": False, "tokenizer_class": "BertTokenizer", "backend": "tokenizers"}
+    length = model_positions(source.config) or said.get("model_max_length")
+    return tokenizer, ids, kept | roles | sides | ours | ({"model_max_length": length} if length else {})
+
+
+def _config(source: ModelSource, head: Mapping[str, Any], pad: int, dropout: float | None) -> dict[str, Any]:
+    """Returns the config.json of a model under a head."""
+    from bertctl.modeling.torch_bert import FAMILIES
+
+    kept = {name: value for name, value in source.config.items() if name not in _NOT_OF_A_MODEL}
+    of_head = {name: value for name, value in head.items() if name != "num_labels"}
+    if "id2label" in head:
+        of_head["id2label"] = {str(number): name for number, name in head["id2label"].items()}
+    config = {
+        **kept,
+        "score_scale": None,
+        **of_head,
+        "dtype": "float32",
+        "transformers_version": version("transformers"),
+    }
+    family = FAMILIES.get(family_of(config))
+    if dropout is not None and family is not None:
+        config |= dict.fromkeys(family.dropout_fields(), dropout)
+    return config if family_of(config) in COUNTS_FROM_PAD else config | {"pad_token_id": pad}

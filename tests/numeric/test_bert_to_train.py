@@ -1,0 +1,233 @@
+"""BERT and its like are trained without transformers to the same bits, and saved as transformers saves them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from bertctl.modeling.bert_files import network_to_train
+from bertctl.modeling.bert_to_train import bert_to_train
+from bertctl.modeling.load import load_model
+from bertctl.modeling.model import Model
+from bertctl.modeling.packed_encoder import use_packed_encoder
+from bertctl.modeling.source import ModelSource
+from bertctl.runtime.device import Compute
+from bertctl.runtime.seeding import seed_everything
+from bertctl.tasks.base import label_fields
+
+_SIZES = {"hidden_size": 36, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 52}
+_SHARES = {"hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12, "classifier_dropout": 0.13}
+_FAMILIES: dict[str, dict[str, Any]] = {
+    "Bert": {**_SIZES, **_SHARES},
+    "Electra": {**_SIZES, **_SHARES, "embedding_size": 20},
+    "DistilBert": {
+        "dim": 36, "n_heads": 3, "n_layers": 2, "hidden_dim": 52, "dropout": 0.11, "attention_dropout": 0.12,
+        "qa_dropout": 0.14, "seq_classif_dropout": 0.15,
+    },
+}  # fmt: skip
+_LIKE_ROBERTA = {"Roberta": _SHARES, "XLMRoberta": {"hidden_dropout_prob": 0.2}, "Camembert": _SHARES}
+_HEADS = {
+    "SequenceClassification": label_fields(["no", "yes", "maybe"], "single_label_classification"),
+    "TokenClassification": label_fields(["O", "B-A", "I-A"], "single_label_classification") | {"tag_scheme": "BIO"},
+    "QuestionAnswering": label_fields(["start", "end"], "single_label_classification"),
+    "MultipleChoice": label_fields(["choice"], "regression"),
+}
+_CASES = [(family, head) for family in _FAMILIES for head in _HEADS if (family, head) != ("Electra", "MultipleChoice")]
+_KIND = "AutoModelForSequenceClassification"
+
+
+def _made(folder: Path, tokenizer: Path, family: str, kind: str = "", **fields: Any) -> ModelSource:
+    """A saved network with random weights, and the tiny model's tokenizer beside it."""
+    torch.manual_seed(3)
+    spoken = transformers.AutoTokenizer.from_pretrained(tokenizer)
+    given = {**_FAMILIES.get(family, _SIZES), "vocab_size": len(spoken), "max_position_embeddings": 44, **fields}
+    config = getattr(transformers, f"{family}Config")(**{"pad_token_id": 0, **given})
+    network = getattr(transformers, f"AutoModelFor{kind}" if kind else "AutoModel").from_config(config)
+    for parameter in network.parameters():
+        parameter.data.normal_(std=0.2)
+    network.save_pretrained(folder)
+    spoken.save_pretrained(folder)
+    return _source(folder)
+
+
+def _source(folder: Path, **fields: Any) -> ModelSource:
+    return ModelSource("made", folder, json.loads((folder / "config.json").read_text()) | fields, 40, True)
+
+
+def _both(source: ModelSource, kind: str, **more: Any) -> list[Model]:
+    """The model without and with transformers, drawn from one seed."""
+    models: list[Any] = []
+    for make in (bert_to_train, load_model):
+        seed_everything(7)
+        models.append(make(source, f"AutoModelFor{kind}", head=_HEADS[kind], **more))
+    assert models[0] is not None
+    return models
+
+
+def _steps(model: Model, kind: str, precision: str) -> tuple[list[float], dict[str, float]]:
+    """Losses of three steps of training with dropout, an answer after them, and the weights' sums."""
+    network: Any = model.network
+    assert use_packed_encoder(network, Compute("cpu", precision, 1, ""))
+    seed_everything(5)
+    lengths = torch.tensor([30, 3, 21, 7, 1, 30, 11, 12])
+    mask = (torch.arange(30) < lengths[:, None]).long()
+    ids = torch.randint(5, 60, mask.shape, generator=torch.Generator().manual_seed(1)) * mask
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    inputs |= {"token_type_ids": (torch.arange(30) > 9).long() * mask} if model.has_segments else {}
+    if kind == "MultipleChoice":
+        inputs = {name: each.view(4, 2, -1) for name, each in inputs.items()}
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
+    losses = []
+    network.train()
+    for _ in range(3):
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            found = network(**inputs)
+        names = ("start_logits", "end_logits") if kind == "QuestionAnswering" else ("logits",)
+        loss = sum((getattr(found, name).float().sin().square().mean() for name in names), torch.zeros(()))
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(loss.item())
+    network.eval()
+    with torch.inference_mode():
+        losses += [getattr(network(**inputs), name).double().sum().item() for name in names]
+    return losses, {name: one.double().sum().item() for name, one in network.named_parameters()}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("family", "kind"), _CASES)
+def test_training_is_that_of_transformers_to_the_bit(
+    family: str, kind: str, precision: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    ours, theirs = _both(_made(tmp_path, tiny_model, family), kind)
+    states = [model.network.state_dict() for model in (ours, theirs)]
+    assert list(states[0]) == [name for name in states[1] if "position_ids" not in name]
+    for name, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][name]), f"a new head is drawn alike: {name}"
+    assert _steps(ours, kind, precision) == _steps(theirs, kind, precision)
+
+
+@pytest.mark.parametrize("kind", _HEADS)
+@pytest.mark.parametrize("family", _LIKE_ROBERTA)
+def test_dropouts_of_other_families_are_those_of_transformers(
+    family: str, kind: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    source = _made(tmp_path, tiny_model, family, pad_token_id=1, **_LIKE_ROBERTA[family])
+    config = source.config | {"id2label": {str(number): name for number, name in _HEADS[kind]["id2label"].items()}}
+    ours = network_to_train(source, f"AutoModelFor{kind}", config)
+    assert ours is not None
+    network = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(tmp_path, num_labels=len(config["id2label"]))
+    model = Model(network, None, None, None, False)  # type: ignore[arg-type]
+    network.load_state_dict(ours.state_dict())
+    assert _steps(Model(ours, None, None, None, False), kind, "fp32") == _steps(model, kind, "fp32")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("family", "kind"), _CASES)
+def test_what_is_saved_is_loaded_by_transformers_as_what_it_saves(
+    family: str, kind: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    source = _made(tmp_path / "model", tiny_model, family)
+    (source.folder / "config.json").write_text(json.dumps(source.config | {"torch_dtype": "float16", "mine": [1]}))
+    said = json.loads((source.folder / "tokenizer_config.json").read_text())
+    said |= {"name_or_path": "/a/private/place", "do_lower_case": False, "padding_side": "left", "model_max_length": 9}
+    (source.folder / "tokenizer_config.json").write_text(json.dumps(said))
+    loaded = []
+    for name, model in zip(("ours", "theirs"), _both(_source(source.folder), kind, dropout=0.3), strict=True):
+        model.save(tmp_path / name)
+        config = transformers.AutoConfig.from_pretrained(tmp_path / name).to_dict()
+        for field in ("_name_or_path", "summary_last_dropout"):  # the second of a head that is left to transformers
+            config.pop(field, None)
+        spoken = transformers.AutoTokenizer.from_pretrained(tmp_path / name)
+        texts = ["A good film", "wasn't it?", "GOOD, good"]
+        read = [dict(spoken(texts, padding=True)), dict(spoken(texts, texts, truncation=True, max_length=9))]
+        names = ("padding_side", "truncation_side", "model_max_length", "special_tokens_map", "model_input_names")
+        read += [getattr(spoken, one) for one in names] + [spoken.clean_up_tokenization_spaces, type(spoken).__name__]
+        weights = load_file(tmp_path / name / "model.safetensors")
+        loaded.append((config, read, {one: tensor.sum().item() for one, tensor in weights.items()}))
+        assert "private" not in (tmp_path / name / "tokenizer_config.json").read_text()
+    for ours, theirs in zip(*loaded, strict=True):
+        assert ours == theirs
+    assert loaded[0][0]["mine"] == [1]
+
+
+def test_a_saved_network_is_loaded_back_and_its_head_kept_or_renewed(tiny_model: Path, tmp_path: Path) -> None:
+    ours, _ = _both(_made(tmp_path / "model", tiny_model, "Bert"), "SequenceClassification")
+    ours.save(tmp_path / "saved")
+    expected = {name: one.clone() for name, one in ours.network.state_dict().items()}
+    for parameter in ours.network.parameters():
+        parameter.data.zero_()
+    ours.load(tmp_path / "saved")
+    assert all(torch.equal(one, expected[name]) for name, one in ours.network.state_dict().items())
+    again = bert_to_train(_source(tmp_path / "saved"), _KIND, _HEADS["SequenceClassification"])
+    assert again is not None
+    assert torch.equal(again.network.state_dict()["classifier.weight"], expected["classifier.weight"])
+    for names in (["a", "b", "c"], ["a", "b"]):
+        head = label_fields(names, "single_label_classification")
+        drawn = []
+        for make in (bert_to_train, load_model):
+            seed_everything(8)
+            made = make(_source(tmp_path / "saved"), _KIND, head=head)
+            assert made is not None
+            drawn.append(made.network.state_dict()["classifier.weight"])
+        assert torch.equal(*drawn), "new labels, a new head, drawn alike"
+        assert not torch.equal(drawn[0], expected["classifier.weight"])
+
+
+def test_weights_do_not_change_with_a_file_that_others_write_over(tiny_model: Path, tmp_path: Path) -> None:
+    source = _made(tmp_path, tiny_model, "Bert")
+    model = bert_to_train(source, _KIND, _HEADS["SequenceClassification"])
+    assert model is not None
+    before = {name: one.clone() for name, one in model.network.state_dict().items()}
+    file = tmp_path / "model.safetensors"
+    with file.open("r+b") as opened:
+        opened.write(bytes(file.stat().st_size))
+    assert all(torch.equal(one, before[name]) for name, one in model.network.state_dict().items())
+
+
+_LEFT: dict[str, dict[str, dict[str, Any]]] = {
+    "another activation": {"config": {"hidden_act": "relu"}},
+    "a decoder": {"config": {"is_decoder": True}},
+    "a share that is none": {"config": {"hidden_dropout_prob": "0.1"}},
+    "a share of all": {"config": {"hidden_dropout_prob": 1.0}},
+    "a deviation that is no number": {"config": {"initializer_range": None}},
+    "activations computed again": {"config": {"gradient_checkpointing": True}},
+    "another tokenizer": {"tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"}},
+    "accents kept": {"tokenizer_config.json": {"strip_accents": False}},
+    "no mask token": {"tokenizer_config.json": {"mask_token": None}},
+    "another pipeline": {"tokenizer.json": {"pre_tokenizer": {"type": "Whitespace"}}},
+    "texts put together otherwise": {"tokenizer.json": {"post_processor": None}},
+    "a stripping of spaces": {
+        "tokenizer.json": {"normalizer": {"type": "Strip", "strip_left": True, "strip_right": True}}
+    },
+}
+
+
+@pytest.mark.parametrize("case", _LEFT)
+def test_what_is_not_usual_is_left_to_transformers(case: str, tiny_model: Path, tmp_path: Path) -> None:
+    source = _made(tmp_path, tiny_model, "Bert")
+    head = _HEADS["SequenceClassification"]
+    assert bert_to_train(source, _KIND, head) is not None
+    for file, fields in _LEFT[case].items():
+        if file == "config":
+            source = _source(tmp_path, **fields)
+            continue
+        document = json.loads((tmp_path / file).read_text()) | fields
+        (tmp_path / file).write_text(json.dumps(document))
+        (tmp_path / "special_tokens_map.json").unlink(missing_ok=True)
+    assert bert_to_train(source, _KIND, head) is None
+
+
+def test_weights_that_are_missing_are_left_to_transformers_which_refuses_them(tiny_model: Path, tmp_path: Path) -> None:
+    source = _made(tmp_path, tiny_model, "Bert")
+    weights = load_file(tmp_path / "model.safetensors")
+    head = _HEADS["SequenceClassification"]
+    for name in ("pooler.dense.weight", "encoder.layer.1.output.dense.bias"):
+        del weights[name]
+        save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+        found = bert_to_train(source, _KIND, head)
+        assert (found is not None) == ("pooler" in name), "a pooler may be new"
+    assert bert_to_train(source, _KIND, head | {"long_text": {"long_text": "window"}}) is None
