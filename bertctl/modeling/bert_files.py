@@ -58,7 +58,7 @@ class _Described:
         if not outputs or kind not in (*OF_TOKENS, *OF_TEXTS) or (kind, self.family.encoder) in _UNUSUAL:
             return None
         has_pooler = self.family.reads_pooler(kind)
-        return Network(self.encoder(shares, has_pooler=has_pooler), self.family, kind, outputs, shares.head)
+        return Network(self.encoder(shares, has_pooler=has_pooler), self.family, self.sizes, kind, outputs, shares.head)
 
     def found(self, network: Encoder | Network) -> dict[str, StoredTensor | None]:
         """Returns the weight in the files of each parameter of a network; None where there is none of its shape."""
@@ -116,14 +116,14 @@ def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | No
     return network.eval()
 
 
-def network_to_train(source: ModelSource, auto_class: str, config: Mapping[str, Any]) -> Network | None:
-    """Returns a network with a head, perhaps a new one, on the CPU and in fp32; None where it is left to transformers.
+def network_to_train(source: ModelSource, auto_class: str, config: Mapping[str, Any]) -> Encoder | Network | None:
+    """Returns a network, its head perhaps a new one, on the CPU and in fp32; None where it is left to transformers.
 
     What the files lack of the pooler and of the head is drawn by torch's generator, as transformers does it.
 
     Args:
         source: the model's files.
-        auto_class: name of the Auto class in transformers that has the head.
+        auto_class: name of the Auto class in transformers that has the head, or none.
         config: of the network as it is to be.
 
     Raises:
@@ -133,13 +133,14 @@ def network_to_train(source: ModelSource, auto_class: str, config: Mapping[str, 
     shares, deviation = None if told is None else _shares(config, told.family, kind), config.get("initializer_range")
     if told is None or shares is None or type(deviation) is not float:
         return None
+    network: Encoder | Network | None
     with torch.device("meta"):
-        network = told.network(kind, shares)
-    if network is None:
-        return None
-    found = told.found(network)
+        is_bare = auto_class == BARE
+        network = told.encoder(shares, has_pooler=told.family.has_pooler) if is_bare else told.network(kind, shares)
+    found = {} if network is None else told.found(network)
     new = [name for name, one in found.items() if one is None]
-    if any(name.startswith(f"{told.family.encoder}.") and "pooler" not in name for name in new):
+    inside = "" if is_bare else f"{told.family.encoder}."
+    if network is None or any(name.startswith(inside) and "pooler" not in name for name in new):
         return None
     _fill(network, {name: one for name, one in found.items() if one is not None}, is_trained=True)
     drawn = {name: torch.empty(network.get_parameter(name).shape) for name in new}

@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from bertctl.documents import read_json
-from bertctl.modeling.families import COUNTS_FROM_PAD, family_of, model_positions
+from bertctl.modeling.families import BARE, COUNTS_FROM_PAD, family_of, model_positions
 from bertctl.modeling.load import fit_head, loadable, read_as
 from bertctl.modeling.model import Model
 from bertctl.modeling.source import ModelSource
@@ -55,11 +55,11 @@ class TokenizerFiles:
 def bert_to_train(
     source: ModelSource, auto_class: str, head: Mapping[str, Any], *, dropout: float | None = None
 ) -> Model | None:
-    """Returns a model with a head, perhaps a new one, as `load_model` does; None where it is left to transformers.
+    """Returns a model, its head perhaps a new one, as `load_model` does; None where it is left to transformers.
 
     Args:
         source: where the files are.
-        auto_class: name of the Auto class in transformers that has the head.
+        auto_class: name of the Auto class in transformers that has the head, or none.
         head: config fields of the head (num_labels, id2label, ...).
         dropout: for every dropout of the network; None leaves the model's own.
 
@@ -77,7 +77,8 @@ def bert_to_train(
         network = network_to_train(source, auto_class, config)
         if network is None:
             return None
-        fit_head(network, source, auto_class, head)
+        if auto_class != BARE:
+            fit_head(network, source, auto_class, head)
         names = ["input_ids", *(["token_type_ids"] if network.has_segments else []), "attention_mask"]
         files = TokenizerFiles(tokenizer, said | {"model_input_names": names})
         segments, padding = network.has_segments, Padding(ids["pad_token"])

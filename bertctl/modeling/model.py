@@ -111,11 +111,11 @@ class Model:
 
         from bertctl.modeling.heads import score_heads
         from bertctl.modeling.sentence_head import saved_head
-        from bertctl.modeling.torch_bert import Network
+        from bertctl.modeling.torch_bert import Encoder, Network
         from bertctl.modeling.window_pooling import saved_query
 
         network: Any = type(self.network)
-        if network is Network:
+        if network in (Encoder, Network):
             saved = load_file(folder / "model.safetensors")
         else:  # transformers knows which weights stand in the file once, or by another name
             saved = network.from_pretrained(folder, use_safetensors=True, dtype="float32").state_dict()

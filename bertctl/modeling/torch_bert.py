@@ -199,14 +199,59 @@ class Stack(nn.Module):
         return SimpleNamespace(last_hidden_state=x, hidden_states=tuple(states) if keeps_all else None)
 
 
-class Encoder(_Named):
-    """An encoder without a head; it takes and gives what an AutoModel does.
+class _Saved(_Named):
+    """A whole network as transformers has it.
 
     Attributes:
+        architecture: name of its class there.
         said: config.json.
         config: the same; `hidden_size` is H in each family, `num_hidden_layers` the number of layers.
+        base_model_prefix: where the encoder is in a network with a head.
         has_segments: whether token type ids mean first and second sentence to it.
     """
+
+    def __init__(
+        self, names: Mapping[str, str], family: Family, kind: str, config: Mapping[str, Any], sizes: Mapping[str, int]
+    ) -> None:
+        super().__init__(names)
+        self.architecture, self.said, self.base_model_prefix = family.architecture + kind, dict(config), family.encoder
+        widths = {"hidden_size": sizes["hidden"], "num_hidden_layers": sizes["layers"]}
+        self.config = SimpleNamespace(**{**config, **widths})
+        self.has_segments = family.has_segments and config["type_vocab_size"] > 1
+
+    @property
+    def base_model(self) -> nn.Module:
+        """Is the encoder."""
+        return getattr(self, self.base_model_prefix, self)
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Returns the token table."""
+        return self.base_model.get_submodule(_TABLES["words"])
+
+    def get_output_embeddings(self) -> None:
+        """Returns None: no head guesses words."""
+
+    def save_pretrained(self, folder: Path, *, state_dict: Mapping[str, Tensor] | None = None) -> None:
+        """Writes config.json and the weights, its own or others, as transformers does."""
+        folder.mkdir(exist_ok=True)
+        said = self.said | {"architectures": [self.architecture]}
+        text = json.dumps(said, indent=2, sort_keys=True)
+        write_text(folder / "config.json", f"{text}\n")
+        weights = {name: one.contiguous() for name, one in (state_dict or self.state_dict()).items()}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Draws the weights of a part anew, as transformers does."""
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=self.config.initializer_range)
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.LayerNorm):
+            nn.init.ones_(module.weight)
+            nn.init.zeros_(module.bias)
+
+
+class Encoder(_Saved):
+    """An encoder without a head; it takes and gives what an AutoModel does."""
 
     def __init__(
         self,
@@ -234,10 +279,8 @@ class Encoder(_Named):
         names = {name: theirs for name, theirs in _TABLES.items() if tables.get(name, 1)}
         names |= {"projection": "embeddings_project"} if narrow != hidden else {}
         names |= {"stack": family.stack} | ({"pooler": "pooler.dense"} if has_pooler else {})
-        super().__init__(names)
-        self.said = dict(config)
-        self.config = SimpleNamespace(**{**config, "hidden_size": hidden, "num_hidden_layers": sizes["layers"]})
-        self.has_segments, self.counts_from = kinds > 1, counts_from
+        super().__init__(names, family, "Model", config, sizes)
+        self.counts_from = counts_from
         epsilon = family.epsilon or config["layer_norm_eps"]
         for name, rows in tables.items():
             if rows:
@@ -249,11 +292,6 @@ class Encoder(_Named):
         self.put("stack", Stack([Layer(family, sizes, epsilon, shares) for _ in range(sizes["layers"])]))
         if has_pooler:
             self.put("pooler", nn.Linear(hidden, hidden))
-
-    def get_input_embeddings(self) -> nn.Module:
-        """Returns the token table."""
-        words: nn.Module = self.part("words")
-        return words
 
     def forward(
         self,
@@ -301,25 +339,22 @@ class _DenseHead(nn.Module):
         return found
 
 
-class Network(_Named):
+class Network(_Saved):
     """An encoder with a head; it gives what the network of transformers does, but no loss.
 
     Attributes:
         kind: the head's, as in the names of transformers' classes.
-        architecture: the whole name.
-        config: that of its encoder.
-        base_model_prefix: where that is.
-        has_segments: whether token type ids mean first and second sentence to it.
     """
 
-    def __init__(self, encoder: Encoder, family: Family, kind: str, outputs: int, share: float) -> None:
-        hidden, is_distilbert = encoder.config.hidden_size, family.encoder == "distilbert"
+    def __init__(
+        self, encoder: Encoder, family: Family, sizes: Mapping[str, int], kind: str, outputs: int, share: float
+    ) -> None:
+        hidden, is_distilbert = sizes["hidden"], family.encoder == "distilbert"
         names = {"encoder": family.encoder, "last": OF_TOKENS.get(kind, "classifier")}
         has_dense = is_distilbert and kind in OF_TEXTS
-        super().__init__(names | ({"dense": "pre_classifier"} if has_dense else {}))
-        self.kind, self.architecture = kind, f"{family.architecture}For{kind}"
-        self.config, self.base_model_prefix = encoder.config, family.encoder
-        self.has_segments, self._activation = encoder.has_segments, family.dense
+        names |= {"dense": "pre_classifier"} if has_dense else {}
+        super().__init__(names, family, f"For{kind}", encoder.said, sizes)
+        self.kind, self._activation = kind, family.dense
         self.put("encoder", encoder)
         self.dropout = nn.Dropout(share)
         if has_dense:
@@ -328,19 +363,6 @@ class Network(_Named):
             self.put("last", _DenseHead(hidden, outputs, family.dense, share))
         else:
             self.put("last", nn.Linear(hidden, outputs))
-
-    @property
-    def base_model(self) -> Encoder:
-        """Is the encoder."""
-        encoder: Encoder = self.part("encoder")
-        return encoder
-
-    def get_input_embeddings(self) -> nn.Module:
-        """Returns the token table."""
-        return self.base_model.get_input_embeddings()
-
-    def get_output_embeddings(self) -> None:
-        """Returns None: no head guesses words."""
 
     def forward(self, **inputs: Tensor) -> Outputs:
         """Returns `logits` (B, C), of tags (B, T, C), of choices (B, K) of (B, K, T) ids; of questions two (B, T)."""
@@ -356,24 +378,6 @@ class Network(_Named):
             first, last = (each.squeeze(-1).contiguous() for each in logits.split(1, dim=-1))
             return Outputs(start_logits=first, end_logits=last)
         return Outputs(logits.view(-1, choices) if self.kind == "MultipleChoice" else logits)
-
-    def save_pretrained(self, folder: Path, *, state_dict: Mapping[str, Tensor] | None = None) -> None:
-        """Writes config.json and the weights, its own or others, as transformers does."""
-        folder.mkdir(exist_ok=True)
-        said = self.base_model.said | {"architectures": [self.architecture]}
-        text = json.dumps(said, indent=2, sort_keys=True)
-        write_text(folder / "config.json", f"{text}\n")
-        weights = {name: one.contiguous() for name, one in (state_dict or self.state_dict()).items()}
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-
-    def _init_weights(self, module: nn.Module) -> None:
-        """Draws the weights of a part anew, as transformers does."""
-        if isinstance(module, nn.Linear):
-            nn.init.normal_(module.weight, std=self.config.initializer_range)
-            nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.LayerNorm):
-            nn.init.ones_(module.weight)
-            nn.init.zeros_(module.bias)
 
 
 def _table(rows: int, size: int, padding: int | None) -> nn.Embedding:
