@@ -56,7 +56,7 @@ def made_run(
             "seed": 42,
             "recipe_hash": "b4a0" * 16,
             "model_hash": "9425" * 16,
-            "data_hashes": {"train": "c2f5" * 16},
+            "data_hashes": {"train": "c2f5" * 16, split: "a1b2" * 16},
             "command": f"bertctl finetune x -o {folder}",
         },
         "performance.json": {

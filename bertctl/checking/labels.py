@@ -100,7 +100,7 @@ def _joined(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     """Yields that labels look like several in one field, where their parts are fewer than they are: `a`, `b`, `a|b`."""
     for separator in _SEPARATORS if not subject.several_labels else "":
         parts = {part.strip() for name in train for part in name.split(separator)}
-        if len(parts) < len(train):
+        if len(parts) < len({name.strip() for name in train}):
             rows = subject.splits["train"]
             found = _rows_with(subject, "train", {name for name in train if separator in name})
             counts, shown = (len(found), len(rows)), _shown(rows, found)

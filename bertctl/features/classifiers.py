@@ -151,11 +151,15 @@ def _logistic_logits(
         targets = np.eye(settings.n_outputs, dtype=np.float32)[labels]
     else:
         targets = labels.astype(np.float32)[:, None]
-    scaled, weights = Scaler.of(vectors)(vectors), _row_weights(labels, settings)
-    found = cross_validated_logits(
-        scaled, targets, fold_of_row, settings.strengths, row_weights=weights, exclusive=exclusive
-    )
-    for logits in found:  # of two labels the second's odds only
+    scaled, strengths = Scaler.of(vectors)(vectors), settings.strengths
+    parts = [(targets, _row_weights(labels, settings))]
+    if settings.multi_label and settings.balanced:  # each label with weights of its own, as they are fitted in the end
+        parts = [(targets[:, [c]], _balanced(labels[:, c], 2)) for c in range(targets.shape[1])]
+    found = [
+        cross_validated_logits(scaled, part, fold_of_row, strengths, row_weights=weights, exclusive=exclusive)
+        for part, weights in parts
+    ]
+    for logits in np.concatenate(found, axis=2):  # of two labels the second's odds only
         yield np.hstack([np.zeros_like(logits), logits]) if settings.n_outputs == 2 > logits.shape[1] else logits
 
 
@@ -163,15 +167,14 @@ def fit(vectors: Floats32, labels: Array, strength: float, settings: ClassifierS
     """Trains on all rows."""
     scaler = Scaler.of(vectors)
     inside = scaler(vectors)
-    decisions = labels.T if settings.multi_label else [labels]  # several labels: each by itself
-    models = [_fit(inside, decision, strength, settings) for decision in decisions]
     if settings.multi_label:
-        weight = np.vstack([_coefficients(model)[0][-1:] for model in models])
-        bias = np.concatenate([_coefficients(model)[1][-1:] for model in models])
+        fitted = [_decision(inside, decision, strength, settings) for decision in labels.T]
+        weight, bias = (np.concatenate(each) for each in zip(*fitted, strict=True))
     else:
-        weight, bias = _coefficients(models[0])
+        model = _fit(inside, labels, strength, settings)
+        weight, bias = _coefficients(model)
         if not settings.is_regression:
-            weight, bias = _for_all_labels(weight, bias, models[0].classes_, settings.n_outputs)
+            weight, bias = _for_all_labels(weight, bias, model.classes_, settings.n_outputs)
     plain, shifted = scaler.undo(weight, bias)
     return LinearFunction(strength, plain, shifted)
 
@@ -276,6 +279,13 @@ def _fit(vectors: Floats32, labels: Array, strength: float, settings: Classifier
         return model.fit(vectors, labels)
 
 
+def _decision(vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings) -> tuple[Floats, Floats]:
+    """Returns weights (1, D) and bias (1,) of one of several labels; what all rows say is always said."""
+    if (labels == labels[0]).all():
+        return np.zeros((1, vectors.shape[1])), np.array([-_NEVER if labels[0] else _NEVER])
+    return _coefficients(_fit(vectors, labels, strength, settings))
+
+
 def _coefficients(model: Any) -> tuple[Floats, Floats]:
     weight = np.atleast_2d(np.asarray(model.coef_, dtype=np.float64))
     return weight, np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64))
@@ -332,5 +342,10 @@ def _sides(folds: Iterable[tuple[Ints, Ints]], n: int) -> Ints:
 def _row_weights(labels: Array, settings: ClassifierSettings) -> Floats:
     if not settings.balanced or settings.is_regression or settings.multi_label:
         return np.ones(len(labels))
-    counts = np.bincount(labels, minlength=settings.n_outputs)
-    return len(labels) / (settings.n_outputs * counts[labels])
+    return _balanced(labels, settings.n_outputs)
+
+
+def _balanced(labels: Ints, n_labels: int) -> Floats:
+    """Returns (N,) weights with which all labels weigh alike."""
+    labels = labels.astype(np.int64)
+    return np.asarray(len(labels) / (n_labels * np.bincount(labels, minlength=n_labels)[labels]), dtype=np.float64)

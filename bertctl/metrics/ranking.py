@@ -14,8 +14,10 @@ from bertctl.metrics.statistics import Statistic
 Name = Literal["roc_auc", "average_precision"]
 
 
-def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions:
+def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions | None:
     """Returns the mean over labels, each against the rest, of those that some examples have and others have not.
+
+    Without such a label there is nothing to tell apart: None, but for the average precision of those that all have.
 
     Args:
         name: of the metric.
@@ -23,7 +25,9 @@ def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions:
         probabilities: (N, C) of the labels.
     """
     told = gold.any(axis=0) & ~gold.all(axis=0)
-    kept = np.flatnonzero(told if told.any() else ~told)
+    kept = np.flatnonzero(told if told.any() or name == "roc_auc" else gold.any(axis=0))
+    if not kept.size:
+        return None
     gold, probabilities, C = gold[:, kept], probabilities[:, kept], kept.size
 
     def make(rows_MS: Floats) -> Statistic:
@@ -35,7 +39,7 @@ def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions:
     possible = np.vstack([np.hstack([found, missed]), np.hstack([missed, found])])
     rows = np.hstack([gold, probabilities]).astype(np.float64)
     unseen = np.vstack([missed, invented])
-    return Contributions(rows, "statistic", make, unseen, possible, is_defined=bool(told.any()), is_dear=True)
+    return Contributions(rows, "statistic", make, unseen, possible, is_dear=True)
 
 
 def _of_label(name: Name, gold_M: Floats, probability_M: Floats) -> Statistic:

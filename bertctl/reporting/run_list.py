@@ -72,11 +72,12 @@ def list_runs(folder: Path, *, order: str = "name") -> list[ListedRun]:
 def beyond_best(runs: Iterable[ListedRun], keep: int) -> list[ListedRun]:
     """Returns the finished runs that are not among the best `keep` of their kind, the best first; later ones win ties.
 
-    Of a kind are runs whose scores can be compared: of one recipe by name, by one metric on the same rows.
+    Of a kind are runs whose scores can be compared: of one recipe by name, by one metric on the same rows. Where a
+    folder does not say which rows (an evaluation of another file), it is never left out.
     """
     kinds: dict[tuple[str, ...], list[ListedRun]] = {}
     for run in sorted(runs, key=lambda run: (run.badness, run.age_seconds)):
-        if run.state == "done" and run.score is not None:
+        if run.state == "done" and run.score is not None and run.scored_on:
             kinds.setdefault((run.recipe, run.split, run.metric, run.scored_on), []).append(run)
     return [run for kind in kinds.values() for run in kind[keep:]]
 

@@ -1,5 +1,6 @@
 """What a pretrained model's answers mean: masked words and pairs of sentences, document by document."""
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,12 +26,20 @@ def _perplexity(_: Answers, lines: Lines) -> Contributions:
     return Contributions(of_words.rows, "statistic", _perplexity_statistic, np.empty((0, 2)), np.empty((0, 4)))
 
 
+def _share(lines: Lines, right: str, of: str) -> Contributions:
+    found = _ratio(lines, right, of)
+    usual = max(1.0, float(np.median(found.rows[:, 1])))
+    # Kinds that could occur and perhaps did not: a document of usual length with one wrong, or one right.
+    unseen = np.array([(usual - 1, usual), (1, usual)])
+    return replace(found, family="statistic", unseen=unseen, possible=np.array([(1.0, 1, 0, 1), (0, 1, 1, 1)]))
+
+
 def _masked_accuracy(_: Answers, lines: Lines) -> Contributions:
-    return _ratio(lines, "prediction", "gold")
+    return _share(lines, "prediction", "gold")
 
 
 def _order_accuracy(_: Answers, lines: Lines) -> Contributions | None:
-    return _ratio(lines, "pairs_right", "pairs") if "pairs" in lines[0] else None
+    return _share(lines, "pairs_right", "pairs") if "pairs" in lines[0] else None
 
 
 class PretrainingAnswers(Answers):

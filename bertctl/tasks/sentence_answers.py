@@ -20,7 +20,7 @@ def _of(kind: str, figure: Any, answers: "SentenceAnswers", lines: Lines) -> Con
     return figure(answers, lines) if answers.kind(lines[0]) == kind else None
 
 
-def _precision(_: Answers, lines: Lines) -> Contributions:
+def _precision(_: Answers, lines: Lines) -> Contributions | None:
     gold, cosines = (np.array([[field(line, key)] for line in lines]) for key in ("gold_match", "prediction"))
     return ranking.ranking("average_precision", gold, cosines.astype(np.float64))
 

@@ -134,6 +134,8 @@ def test_several_labels_in_one_field_are_a_separator_and_not_many_labels(bertctl
     assert "127 labels, or 7 with it between" in found["several-labels-in-one"]["message"]
     assert "label_separator='|'" in found["several-labels-in-one"]["remedy"]
     assert not {"too-many-labels", "rare-label"} & set(found)
+    write(tmp_path / "train.csv", [(f"text {i}", ["a", "b", "a "][i % 3]) for i in range(20)])
+    assert "several-labels-in-one" not in _findings(bertctl, "train.csv", "--model", "none/such")
     separated = ("--set", "text_classification.label_separator=|")
     write(tmp_path / "train.csv", [("one text", "joy|fear"), ("one text", "fear"), *(("x", n) for n in names)])
     found = _findings(bertctl, "train.csv", "--model", "none/such", *separated)

@@ -54,6 +54,7 @@ def test_from_nothing_to_a_model_that_others_use(bertctl: Run, corpus: Path, tmp
     found = answer["metrics"]["validation"]
     assert found.keys() == {"perplexity", "masked_accuracy", "order_accuracy", "loss"}
     assert found["loss"]["n"] == 3  # documents: a twentieth of 60
+    assert found["masked_accuracy"]["high"] > found["masked_accuracy"]["low"], "three documents don't make certain"
     assert 3.0 < answer["baseline"]["validation"]["loss"] < 6.0
     assert "head for the order of sentences" not in done.stderr
     history = [json.loads(line) for line in (tmp_path / "run/history.jsonl").read_text().splitlines()]

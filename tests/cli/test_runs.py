@@ -178,6 +178,8 @@ def test_gc_ranks_runs_among_their_like(tmp_path: Path) -> None:
         os.utime(run / "status.json", (1e9 + (name == "a-same"),) * 2)
     path = made_run(tmp_path / "d-low", classified(8), value=0.3) / "environment.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | rows))
+    for name in ("f-low", "f-high"):  # of another file, perhaps not of the same
+        (made_run(tmp_path / name, classified(8), value=0.1) / "environment.json").unlink()
     metrics = made_run(tmp_path / "e", scored(8), primary="spearman") / "metrics.json"
     document = json.loads(metrics.read_text())
     document["metrics"]["validation"]["spearman"]["value"] = None

@@ -87,6 +87,16 @@ def test_one_label_an_example_equals_scikit_learn(labels):
     assert _value(lines, "text-classification", "loss") == pytest.approx(np.mean([line["loss"] for line in lines]))
 
 
+def test_without_two_kinds_of_rows_there_is_no_area_under_a_curve():
+    lines = [line | {"probabilities": {"yes": 0.4, "no": 0.6}} for line in _labelled(["yes", "no"])]
+    one = [line for line in lines if line["gold"] == "no"]
+    assert contributions_of(one, "text-classification", "roc_auc") is None
+    assert _value(one, "text-classification", "average_precision") == 1.0
+    other = [line for line in lines if line["gold"] == "yes"]
+    assert contributions_of(other, "text-classification", "roc_auc") is None
+    assert contributions_of(other, "text-classification", "average_precision") is None
+
+
 def test_the_positive_label_is_guessed_from_the_names():
     for labels in ("ham spam", "OFFENSE OTHER", "no yes", "-1 1", "cat dog", "toxic non-toxic", "ad information"):
         positive = {"OFFENSE OTHER": "OFFENSE", "toxic non-toxic": "toxic"}.get(labels, labels.split()[1])

@@ -100,6 +100,41 @@ def test_several_labels_are_as_many_decisions():
     assert score == pytest.approx(right.mean(), abs=0.08)
 
 
+def test_each_of_several_labels_is_balanced_by_itself_in_choosing_too():
+    vectors, common = problem(2)
+    rare = np.where(np.arange(len(common)) % 6, 0, problem(2, seed=1)[1])
+    labels = np.stack([common, rare], axis=1)
+
+    def recall(logits: np.ndarray) -> float:
+        return float((logits[labels[:, 1] == 1, 1] > 0).mean())
+
+    fold_of_row = _folds(labels, settings(2, multi_label=True), None)
+    theirs = []
+    for c in STRENGTHS:
+        found = 0
+        for fold in range(5):
+            held = fold_of_row == fold
+            model = make_pipeline(StandardScaler(), LogisticRegression(C=c, class_weight="balanced", max_iter=1000))
+            found += model.fit(vectors[~held], rare[~held]).predict(vectors[held & (rare == 1)]).sum()
+        theirs.append(found / rare.sum())
+    _, score = choose_strength(vectors, labels, settings(2, multi_label=True, balanced=True), recall)
+    assert score == pytest.approx(max(theirs), abs=0.05)
+    _, unbalanced = choose_strength(vectors, labels, settings(2, multi_label=True), recall)
+    assert unbalanced < max(theirs) - 0.2, "the premise: it makes a difference"
+
+
+@pytest.mark.parametrize("classifier", ["logistic-regression", "ridge"])
+def test_of_several_labels_one_that_all_rows_have_is_always_answered_and_one_of_none_never(classifier):
+    vectors, first = problem(2)
+    labels = np.stack([first, np.ones_like(first), np.zeros_like(first)], axis=1)
+    several = settings(3, multi_label=True, classifier=classifier)
+    strength, score = choose_strength(vectors, labels, several, accuracy(labels))
+    answers = fit(vectors, labels, strength, several).logits(vectors) > 0
+    assert score > 0.9
+    assert answers[:, 1].all()
+    assert not answers[:, 2].any()
+
+
 def test_a_label_that_no_row_has_is_never_the_answer():
     vectors, labels = problem(2)
     fitted = fit(vectors, labels * 2, 0.1, settings(4))
