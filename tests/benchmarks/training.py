@@ -69,7 +69,9 @@ def serve(options: argparse.Namespace) -> None:
         model = random_bert_base(Path(scratch)) if options.model == "random-bert-base" else options.model
         fields = {"model.name": model, "model.max_length": options.max_length, "data.data_dir": options.data_dir}
         recipe = load_recipe(options.recipe, options={name: value for name, value in fields.items() if value})
-        job = prepare(recipe)
+        theirs = options.arm == THEIR_LAYERS
+        with patch("bertctl.modeling.build.bert_to_train", return_value=None) if theirs else contextlib.nullcontext():
+            job = prepare(recipe)
         rows = enough_words(job, options.min_words)
         step: Step
         if options.arm in (PADDED, LONGEST):
@@ -78,7 +80,7 @@ def serve(options: argparse.Namespace) -> None:
         else:
             batches = like_lengths(job, rows, options.batches)
             with contextlib.ExitStack() as stack:
-                if options.arm == THEIR_LAYERS:
+                if theirs:
                     for name in ("packed_encoder.use_packed_encoder", "used_tokens.train_used_rows"):
                         stack.enter_context(patch(f"bertctl.modeling.{name}", return_value=None))
                 step = Rehearsal(job, Path(scratch)).step
