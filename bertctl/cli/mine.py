@@ -8,6 +8,7 @@ import typer
 from bertctl.cli.output import Output
 from bertctl.cli.vectors_given import VectorsGiven, takes_vectors
 from bertctl.errors import DataError
+from bertctl.words import count
 
 
 @takes_vectors()
@@ -38,7 +39,8 @@ def mine(
         rows = given.read(file, out)
         pairs = pair_lines(rows, rows, pairs_above(threshold, given.model().of(rows, out)))
         found = given.answer(out, islice(pairs, max_pairs), lambda: {"complete": next(pairs, None) is None})
-    told = f"{found['count']:,} pairs of {len(rows):,} texts have a cosine of {threshold:g} or more"
+    have = "has" if found["count"] == 1 else "have"
+    told = f"{count(found['count'], 'pair')} of {len(rows):,} texts {have} a cosine of {threshold:g} or more"
     if found["complete"]:
         return out.say(told)
     if strict:

@@ -150,7 +150,8 @@ def field_schema(path: str) -> dict[str, Any]:
     words = [choice["const"] for choice in kinds if "const" in choice]
     if len(kinds) == 1 and words:
         return {"type": "string", "enum": words, "nullable": True}
-    return {**kinds[0], "nullable": True, **({"or": words} if words else {})}
+    told = {"examples": found["examples"]} if "examples" in found else {}
+    return {**kinds[0], **told, "nullable": True, **({"or": words} if words else {})}
 
 
 def _what_fits(schema: Mapping[str, Any]) -> str:
@@ -169,6 +170,8 @@ def _what_fits_itself(schema: Mapping[str, Any]) -> str:
         case "string":
             if schema.get("maxLength") == 1:
                 return 'a single character (a tab is "\\t")'
+            if "examples" in schema:
+                return f"a text such as {', '.join(schema['examples'])}"
             return "a name of letters, digits, `.`, `_` and `-`" if "pattern" in schema else "a text"
     return ("a whole number" if schema["type"] == "integer" else "a number") + _range(schema)
 

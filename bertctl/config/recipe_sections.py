@@ -182,7 +182,11 @@ class TrainingSection(RecipeSection):
     """Stop after this many evaluations without a better primary metric. Default: never."""
     log_every: Annotated[PositiveInt, Mark.NO_NUMBER] = 10
     """Steps between two lines of history.jsonl."""
-    checkpoint_every: Annotated[str | None, Field(pattern=r"^(off|[1-9]\d* (steps|minutes))$"), Mark.NO_NUMBER] = None
+    checkpoint_every: Annotated[
+        str | None,
+        Field(pattern=r"^(off|[1-9]\d* (steps|minutes))$", examples=["50 steps", "10 minutes", "off"]),
+        Mark.NO_NUMBER,
+    ] = None
     """Save a checkpoint every `N steps` or `N minutes`, besides the one after each epoch; `off` saves none. The last
     two are kept until the run is finished."""
     gradient_checkpointing: bool = False
@@ -295,7 +299,9 @@ class RuntimeSection(RecipeSection):
     """Use only deterministic algorithms. A GPU needs them to give the same numbers twice; some are slower."""
     log_to: Annotated[list[Literal["tensorboard", "mlflow", "wandb"]], Mark.NO_NUMBER] = []
     """Trackers that get the history too, through accelerate. Each needs its extra."""
-    mlflow_register: Annotated[str | None, Field(pattern=r"^[^@/:\s]+@[\w-]+$"), Mark.NO_NUMBER] = None
+    mlflow_register: Annotated[
+        str | None, Field(pattern=r"^[^@/:\s]+@[\w-]+$", examples=["NAME@ALIAS"]), Mark.NO_NUMBER
+    ] = None
     """Register the finished run in MLflow as a new version of this model, and move the alias to it: `NAME@alias`."""
 
 
@@ -405,7 +411,7 @@ class PretrainingSection(TaskSettings):
     BERT paper's."""
     short_sequences: Fraction = 0.1
     """Share of the windows that are cut short, to a random length (google-research/bert: 0.1)."""
-    mix: list[Annotated[str, Field(pattern=r"^.+=\d*\.?\d+$")]] = []
+    mix: list[Annotated[str, Field(pattern=r"^.+=\d*\.?\d+$", examples=["FILE=0.5"])]] = []
     """Weight of each corpus, as CORPUS=WEIGHT. Default: they are read in proportion to their sizes."""
     mix_temperature: PositiveFloat | None = None
     """Weigh each corpus by its size to the power of 1 / this number. Above 1, small ones count more (Devlin 2019,

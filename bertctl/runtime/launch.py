@@ -245,6 +245,7 @@ def launch(arguments: Sequence[str], count: int, *, config: Path | None = None, 
                 shutil.copyfileobj(sys.stdin.buffer, file)
             passed[passed.index("-")] = str(spooled)
         environment = {
+            "TORCH_CPP_LOG_LEVEL": "ERROR",  # each process would warn of an exchange that finds nothing unused
             **os.environ,
             _CODES: str(codes),
             "OMP_NUM_THREADS": "1",

@@ -57,7 +57,7 @@ def beyond_plain(job: Job) -> list[str]:
     """Returns what the recipe does beyond plain fine-tuning, one sentence each."""
     from bertctl.tasks.objectives import ClassObjective
 
-    said, objective = describe(job.recipe, job.source), job.objective
+    said, objective = describe(job.recipe, job.source, job.epochs), job.objective
     if isinstance(objective, ClassObjective) and objective.class_weights:
         names = list(job.task.head()["id2label"].values())
         pairs = [f"{name} {weight:.3g}" for name, weight in zip(names, objective.class_weights, strict=True)]

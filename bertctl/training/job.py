@@ -151,7 +151,8 @@ def check(recipe: Recipe, encoded: Encoded) -> Inputs:
         BertctlError: any refusal that needs no network.
     """
     inputs = _read(recipe, SILENT, encoded)
-    check_evaluations(recipe.training, total_steps(recipe, len(encoded.features["train"])))
+    rows = len(encoded.features["train"])
+    check_evaluations(recipe.training, total_steps(recipe, rows), steps_per_epoch(recipe, rows))
     return inputs
 
 
@@ -212,7 +213,7 @@ def assembled(
     model_read = time.perf_counter()
     features = features_of(loaded)
     steps = total_steps(recipe, len(features["train"]))
-    check_evaluations(recipe.training, steps)
+    check_evaluations(recipe.training, steps, steps_per_epoch(recipe, len(features["train"])))
     settings = recipe.training
     needed = estimate_memory(
         source.config,

@@ -11,6 +11,7 @@ from bertctl.config.schema import Recipe
 from bertctl.errors import UsageError
 from bertctl.modeling.layers import layer_count
 from bertctl.modeling.source import ModelSource
+from bertctl.words import count as counted
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,19 +47,23 @@ def check_layers(recipe: Recipe, source: ModelSource) -> None:
         )
 
 
-def check_evaluations(training: TrainingSection, steps: int) -> None:
+def check_evaluations(training: TrainingSection, steps: int, of_epoch: int) -> None:
     """Refuses an average over more evaluations than there will be.
+
+    Args:
+        training: what is asked for.
+        steps: of the run.
+        of_epoch: steps of an epoch, after each of which the model is evaluated where the recipe does not say how often.
 
     Raises:
         UsageError: saying how many there are.
     """
-    if training.average_best is None or training.evaluate_every is None:
-        return  # after each epoch: config/agreement.py has counted them
-    count = math.ceil(steps / training.evaluate_every)
-    if training.average_best > count:
+    every = training.evaluate_every or of_epoch
+    count = math.ceil(steps / every)
+    if training.average_best is not None and training.average_best > count:
         raise UsageError(
             f"training.average_best: the best {training.average_best} are asked for, but {steps} steps with one "
-            f"evaluation every {training.evaluate_every} make {count}",
+            f"evaluation every {every} make {count}",
             remedy="Use a lower training.evaluate_every, or average fewer.",
         )
 
@@ -85,8 +90,8 @@ class Unfreezing:
             parameter.requires_grad_(depth >= self._head - epoch)
 
 
-def describe(recipe: Recipe, source: ModelSource) -> list[str]:
-    """Returns what the recipe does beyond plain fine-tuning, one sentence each."""
+def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
+    """Returns what the recipe does beyond plain fine-tuning in so many epochs, one sentence each."""
     training, said = recipe.training, []
     if training.preset:
         said.append(f"preset {training.preset}: its values stand where nothing nearer says otherwise")
@@ -103,15 +108,19 @@ def describe(recipe: Recipe, source: ModelSource) -> list[str]:
     if training.reinit_layers is not None:
         count = training.reinit_layers
         top = f" and the top {count} layer{'s' if count > 1 else ''}" if count else ""
-        said.append(f"new weights: the head, the pooler (where there is one){top}")
+        said.append(f"new weights: the pooler (where there is one){top}")
     if training.gradual_unfreezing:
         n_layers = layer_count(source.config)
         lowest = training.freeze_layers + 1 if training.freeze_embeddings else 0
         needed = n_layers + 2 - lowest
-        short = f"; {training.epochs} epochs leave the lowest {needed - training.epochs} layers as they are"
+        parts = needed - epochs  # of which the embeddings are one, unless they are frozen
+        left = [f"the lowest {counted(parts - (not lowest), 'layer')}"] if parts > (not lowest) else []
+        left += [] if lowest else ["the embeddings"]
+        leave = f"{counted(epochs, 'epoch')} {'leaves' if epochs == 1 else 'leave'}"
+        short = f"; {leave} {' and '.join(left)} as before"
         said.append(
             f"unfreezing: the head in the first epoch, one layer more in each that follows, everything from epoch "
-            f"{needed} on" + (short if training.epochs < needed else "")
+            f"{needed} on" + (short if epochs < needed else "")
         )
     if training.average_best:
         said.append(f"averaging: the weights of the {training.average_best} best evaluations are kept until the end")

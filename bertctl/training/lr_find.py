@@ -72,6 +72,8 @@ def find_rate(
     """
     check_range(low, high, steps)
     job = prepare(recipe.with_fields("runtime", log_to=[]), listener=listener)
+    if recipe.training.gradual_unfreezing:
+        listener.say("training.gradual_unfreezing: this test trains all layers from its first step")
     rates = [float(rate) for rate in np.geomspace(low, high, steps)]
     losses = _losses(job, rates, listener)
     found = suggest(rates, losses)

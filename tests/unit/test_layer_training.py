@@ -13,10 +13,11 @@ from torch import nn
 from bertctl.config.recipe_sections import OptimizerSection, TrainingSection
 from bertctl.errors import UsageError
 from bertctl.modeling.layer_groups import freeze, parameter_depths, reinitialise
+from bertctl.modeling.source import inspect_model
 from bertctl.run_folder import RunFolder
 from bertctl.training.finetune import run
 from bertctl.training.job import prepare
-from bertctl.training.layer_freezing import Unfreezing
+from bertctl.training.layer_freezing import Unfreezing, describe
 from bertctl.training.optim import build_optimizer, build_schedule
 from tests.tiny_recipes import tiny_recipe
 
@@ -62,6 +63,13 @@ def test_every_family_has_embeddings_layers_and_what_is_above_them(
     assert set(depths.values()) == {0, 1, 2, 3, 4}
     sizes = [sum(depth == layer for depth in depths.values()) for layer in (2, 3)]
     assert sizes[0] == sizes[1]
+
+
+def test_what_debertas_layers_read_is_below_them_though_it_comes_after_them() -> None:
+    more = {"relative_attention": True, "norm_rel_ebd": "layer_norm", "conv_kernel_size": 3}
+    depths = parameter_depths(network_of("deberta-v2", **more))
+    found = {name.split(".")[2]: depth for name, depth in depths.items() if name.startswith("deberta.encoder.")}
+    assert found == {"layer": 3, "rel_embeddings": 0, "LayerNorm": 0, "conv": 1}
 
 
 def test_shared_layers_are_refused() -> None:
@@ -195,6 +203,22 @@ def test_the_seed_of_the_new_weights_is_that_of_the_head(tiny_model: Path, opini
 
 
 @pytest.mark.parametrize(
+    ("fields", "epochs", "left"),
+    [
+        ({}, 1, "1 epoch leaves the lowest 2 layers and the embeddings as before"),
+        ({}, 3, "3 epochs leave the embeddings as before"),
+        ({"training.freeze_layers": 1, "training.freeze_embeddings": True}, 1, "leaves the lowest 1 layer as before"),
+        ({}, 4, "everything from epoch 4 on"),
+    ],
+)
+def test_what_gradual_unfreezing_leaves_is_said_by_the_epochs_that_there_are(
+    tiny_model: Path, opinions: Path, fields: dict[str, Any], epochs: int, left: str
+) -> None:
+    recipe = recipe_of(tiny_model, opinions, **fields, **{"training.gradual_unfreezing": True, "training.epochs": 9})
+    assert describe(recipe, inspect_model(recipe.model), epochs)[-1].endswith(left)
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"training.freeze_layers": 3}, "training.freeze_layers: 3 .*2 layers"),
@@ -204,6 +228,7 @@ def test_the_seed_of_the_new_weights_is_that_of_the_head(tiny_model: Path, opini
             "training.freeze_layers 1 .*training.reinit_layers 2 .*2 layers",
         ),
         ({"training.average_best": 3, "training.evaluate_every": 1}, "best 3 .*2 steps .*every 1 make 2"),
+        ({"training.average_best": 3, "training.max_steps": 3}, "best 3 .*3 steps .*every 2 make 2"),
         ({"training.class_weights": [1.0]}, "training.class_weights: 1 .*2 labels"),
     ],
 )

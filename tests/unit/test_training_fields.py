@@ -264,6 +264,7 @@ def test_the_preset_is_its_values_and_fields_that_are_off_change_no_hash() -> No
         ("mrpc", "training.label_smoothing=1", "label_smoothing: 1 .*at least 0 and below 1"),
         ("mrpc", "training.average_best=5", "average_best: .*4 evaluations"),
         ("mrpc", "training.average_best=1", "average_best: 1 .*at least 2, or null"),
+        ("mrpc", "training.checkpoint_every=2", 'checkpoint_every: "2" .*such as 50 steps, 10 minutes, off, or null'),
         ("mrpc", "optimizer.layer_decay=1.1", "layer_decay: 1.1 .*above 0 and at most 1"),
         ("mrpc", "training.freeze_layers=-1", "freeze_layers: -1 .*at least 0"),
     ],
