@@ -37,13 +37,14 @@ def index(
         bertctl index articles.jsonl -o articles.index --text-column body
         bertctl index more.txt -o articles.index --append
     """
-    from bertctl.search.index import make_index, numbered_on, there
+    from bertctl.search.index import make_index, numbered_on, there, told_of_twice
 
     before = there(output, append=append, resume=resume, overwrite=overwrite)
     kind = dtype or (before.document["dtype"] if before else "float32")
     rows = given.rows(corpus, out)
-    if before and "data.id_column" not in given.fields:
-        rows = numbered_on(rows, before)
+    if before:
+        has_ids = "data.id_column" in given.fields
+        rows = told_of_twice(rows, before, out) if has_ids else numbered_on(rows, before)
     with out.third_party_kept():
         model = given.model(before, "document", dtype=kind)
         document = make_index(output, corpus, rows, model, kind, before=before, listener=out)

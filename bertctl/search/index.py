@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,6 +29,7 @@ from bertctl.modeling.pooling import unit_length
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
 from bertctl.search.nearest import Nearest, block_rows, recall
+from bertctl.words import count
 from bertctl.writing import atomic_write, refuse_input, refuse_links, write_json
 
 if TYPE_CHECKING:
@@ -226,12 +228,30 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
     return None
 
 
+def _of_others(index: Index) -> int:
+    """Returns how many rows of an index are not of the corpus that it is made of, or gone on with, now."""
+    return int(index.document["rows"] - index.document["corpus"]["rows"])
+
+
 def numbered_on(parts: Iterable[Rows], index: Index) -> Iterator[Rows]:
     """Yields rows that are added to an index; numbers that stand for ids go on after those of its rows."""
-    first = index.document["rows"] - index.document["corpus"]["rows"]
+    first = _of_others(index)
     for rows in parts:
         is_numbered = all(map(str.isdecimal, rows.ids))
         yield replace(rows, ids=[str(first + int(one)) for one in rows.ids]) if is_numbered else rows
+
+
+def told_of_twice(parts: Iterable[Rows], index: Index, listener: Listener) -> Iterator[Rows]:
+    """Yields rows that are added to an index, and warns in the end of ids that were in it before."""
+    with loading(index.folder, remedy=_AGAIN), (index.folder / "rows.jsonl").open("rb") as file:
+        before = {json.loads(line)["id"] for line in islice(file, _of_others(index))}
+    twice: list[str] = []
+    for rows in parts:
+        twice += before.intersection(rows.ids)
+        yield rows
+    if twice:
+        what = f"{count(len(twice), 'id')} of the added texts were in {index.folder} already, such as '{twice[0]}'"
+        listener.warn(f"{what}: they are in it twice now")
 
 
 def make_index(

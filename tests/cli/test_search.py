@@ -110,6 +110,11 @@ def test_it_grows_and_goes_on_where_it_was_killed(bertctl: Run, tiny_model: Path
         == "fine food"
     )
     assert lines((tmp_path / "x" / "rows.jsonl").read_text())[10] == {"id": "10", "text": "fine food"}, "numbers go on"
+    with_ids = [{"key": "10", "text": "a film"}, {"key": "new", "text": "dull"}]
+    (tmp_path / "keyed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in with_ids))
+    grown = bertctl("index", "keyed.jsonl", "-o", "x", "--append", "--id-column", "key")
+    assert grown.returncode == 0, grown.stderr
+    assert "1 id of the added texts were in x already, such as '10'" in grown.stderr
     # As after a kill: more in the files than index.json says, which is not complete.
     made(bertctl, tiny_model, "--overwrite")
     with (tmp_path / "x" / "rows.jsonl").open("a") as file:
