@@ -192,9 +192,12 @@ def with_output(function: VerbFunction, on_output: OnOutput, *, prints: bool = F
 
 
 def interruption(error: BaseException) -> InterruptedRunError:
-    """Returns the error for a signal that has cut off a verb with nothing to save."""
+    """Returns the error for a signal that has cut off a verb; a note in it says what outlives that."""
     terminated = isinstance(error, Terminated) or asked() not in (0, signal.SIGINT)
     how = "terminated" if terminated else "interrupted"
+    if notes := getattr(error, "__notes__", None):
+        remedy = "Type the same command with --resume to go on."
+        return InterruptedRunError(f"{how}; {notes[0]}", remedy=remedy, terminated=terminated)
     return InterruptedRunError(f"{how}; nothing had been started that could be saved", terminated=terminated)
 
 

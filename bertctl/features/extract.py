@@ -28,7 +28,7 @@ from bertctl.features.encoder import Encoder, VectorSpec
 from bertctl.features.extract_job import ExtractJob, VectorNames
 from bertctl.features.feature_files import check_output, write_features
 from bertctl.features.source import Input
-from bertctl.features.store import VectorLayout, VectorStore, join_stores
+from bertctl.features.store import VectorLayout, VectorStore, join_stores, outliving
 from bertctl.inference.evaluate import warn_of_truncation
 from bertctl.inference.sessions import BACKENDS, check_backend
 from bertctl.inference.shards import AGAIN, Sharing
@@ -197,7 +197,8 @@ def extract(
     state = _State(path, settings, left)
     store = VectorStore(folder, layout, state.progress.store if left else None)
     try:
-        _compute_all(stream, encoder, job, state, store, workers, listener)
+        with outliving(lambda: state.saved_rows):
+            _compute_all(stream, encoder, job, state, store, workers, listener)
     except UnavailableError as error:
         if "disk is full" not in error.message:
             raise

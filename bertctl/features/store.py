@@ -10,7 +10,8 @@ whole. The file that was asked for is made of it at the end.
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from bertctl.appended import AppendedArray, AppendedFile, open_array
 from bertctl.arrays import Array
 from bertctl.data.rows import Rows
 from bertctl.features.encoder import TokenVectors
+from bertctl.words import count
 from bertctl.writing import replacing_file
 
 
@@ -61,6 +63,16 @@ class VectorLayout:
             if not self.pooling.startswith("words"):
                 found["ids"] = ((), np.int32)
         return found
+
+
+@contextmanager
+def outliving(rows: Callable[[], int]) -> Iterator[None]:
+    """Has a signal that cuts work off say how many rows are whole, which `--resume` goes on from."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"{count(rows(), 'row')} are whole")
+        raise
 
 
 class VectorStore:

@@ -276,7 +276,7 @@ def make_index(
     Raises:
         DataError: an unfinished index's rows are not the first ones of `parts`.
     """
-    from bertctl.features.store import VectorLayout, VectorStore
+    from bertctl.features.store import VectorLayout, VectorStore, outliving
 
     said: dict[str, Any] = before.document if before else {"corpus": _NOTHING}
     begun, read, digest, searches = said["corpus"], _NOTHING | {"source": source}, hashlib.sha256(), list[Nearest]()
@@ -304,8 +304,9 @@ def make_index(
         write_json(folder / "index.json", document)
         return document
 
+    whole = {"rows": 0} | said
     layout = VectorLayout((model.made["layer"],), model.made["size"], dtype, by_token=False, pooling="")
-    with closing(VectorStore(folder, layout, said if before else None)) as store:
+    with closing(VectorStore(folder, layout, said if before else None)) as store, outliving(lambda: whole["rows"]):
         if not begun["rows"]:
             saved(complete=False)
         for rows, vectors in model.stream(unread(), listener):
@@ -316,7 +317,7 @@ def make_index(
                 searches = searches or [Nearest(sample, _AT + 1), Nearest(sample, _AT + 1)]
                 for one, block in zip(searches, (as_read(kept), vectors), strict=True):
                     one.see(block, read["rows"] - len(rows))
-            saved(complete=False)
+            whole = saved(complete=False)
         return saved(complete=True)
 
 

@@ -9,10 +9,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from bertctl.features.chunks import CHUNK_ROWS
 from tests.cli.test_json_errors import one_document
 from tests.conftest import TinyRun
 from tests.nursery import Nursery
@@ -104,6 +106,29 @@ def test_a_second_signal_ends_it_at_once(training: Training, tmp_path: Path, num
     assert "Traceback" not in said
     training.resume(run)
     assert difference(training.undisturbed, run) is None
+
+
+def test_texts_of_an_index_outlive_it_and_that_is_said(tiny_model: Path, tmp_path: Path) -> None:
+    """The first chunk of texts is whole, and the process waits for the others."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bertctl", "index", "-", "-o", "x", "--model", str(tiny_model), "--max-length", "16"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"a film\n" * (CHUNK_ROWS + 1000))
+    process.stdin.flush()
+    document = tmp_path / "x" / "index.json"
+    while not document.exists() or json.loads(document.read_text())["rows"] < CHUNK_ROWS:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=3600)[1].decode()
+    assert process.returncode == CODES[signal.SIGINT], said
+    assert f"error: interrupted; {CHUNK_ROWS:,} rows are whole\nType the same command with --resume" in said
 
 
 @pytest.mark.slow
