@@ -26,6 +26,12 @@ _USUAL = {
 _UNUSUAL = [("MultipleChoice", "electra")]
 """Heads with settings of their own."""
 
+_TRUTHS = (
+    "use_cache", "is_decoder", "add_cross_attention", "tie_word_embeddings", "sinusoidal_pos_embds", "summary_use_proj",
+)  # fmt: skip
+_IDS = ("bos_token_id", "eos_token_id")
+"""Fields that change nothing here; transformers refuses other types than a truth, or than a whole number or null."""
+
 _USUAL_SIZES = tuple(names[0] for names in SIZES.values())
 
 
@@ -62,13 +68,16 @@ class _Described:
 
     def found(self, network: Encoder | Network) -> dict[str, StoredTensor | None]:
         """Returns the weight in the files of each parameter of a network; None where there is none of its shape."""
-        prefix = f"{self.family.encoder}." if isinstance(network, Network) else ""
         found = {}
         for name, parameter in network.named_parameters():
-            is_inside = name.startswith(prefix)
-            one = self.stored.get(self.inside + name.removeprefix(prefix) if is_inside else name)
+            one = self.stored.get(self.stored_as(name, network))
             found[name] = one if one is not None and one.shape == parameter.shape else None
         return found
+
+    def stored_as(self, name: str, network: Encoder | Network) -> str:
+        """Returns what the files call a parameter of a network."""
+        prefix = f"{self.family.encoder}." if isinstance(network, Network) else ""
+        return self.inside + name.removeprefix(prefix) if name.startswith(prefix) else name
 
 
 def _described(source: ModelSource, config: Mapping[str, Any]) -> _Described | None:
@@ -131,16 +140,22 @@ def network_to_train(source: ModelSource, auto_class: str, config: Mapping[str, 
     """
     told, kind = _described(source, config), auto_class.removeprefix("AutoModelFor")
     shares, deviation = None if told is None else _shares(config, told.family, kind), config.get("initializer_range")
-    if told is None or shares is None or type(deviation) is not float:
+    if told is None or shares is None or type(deviation) is not float or not _is_valid(source.config, told.family):
         return None
     network: Encoder | Network | None
     with torch.device("meta"):
         is_bare = auto_class == BARE
         network = told.encoder(shares, has_pooler=told.family.has_pooler) if is_bare else told.network(kind, shares)
     found = {} if network is None else told.found(network)
-    new = [name for name, one in found.items() if one is None]
-    inside = "" if is_bare else f"{told.family.encoder}."
+    new, prefix = [name for name, one in found.items() if one is None], f"{told.family.encoder}."
+    inside = "" if is_bare else prefix
     if network is None or any(name.startswith(inside) and "pooler" not in name for name in new):
+        return None
+    modules = {name.rpartition(".")[0] for name in new}
+    halves = any(one is not None and name.rpartition(".")[0] in modules for name, one in found.items())
+    of_others = {told.stored_as(name, network) for name in found}
+    elsewhere = {other for name in new for other in (name, prefix + name, name.removeprefix(prefix))} - of_others
+    if halves or elsewhere & told.stored.keys():  # transformers keeps a half, and looks under either name
         return None
     _fill(network, {name: one for name, one in found.items() if one is not None}, is_trained=True)
     drawn = {name: torch.empty(network.get_parameter(name).shape) for name in new}
@@ -179,11 +194,18 @@ def _is_plain(config: Mapping[str, Any], family: Family) -> bool:
     return is_said and is_wide and is_usual and not is_changed and config.get(family.activation) == "gelu"
 
 
+def _is_valid(config: Mapping[str, Any], family: Family) -> bool:
+    """Returns whether a config.json is one that transformers loads, as far as that is not seen from its network."""
+    truths = all(type(config[name]) is bool for name in _TRUTHS if name in config)
+    ids = all(type(config.get(name)) in (int, type(None)) for name in _IDS)
+    return truths and ids and bool(_outputs(config)) and _is_plain({**config, "long_text": None}, family)
+
+
 def _shares(config: Mapping[str, Any], family: Family, kind: str) -> Shares | None:
     """Returns what the dropouts leave out in training, by config.json; None where it says so in an unusual way."""
     fields = [*family.dropouts, family.of_heads.get(kind)]
     said = [0.0 if field is None else config.get(field[0], field[1]) for field in fields]
-    if said[-1] is None:
+    if said[-1] is None and fields[-1] == ("classifier_dropout", None):
         said[-1] = said[-2]
     return Shares(*said) if all(type(one) in (int, float) and 0 <= one < 1 for one in said) else None
 

@@ -11,23 +11,29 @@ from tokenizers import Tokenizer
 
 from bertctl.documents import read_json
 from bertctl.modeling.families import BARE, COUNTS_FROM_PAD, family_of, model_positions
-from bertctl.modeling.load import fit_head, loadable, read_as
+from bertctl.modeling.load import DROPOUT_FIELDS, fit_head, loadable, read_as
 from bertctl.modeling.model import Model
 from bertctl.modeling.source import ModelSource
 from bertctl.runtime.batching import Padding
-from bertctl.tokenization.tokenizer_files import is_bert_pipeline, whole_tokenizer
+from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, is_bert_pipeline, whole_tokenizer
 from bertctl.writing import write_text
 
 _CLASSES = (None, "BertTokenizer", "BertTokenizerFast")
-_ROLES = {"pad_token", "cls_token", "sep_token", "unk_token", "mask_token"}
+_ROLES = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
+_TYPES = {"tokenize_chinese_chars": (bool,), "do_lower_case": (bool,), "strip_accents": (bool, type(None))}
+_UNUSUAL = (
+    "additional_special_tokens", "extra_special_tokens", "chat_template", "fast_tokenizer_files", "init_inputs",
+)  # fmt: skip
+"""Fields about a tokenizer that transformers knows what to do with."""
+
 _PRIVATE = (
     "_name_or_path", "name_or_path", "special_tokens_map_file", "tokenizer_file", "vocab_file", "auto_map",
-    "device_map", "slow_tokenizer_class", "added_tokens_decoder", "additional_special_tokens", "tokenizer_class",
+    "device_map", "slow_tokenizer_class", "added_tokens_decoder", "tokenizer_class",
 )  # fmt: skip
 """What is not saved of a tokenizer_config.json: paths, names of code, and what tokenizer.json has."""
 
 _NOT_OF_A_MODEL = (
-    "_name_or_path", "torch_dtype", "dtype", "auto_map", "num_labels", "return_dict", "output_attentions",
+    "_name_or_path", "torch_dtype", "dtype", "auto_map", "return_dict", "output_attentions",
     "output_hidden_states", "chunk_size_feed_forward", "long_text", "attn_implementation", "_attn_implementation",
 )  # fmt: skip
 """What is not saved of a config.json: how a model is to be loaded or called, and what a head says anew."""
@@ -87,19 +93,23 @@ def bert_to_train(
 
 def _tokenizer(source: ModelSource, auto_class: str) -> tuple[Tokenizer, dict[str, int], dict[str, Any]] | None:
     """Returns BERT's tokenizer, its special tokens' ids, and its tokenizer_config.json; None of another kind."""
-    file = source.folder / "tokenizer_config.json"
-    said = read_json(file) if file.exists() else {}
-    found = whole_tokenizer(source.folder) if said.get("tokenizer_class") in _CLASSES else None
-    if found is None:
+    names = ("special_tokens_map.json", "tokenizer_config.json")
+    more, said = (read_json(file) if (file := source.folder / name).exists() else {} for name in names)
+    named = said.get("tokenizer_class") or source.config.get("tokenizer_class")
+    is_usual = named in _CLASSES and not any((more | said).get(name) for name in _UNUSUAL)
+    types_fit = all(type(said[name]) in types for name, types in _TYPES.items() if name in said)
+    found = whole_tokenizer(source.folder) if is_usual and types_fit else None
+    if found is None or (source.folder / "chat_template.jinja").exists():
         return None
     tokenizer, ids = found
     read_as(tokenizer, source, auto_class)
     said |= {} if source.lowercase is None else {"do_lower_case": source.lowercase}
-    if not ids.keys() >= _ROLES or tokenizer.get_vocab_size() > source.config.get("vocab_size", 0):
+    added = tokenizer.get_added_tokens_decoder()
+    roles = {role: added[number].content for role, number in ids.items()}
+    if not roles.items() >= _ROLES.items() or tokenizer.get_vocab_size() > source.config.get("vocab_size", 0):
         return None
     if not is_bert_pipeline(tokenizer, said):
         return None
-    roles = {role: tokenizer.id_to_token(number) for role, number in ids.items()}
     kept = {name: value for name, value in said.items() if name not in _PRIVATE}
     sides = dict.fromkeys(("padding_side", "truncation_side"), "right")
     ours = {"clean_up_tokenization_spaces": False, "tokenizer_class": "BertTokenizer", "backend": "tokenizers"}
@@ -111,7 +121,8 @@ def _config(source: ModelSource, head: Mapping[str, Any], pad: int, dropout: flo
     """Returns the config.json of a model under a head."""
     from bertctl.modeling.torch_bert import FAMILIES
 
-    kept = {name: value for name, value in source.config.items() if name not in _NOT_OF_A_MODEL}
+    of_labels = {"num_labels"} if "id2label" in head else set()
+    kept = {name: value for name, value in source.config.items() if name not in {*_NOT_OF_A_MODEL, *of_labels}}
     of_head = {name: value for name, value in head.items() if name != "num_labels"}
     if "id2label" in head:
         of_head["id2label"] = {str(number): name for number, name in head["id2label"].items()}
@@ -124,5 +135,5 @@ def _config(source: ModelSource, head: Mapping[str, Any], pad: int, dropout: flo
     }
     family = FAMILIES.get(family_of(config))
     if dropout is not None and family is not None:
-        config |= dict.fromkeys(family.dropout_fields(), dropout)
+        config |= dict.fromkeys({*family.dropout_fields(), *config.keys() & {*DROPOUT_FIELDS}}, dropout)
     return config if family_of(config) in COUNTS_FROM_PAD else config | {"pad_token_id": pad}

@@ -21,7 +21,7 @@ from bertctl.tokenization.tokenizer_files import whole_tokenizer
 if TYPE_CHECKING:
     from torch import nn
 
-_DROPOUT_FIELDS = (
+DROPOUT_FIELDS = (
     "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob",
     "dropout", "attention_dropout", "seq_classif_dropout", "qa_dropout", "summary_last_dropout", "pooler_dropout",
     "embedding_dropout", "mlp_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "summary_first_dropout",
@@ -72,7 +72,7 @@ def load_model(
     transformers.utils.logging.set_verbosity_error()  # "newly initialized: classifier" is what fine-tuning means
     with loadable(source, auto_class):
         config, saved_tokenizer, pad_id = _config_and_tokenizer(source, head, listener)
-        for field in _DROPOUT_FIELDS:
+        for field in DROPOUT_FIELDS:
             if dropout is not None and hasattr(config, field):
                 setattr(config, field, dropout)
         network, info = getattr(transformers, auto_class).from_pretrained(

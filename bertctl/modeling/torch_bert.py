@@ -94,7 +94,10 @@ FAMILIES = {
     "roberta": _roberta("Roberta"),
     "xlm-roberta": _roberta("XLMRoberta"),
     "camembert": _roberta("Camembert"),
-    "electra": Family("electra", "Electra", "encoder", BERT_LAYER, functional.gelu),
+    "electra": Family(
+        "electra", "Electra", "encoder", BERT_LAYER, functional.gelu,
+        of_heads={**_HEADS, "MultipleChoice": ("summary_last_dropout", 0.1)},
+    ),
     "distilbert": Family(
         "distilbert", "DistilBert", "transformer", DISTILBERT_LAYER, torch.relu,
         has_segments=False, epsilon=1e-12, activation="activation", sizes=_DISTILBERT_SIZES,

@@ -91,22 +91,29 @@ def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
     if not (folder / "tokenizer.json").exists():
         return None
     tokenizer = load_tokenizer(read_text(folder / "tokenizer.json"))
-    added = {token.content: number for number, token in tokenizer.get_added_tokens_decoder().items()}
+    decoder = tokenizer.get_added_tokens_decoder()
+    added = {token.content: number for number, token in decoder.items()}
     roles: dict[str, str] = {}
     older = folder / "added_tokens.json"  # which transformers reads where the others tell of no added tokens
     if older.exists() and not read_json(older).items() <= added.items():
         return None
     for file in (folder / "tokenizer_config.json", folder / "special_tokens_map.json"):
         said = read_json(file) if file.exists() else {}
-        numbered = {_content(token): int(number) for number, token in (said.get("added_tokens_decoder") or {}).items()}
+        numbered = {int(number): _added(token) for number, token in (said.get("added_tokens_decoder") or {}).items()}
         lists = [said.get(name) or () for name in ("additional_special_tokens", "extra_special_tokens")]
         more = {_content(token) for many in lists for token in (many.values() if isinstance(many, dict) else many)}
         own = {role: _content(said[role]) for role in _ROLES if said.get(role) is not None}
         agrees = all(roles.get(role, text) == text for role, text in own.items())
-        if not agrees or not {*own.values(), *more} <= added.keys() or not numbered.items() <= added.items():
+        if not agrees or not {*own.values(), *more} <= added.keys() or numbered not in ({}, decoder):
             return None
         roles |= own
     return tokenizer, {role: added[text] for role, text in roles.items()}
+
+
+def _added(token: Any) -> AddedToken:
+    """Returns a token that is written with its properties."""
+    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    return AddedToken(_content(token), **{flag: bool(token[flag]) for flag in flags if flag in token})
 
 
 def _content(token: Any) -> str:

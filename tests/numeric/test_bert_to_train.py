@@ -59,6 +59,11 @@ def _source(folder: Path, **fields: Any) -> ModelSource:
     return ModelSource("made", folder, json.loads((folder / "config.json").read_text()) | fields, 40, True)
 
 
+def _read(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
 def _both(source: ModelSource, kind: str, **more: Any) -> list[Model]:
     """The model without and with transformers, drawn from one seed."""
     models: list[Any] = []
@@ -140,8 +145,7 @@ def test_what_is_saved_is_loaded_by_transformers_as_what_it_saves(
     for name, model in zip(("ours", "theirs"), _both(_source(source.folder), kind, dropout=0.3), strict=True):
         model.save(tmp_path / name)
         config = transformers.AutoConfig.from_pretrained(tmp_path / name).to_dict()
-        for field in ("_name_or_path", "summary_last_dropout"):  # the second of a head that is left to transformers
-            config.pop(field, None)
+        del config["_name_or_path"]
         spoken = transformers.AutoTokenizer.from_pretrained(tmp_path / name)
         texts = ["A good film", "wasn't it?", "GOOD, good"]
         read = [dict(spoken(texts, padding=True)), dict(spoken(texts, texts, truncation=True, max_length=9))]
@@ -189,7 +193,27 @@ def test_weights_do_not_change_with_a_file_that_others_write_over(tiny_model: Pa
     assert all(torch.equal(one, before[name]) for name, one in model.network.state_dict().items())
 
 
+_PLAIN = {"lstrip": False, "rstrip": False, "single_word": False, "special": True}
 _LEFT: dict[str, dict[str, dict[str, Any]]] = {
+    "another attention": {"config": {"attn_implementation": "eager"}},
+    "a truth that is none": {"config": {"use_cache": None}},
+    "a decoder that is null": {"config": {"is_decoder": None}},
+    "an id that is none": {"config": {"bos_token_id": "x"}},
+    "labels without numbers": {"config": {"id2label": {"a": "b"}}},
+    "another class in config.json": {
+        "tokenizer_config.json": {"tokenizer_class": None},
+        "config": {"tokenizer_class": "RobertaTokenizer"},
+    },
+    "another token for a text": {"tokenizer_config.json": {"cls_token": "[MASK]"}},
+    "a token that is read otherwise": {
+        "tokenizer_config.json": {"added_tokens_decoder": {"0": {"content": "[PAD]", "normalized": True, **_PLAIN}}}
+    },
+    "not all added tokens": {
+        "tokenizer_config.json": {"added_tokens_decoder": {"0": {"content": "[PAD]", "normalized": False, **_PLAIN}}}
+    },
+    "a truth of the tokenizer that is none": {"tokenizer_config.json": {"tokenize_chinese_chars": 1}},
+    "more special tokens": {"tokenizer_config.json": {"additional_special_tokens": ["[MASK]"]}},
+    "a chat": {"tokenizer_config.json": {"chat_template": "{{ messages }}"}},
     "another activation": {"config": {"hidden_act": "relu"}},
     "a decoder": {"config": {"is_decoder": True}},
     "a share that is none": {"config": {"hidden_dropout_prob": "0.1"}},
@@ -226,9 +250,38 @@ def test_weights_that_are_missing_are_left_to_transformers_which_refuses_them(ti
     source = _made(tmp_path, tiny_model, "Bert")
     weights = load_file(tmp_path / "model.safetensors")
     head = _HEADS["SequenceClassification"]
-    for name in ("pooler.dense.weight", "encoder.layer.1.output.dense.bias"):
-        del weights[name]
+    for name in ("pooler", "encoder.layer.1.output.dense.bias"):
+        weights = {one: tensor for one, tensor in weights.items() if not one.startswith(name)}
         save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
         found = bert_to_train(source, _KIND, head)
         assert (found is not None) == ("pooler" in name), "a pooler may be new"
     assert bert_to_train(source, _KIND, head | {"long_text": {"long_text": "window"}}) is None
+
+
+def test_weights_that_transformers_finds_elsewhere_or_by_half_are_left_to_it(tiny_model: Path, tmp_path: Path) -> None:
+    source = _made(tmp_path, tiny_model, "Bert")
+    file, head = tmp_path / "model.safetensors", _HEADS["SequenceClassification"]
+    whole = load_file(file)
+    without = {name: one for name, one in whole.items() if name != "pooler.dense.bias"}
+    under = {f"bert.{name}" if "pooler" not in name else name: one for name, one in whole.items()}
+    kept = {**whole, "classifier.bias": torch.ones(3)}
+    for weights in (without, under, kept):
+        save_file(weights, file, metadata={"format": "pt"})
+        assert bert_to_train(source, _KIND, head) is None
+    for weights in ({**kept, "classifier.weight": torch.ones(3, 36)}, whole):
+        save_file(weights, file, metadata={"format": "pt"})
+        assert bert_to_train(source, _KIND, head) is not None
+
+
+def test_a_special_token_that_is_normalised_is_saved_by_its_own_name(tiny_model: Path, tmp_path: Path) -> None:
+    source = _made(tmp_path / "model", tiny_model, "Bert")
+    document = _read(source.folder / "tokenizer.json")
+    for token in document["added_tokens"]:
+        token["normalized"] = True
+    (source.folder / "tokenizer.json").write_text(json.dumps(document))
+    model = bert_to_train(source, _KIND, _HEADS["SequenceClassification"])
+    assert model is not None
+    model.save(tmp_path / "saved")
+    assert _read(tmp_path / "saved" / "tokenizer_config.json")["cls_token"] == "[CLS]"
+    spoken = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert spoken("a film")["input_ids"] == model.tokenizer.encode("a film").ids
