@@ -130,7 +130,9 @@ class RowEncoder:
             kept, kept_of_pair = longest_first(kept, kept_of_pair, room)
             windows = SlidingWindows(np.arange(n), zeros, kept)
         else:
-            windows = sliding_windows(zeros, kept, room=zeros + room, step=zeros + (room - self._long.stride))
+            windows = sliding_windows(
+                zeros, kept, room=zeros + room, step=zeros + (room - self._long.stride), reach_back=True
+            )
         first = sides[0].tokens
         inside = [Ragged(first.flat, first.starts[windows.rows] + windows.first, windows.last - windows.first)]
         if kept_of_pair is not None:
@@ -174,12 +176,20 @@ class _Side:
             for chunk in ([texts] if are_words else chunks(texts))
             for encoding in tokenizer.encode_batch(list(chunk), is_pretokenized=are_words, add_special_tokens=False)
         ]
-        ids = np.array([i for encoding in encodings for i in encoding.ids], dtype=np.int32)
-        lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
+        found = [[*zip(each.ids, each.offsets, each.word_ids, strict=True)] for each in encodings]
+        if are_words and (unknown := unknown_id(tokenizer)) is not None:
+            for words, tokens in zip(texts, found, strict=True):  # a word of which nothing is left is not known
+                gone = {*range(len(words))}.difference(word for *_, word in tokens)
+                tokens += [(unknown, (0, len(words[word])), word) for word in sorted(gone)]
+                tokens.sort(key=lambda token: token[2] or 0)
+        flat = [token for tokens in found for token in tokens]
+        spans = np.array([span for _, span, _ in flat], np.int32).reshape(-1, 2)
         return cls(
-            tokens=Ragged.joined(ids, lengths),
-            spans=np.maximum(np.array([o for e in encodings for o in e.offsets], np.int32).reshape(-1, 2) - space, 0),
-            words=np.array([w for e in encodings for w in e.word_ids], dtype=np.int64),
+            tokens=Ragged.joined(
+                np.array([i for i, *_ in flat], dtype=np.int32), np.array([*map(len, found)], np.int64)
+            ),
+            spans=np.maximum(spans - space, 0),
+            words=np.array([word for *_, word in flat], dtype=np.int64),
         )
 
 

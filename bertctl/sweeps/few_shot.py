@@ -56,6 +56,9 @@ from bertctl.writing import write_json
 WORTH = 0.03
 """Mean gain over the frozen encoder from which few-shot training is said to pay."""
 
+_DRAWS = 6
+"""With fewer draws the exchange of signs has a p value above 0.05 whatever they say: 2 / 2^5 is 0.06."""
+
 
 @dataclass(kw_only=True)
 class FewShotJob(Job):
@@ -243,6 +246,8 @@ def judged(job: FewShotJob, ours: Sequence[float], frozen: Sequence[float], gap:
     sign = 1 if higher_is_better(job.primary) else -1
     verdict = "pays" if sign * gap.value >= WORTH and gap.low * gap.high > 0 else "does not pay"
     mean = {name: float(values.mean()) for name, values in scores.items()}
+    few = f"; fewer than {_DRAWS} draws can't show it" if verdict != "pays" and 1 < len(ours) < _DRAWS else ""
+    told = f"{verdict}: {job.primary} on {job.selection}"
     means = f"{figure(mean['few_shot'])}, and {figure(mean['frozen'])} with the frozen encoder"
     ends = f"{gap.value:+.4f}, 95 % {gap.low:+.4f} to {gap.high:+.4f}; {over}"
     rows = zip(range(first, first + len(ours)), ours, frozen, strict=True)
@@ -253,5 +258,5 @@ def judged(job: FewShotJob, ours: Sequence[float], frozen: Sequence[float], gap:
         "deviation": {name: float(each.std(ddof=1)) for name, each in scores.items()} if len(ours) > 1 else None,
         "difference": gap.as_json(),
         "verdict": verdict,
-        "sentence": f"{verdict}: {job.primary} on {job.selection} {means} ({ends}); {WORTH:.2f} more would be worth it",
+        "sentence": f"{told} {means} ({ends}); {WORTH:.2f} more would be worth it{few}",
     }

@@ -162,6 +162,10 @@ def test_the_verdict_needs_three_points_and_an_interval_without_zero(
     found = judged(job, ours, frozen, None)
     assert found["verdict"] == verdict, found["sentence"]
     assert found["sentence"].startswith(f"{verdict}: ")
+    assert "fewer than 6 draws" not in found["sentence"]
+    few = judged(job, (0.95, 0.94, 0.95, 0.94, 0.96), frozen[:5], None)
+    assert few["verdict"] == "does not pay"
+    assert few["sentence"].endswith("; fewer than 6 draws can't show it")
     assert [row["seed"] for row in found["draws"]] == [*range(5, 12)]
     assert found["deviation"]["few_shot"] == pytest.approx(statistics.stdev(ours))
     assert found["difference"]["value"] == pytest.approx(statistics.mean(ours) - statistics.mean(frozen))

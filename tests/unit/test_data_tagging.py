@@ -105,6 +105,13 @@ def test_offsets_and_text_are_kept_and_other_columns_too(tmp_path):
     assert rows.columns["offsets"] == [offsets]
 
 
+def test_a_document_beside_words_is_no_text(tmp_path):
+    rows = read(tmp_path / "d.jsonl", lines({"words": WORDS[0], "tags": TAGS[0], "document": "d1"}))
+    assert rows.columns["document"] == ["d1"]
+    assert rows.columns["words"] == WORDS[:1]
+    assert "text" not in rows.columns
+
+
 def test_tokens_as_prodigy_writes_them(tmp_path):
     tokens = [{"text": "Anna", "start": 0, "end": 4, "id": 0}, {"text": "'s", "start": 4, "end": 6, "id": 1}]
     rows = read(
