@@ -233,6 +233,12 @@ def _of_others(index: Index) -> int:
     return int(index.document["rows"] - index.document["corpus"]["rows"])
 
 
+def _rows_in(folder: Path) -> int:
+    """Returns how many rows of an index are whole."""
+    document = folder / "index.json"
+    return int(read_json(document)["rows"]) if document.exists() else 0
+
+
 def numbered_on(parts: Iterable[Rows], index: Index) -> Iterator[Rows]:
     """Yields rows that are added to an index; numbers that stand for ids go on after those of its rows."""
     first = _of_others(index)
@@ -304,9 +310,8 @@ def make_index(
         write_json(folder / "index.json", document)
         return document
 
-    whole = {"rows": 0} | said
     layout = VectorLayout((model.made["layer"],), model.made["size"], dtype, by_token=False, pooling="")
-    with closing(VectorStore(folder, layout, said if before else None)) as store, outliving(lambda: whole["rows"]):
+    with closing(VectorStore(folder, layout, said if before else None)) as store, outliving(lambda: _rows_in(folder)):
         if not begun["rows"]:
             saved(complete=False)
         for rows, vectors in model.stream(unread(), listener):
@@ -317,7 +322,7 @@ def make_index(
                 searches = searches or [Nearest(sample, _AT + 1), Nearest(sample, _AT + 1)]
                 for one, block in zip(searches, (as_read(kept), vectors), strict=True):
                     one.see(block, read["rows"] - len(rows))
-            whole = saved(complete=False)
+            saved(complete=False)
         return saved(complete=True)
 
 
