@@ -46,6 +46,7 @@ class Family:
         stack: where its layers are in the encoder.
         of_layer: the parts of one, ours and theirs.
         dense: activation of the hidden layer in the head of sequence classification; None where the pooler is it.
+        is_beside: whether that layer stands beside the last one, for choices too, and not in one module with it.
         has_pooler: whether its bare encoder may have one.
         has_segments: whether it has a table of token types.
         epsilon: of its normalisations, whatever config.json says; None where that says it.
@@ -61,6 +62,7 @@ class Family:
     stack: str
     of_layer: Mapping[str, str]
     dense: Callable[[Tensor], Tensor] | None
+    is_beside: bool = False
     has_pooler: bool = False
     has_segments: bool = True
     epsilon: float | None = None
@@ -75,11 +77,11 @@ class Family:
 
     def has_dense_head(self, kind: str) -> bool:
         """Returns whether the head has a hidden layer of its own, in a module with its last one."""
-        return kind == "SequenceClassification" and self.dense is not None and self.encoder != "distilbert"
+        return kind == "SequenceClassification" and self.dense is not None and not self.is_beside
 
     def reads_pooler(self, kind: str) -> bool:
         """Returns whether a head reads what the pooler gives."""
-        return kind in OF_TEXTS and not self.has_dense_head(kind) and self.encoder != "distilbert"
+        return kind in OF_TEXTS and not self.has_dense_head(kind) and not self.is_beside
 
 
 def _roberta(architecture: str) -> Family:
@@ -100,7 +102,7 @@ FAMILIES = {
     ),
     "distilbert": Family(
         "distilbert", "DistilBert", "transformer", DISTILBERT_LAYER, torch.relu,
-        has_segments=False, epsilon=1e-12, activation="activation", sizes=_DISTILBERT_SIZES,
+        is_beside=True, has_segments=False, epsilon=1e-12, activation="activation", sizes=_DISTILBERT_SIZES,
         dropouts=(("attention_dropout", 0.1), None, _DROPOUT, _DROPOUT),
         of_heads={
             **dict.fromkeys(OF_TEXTS, ("seq_classif_dropout", 0.2)),
@@ -352,9 +354,8 @@ class Network(_Saved):
     def __init__(
         self, encoder: Encoder, family: Family, sizes: Mapping[str, int], kind: str, outputs: int, share: float
     ) -> None:
-        hidden, is_distilbert = sizes["hidden"], family.encoder == "distilbert"
+        hidden, has_dense = sizes["hidden"], family.is_beside and kind in OF_TEXTS
         names = {"encoder": family.encoder, "last": OF_TOKENS.get(kind, "classifier")}
-        has_dense = is_distilbert and kind in OF_TEXTS
         names |= {"dense": "pre_classifier"} if has_dense else {}
         super().__init__(names, family, f"For{kind}", encoder.said, sizes)
         self.kind, self._activation = kind, family.dense
