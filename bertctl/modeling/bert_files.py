@@ -29,7 +29,7 @@ _UNUSUAL = [("MultipleChoice", "electra")]
 _TRUTHS = (
     "use_cache", "is_decoder", "add_cross_attention", "tie_word_embeddings", "sinusoidal_pos_embds", "summary_use_proj",
 )  # fmt: skip
-_IDS = ("bos_token_id", "eos_token_id")
+_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 """Fields that change nothing here; transformers refuses other types than a truth, or than a whole number or null."""
 
 _USUAL_SIZES = tuple(names[0] for names in SIZES.values())

@@ -46,10 +46,12 @@ class TokenizerFiles:
     Attributes:
         tokenizer: tokenizer.json.
         config: tokenizer_config.json.
+        ids: of its special tokens by role, such as `pad_token`.
     """
 
     tokenizer: Tokenizer
-    config: Mapping[str, Any]
+    config: dict[str, Any]
+    ids: Mapping[str, int]
 
     def save_pretrained(self, folder: Path) -> None:
         """Writes both."""
@@ -75,24 +77,26 @@ def bert_to_train(
     from bertctl.modeling.bert_files import network_to_train
 
     with loadable(source, auto_class):
-        read = _tokenizer(source, auto_class)
-        if read is None or head.get("long_text"):
+        files = bert_tokenizer(source, auto_class)
+        if files is None or head.get("long_text"):
             return None
-        tokenizer, ids, said = read
-        config = _config(source, head, ids["pad_token"], dropout)
+        config = _config(source, head, files.ids["pad_token"], dropout)
         network = network_to_train(source, auto_class, config)
         if network is None:
             return None
         if auto_class != BARE:
             fit_head(network, source, auto_class, head)
-        names = ["input_ids", *(["token_type_ids"] if network.has_segments else []), "attention_mask"]
-        files = TokenizerFiles(tokenizer, said | {"model_input_names": names})
-        segments, padding = network.has_segments, Padding(ids["pad_token"])
-        return Model(network, tokenizer, files, padding, segments, cls_id=ids["cls_token"])
+        segments, ids = network.has_segments, files.ids
+        files.config["model_input_names"] = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
+        return Model(network, files.tokenizer, files, Padding(ids["pad_token"]), segments, cls_id=ids["cls_token"])
 
 
-def _tokenizer(source: ModelSource, auto_class: str) -> tuple[Tokenizer, dict[str, int], dict[str, Any]] | None:
-    """Returns BERT's tokenizer, its special tokens' ids, and its tokenizer_config.json; None of another kind."""
+def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | None:
+    """Returns BERT's tokenizer, as it reads and is saved under a head; None of another kind.
+
+    Raises:
+        UnavailableError: a file that can't be read.
+    """
     names = ("special_tokens_map.json", "tokenizer_config.json")
     more, said = (read_json(file) if (file := source.folder / name).exists() else {} for name in names)
     named = said.get("tokenizer_class") or source.config.get("tokenizer_class")
@@ -114,7 +118,8 @@ def _tokenizer(source: ModelSource, auto_class: str) -> tuple[Tokenizer, dict[st
     sides = dict.fromkeys(("padding_side", "truncation_side"), "right")
     ours = {"clean_up_tokenization_spaces": False, "tokenizer_class": "BertTokenizer", "backend": "tokenizers"}
     length = model_positions(source.config) or said.get("model_max_length")
-    return tokenizer, ids, kept | roles | sides | ours | ({"model_max_length": length} if length else {})
+    config = kept | roles | sides | ours | ({"model_max_length": length} if length else {})
+    return TokenizerFiles(tokenizer, config, ids)
 
 
 def _config(source: ModelSource, head: Mapping[str, Any], pad: int, dropout: float | None) -> dict[str, Any]:

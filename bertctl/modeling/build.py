@@ -10,13 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokenizers import Tokenizer
+
 from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UsageError
-from bertctl.modeling.bert_to_train import bert_to_train
+from bertctl.modeling.bert_to_train import bert_to_train, bert_tokenizer
 from bertctl.modeling.families import BARE, family_of, reads_padding, slow_step
 from bertctl.modeling.layer_groups import freeze, reinitialise
 from bertctl.modeling.linear_head import is_probe, read_probe, with_head
-from bertctl.modeling.load import has_trained_head, keeps_head, load_model, read_model
+from bertctl.modeling.load import has_trained_head, keeps_head, load_model, load_tokenizer_of, loadable, read_model
 from bertctl.modeling.model import Adapter, Model
 from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules, read_modules
 from bertctl.modeling.source import ModelSource
@@ -85,6 +87,17 @@ def build_model(
         adapter.attach(model.network)
         model.adapter = adapter
     return model
+
+
+def build_tokenizer(source: ModelSource, auto_class: str, head: Mapping[str, Any] | None) -> Tokenizer:
+    """Returns the tokenizer of the model that `build_model` gives, without reading the weights or computing anything.
+
+    Raises:
+        UnavailableError: files that can't be loaded.
+    """
+    with loadable(source, auto_class):
+        found = bert_tokenizer(source, auto_class)
+    return load_tokenizer_of(source, auto_class, head=head) if found is None else found.tokenizer
 
 
 def _recompute_activations(network: "nn.Module", source: ModelSource) -> None:

@@ -31,11 +31,10 @@ from bertctl.inference.evaluate import SplitResult, write_predictions
 from bertctl.inference.run_inputs import encode_splits, fit_task, primary_metric, resolved_for
 from bertctl.metrics.contributions import Contributions
 from bertctl.metrics.paired import Difference, mean_difference
-from bertctl.modeling.build import load_frozen
+from bertctl.modeling.build import build_tokenizer, load_frozen
 from bertctl.modeling.families import BARE
 from bertctl.modeling.layers import choose_layers, layer_count
 from bertctl.modeling.linear_head import LinearHead, with_head
-from bertctl.modeling.load import load_tokenizer_of
 from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
@@ -114,7 +113,7 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
     }
     recipe = recipe.model_copy(update=own)
     task = replace(SentenceEmbeddings.from_data(recipe, rows, data.labels), said=SentenceModules())  # without prompts
-    features = task.encode(rows, load_tokenizer_of(source, BARE, head=None), max_length=recipe.model.max_length)
+    features = task.encode(rows, build_tokenizer(source, BARE, None), max_length=recipe.model.max_length)
     splits = {"train": rows, "validation": replace(rows, split="validation")}
     data = replace(data, splits=splits, validation_splits=("validation",), dataset=None)
     return prepare_pairs(recipe, encoded=Encoded(data, source, source.content_hash(), dict.fromkeys(splits, features)))

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from bertctl.errors import DeviceError, ExitCode
+from bertctl.modeling.families import family_of
 from bertctl.modeling.source import ModelSource
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.stopping import handled_by
@@ -23,11 +24,11 @@ from bertctl.sweeps.plan import CELLS
 from bertctl.sweeps.worker import CellReply, WorkerSettings, note_failure, work
 from bertctl.training.job import Encoded
 
-_LATE_IMPORTS = (
-    "accelerate", "safetensors.torch", "scipy.optimize", "scipy.stats", "torch._dynamo", "torch.onnx",
-    "torch.profiler", "transformers.generation", "transformers.modeling_utils", "transformers.optimization",
-)  # fmt: skip
+_LATE_IMPORTS = ("accelerate", "safetensors.torch", "torch._dynamo", "torch.onnx", "torch.profiler")
 """Modules that are first imported while a run is under way, seconds in all."""
+
+_OF_TRANSFORMERS = ("transformers.generation", "transformers.modeling_utils", "transformers.optimization")
+"""Those that are also imported where transformers makes the network."""
 
 _DEATHS_IN_A_ROW = 3
 """Workers that die without having finished anything, after which the sweep gives up."""
@@ -182,12 +183,17 @@ def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
     """Imports what training and scoring would import later, so that forked workers have it; nothing is computed.
 
     Args:
-        source: the model; its family's file is imported.
+        source: the model; its family's file is imported, if transformers makes it.
         auto_class: of transformers, with the task's head.
     """
-    for name in _LATE_IMPORTS:
+    from bertctl.modeling.torch_bert import FAMILIES
+
+    is_ours = family_of(source.config) in FAMILIES and "transformers" not in sys.modules  # which its tokenizer needs
+    for name in _LATE_IMPORTS if is_ours else _LATE_IMPORTS + _OF_TRANSFORMERS:
         with contextlib.suppress(ImportError):  # another release may not have it: the workers find what they need
             importlib.import_module(name)
+    if is_ours:
+        return
     import transformers
 
     with contextlib.suppress(OSError, ValueError, KeyError):  # `load_model` says it better

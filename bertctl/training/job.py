@@ -112,9 +112,9 @@ def encode(recipe: Recipe, *, listener: Listener = SILENT) -> Encoded:
     """
     read = _read(recipe, listener)
 
-    from bertctl.modeling.load import load_tokenizer_of
+    from bertctl.modeling.build import build_tokenizer
 
-    tokenizer = load_tokenizer_of(read.source, read.task.auto_class, head=read.task.head())
+    tokenizer = build_tokenizer(read.source, read.task.auto_class, read.task.head())
     features = encode_splits(read.task, read.data, recipe, tokenizer)
     return Encoded(read.data, read.source, read.source.content_hash(), features)
 

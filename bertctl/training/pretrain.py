@@ -13,8 +13,8 @@ from bertctl.data.corpora import open_corpora
 from bertctl.data.recipe_data import LoadedData
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
+from bertctl.modeling.build import build_tokenizer
 from bertctl.modeling.families import family_of
-from bertctl.modeling.load import load_tokenizer_of
 from bertctl.modeling.masked_head import require_order_head
 from bertctl.modeling.model import Model
 from bertctl.modeling.source import inspect_model
@@ -53,7 +53,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
     check_layers(recipe, source)
     if task.pairs:
         require_order_head(family_of(source.config), source.name)
-    tokenizer = load_tokenizer_of(source, task.auto_class, head={})
+    tokenizer = build_tokenizer(source, task.auto_class, {})
     corpus = read_corpus(recipe, tokenizer, listener=listener)
     counts = _token_counts(corpus.train, tokenizer.get_vocab_size())
     task = replace(task, unigram=float(entr(counts / counts.sum()).sum()))

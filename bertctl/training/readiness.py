@@ -16,8 +16,8 @@ from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import BertctlError, UnavailableError
 from bertctl.metrics.scripts import find_script
+from bertctl.modeling.build import build_tokenizer
 from bertctl.modeling.families import require_head
-from bertctl.modeling.load import load_tokenizer_of
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime import machine
@@ -193,7 +193,7 @@ def _model(recipe: Recipe, tell: Callable[[ModelSource], None]) -> Path:
     tell(source)
     task = task_type(recipe.task)
     require_head(source.config, task.auto_class, source.name)
-    load_tokenizer_of(source, task.auto_class, head=None)
+    build_tokenizer(source, task.auto_class, None)
     return source.folder
 
 

@@ -39,9 +39,13 @@ def test_answers_and_vectors_are_had_without_transformers(tiny_run: TinyRun, tin
 def test_a_bert_is_trained_without_transformers(tiny_run: TinyRun, tmp_path: Path) -> None:
     """Nor are its checkpoints and its evaluation after the training; torch's optimizers load its compiler."""
     recipe = str(tiny_run.path / "recipe.yaml")
-    commands = [["finetune", recipe, "-o", "again", "-q", "--set", "training.checkpoint_every=10 steps"]]
+    commands = [
+        ["sweep", recipe, "-o", "many", "-q", "--grid", "optimizer.learning_rate=1e-5", "--seeds", "1"],  # forks: first
+        ["finetune", recipe, "-o", "again", "-q", "--set", "training.checkpoint_every=10 steps"],
+    ]
     command = [sys.executable, "-c", CODE, json.dumps(commands)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert set(done.stdout.split()) == {"finetune", "0", "accelerate", "torch._dynamo"}, done.stdout + done.stderr
+    loaded = "accelerate matplotlib torch._dynamo"  # a sweep is drawn
+    assert done.stdout.splitlines() == [f"{verb} 0 {loaded}" for verb, *_ in commands], done.stderr
     network = json.loads((tmp_path / "again" / "model" / "config.json").read_text())
     assert network["architectures"] == ["BertForSequenceClassification"]
