@@ -112,6 +112,8 @@ def _refusals(subject: Subject, findings: list[Finding]) -> Iterator[Finding]:
         return
     try:
         task = TASKS[subject.recipe.task].from_data(subject.recipe, subject.train, subject.official_labels)
+    except UnavailableError:
+        return  # the model's files: `_tokenizer` has said so, or had others
     except DataError as error:
         yield refusal(error, "train", code="refused")
         return

@@ -103,8 +103,9 @@ class ProbeTrainer:
         self._rows = joined([job.data.splits[split] for split in splits])
         parts = [job.data.splits[split] for split in splits]
         self._gold = [job.task.gold(rows, i) for rows in parts for i in range(len(rows))]
+        self._clusters = job.data.groups_of(*splits)
         # What folds keep whole: sentences of words, and texts that hang together.
-        self._groups = _sentences(job) if job.by_word else _numbered(job.data.groups_of(*splits))
+        self._groups = _sentences(job) if job.by_word else _numbered(self._clusters)
 
     def train(
         self, pair: tuple[LayerChoice, str], vectors: Floats32, hold_outs: Sequence[tuple[Ints, Ints]]
@@ -174,7 +175,8 @@ class ProbeTrainer:
             features = replace(features, starts=np.concatenate([[0], np.cumsum(counts)]))  # type: ignore[type-var]
             read = read.select(chosen.tolist())
         answers = job.task.decode({"logits": logits}, features, read)
-        return [{"gold": self._gold[i], **answer} for i, answer in zip(chosen, answers, strict=True)]
+        texts = zip(chosen, answers, strict=True)
+        return [{"gold": self._gold[i], "cluster": self._clusters[i], **answer} for i, answer in texts]
 
 
 def labels_of(features: Features) -> Array:

@@ -38,7 +38,8 @@ def ranks_of(similar: Floats32, right: Ints) -> list[int]:
         right: numbers of the candidates that belong to it.
     """
     wrong = np.sort(np.delete(similar, right))
-    at_least = len(wrong) - np.searchsorted(wrong, np.sort(similar[right])[::-1], side="left")
+    # A matrix product gives equal vectors cosines whose last bits differ.
+    at_least = len(wrong) - np.searchsorted(wrong, np.sort(similar[right])[::-1] - 1e-6, side="left")
     ranks: list[int] = (at_least + np.arange(1, len(right) + 1)).tolist()
     return ranks
 

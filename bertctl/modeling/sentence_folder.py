@@ -109,11 +109,16 @@ def read_modules(folder: Path) -> SentenceModules | None:
             for kind, found, part in zip(kinds[2:], settings[1:], parts[2:], strict=True)
         )
         prompting = (prompts, said.get("default_prompt_name"))
-        reading = (of_text.get("max_seq_length"), bool(of_text.get("do_lower_case")))
+        # Folders of release 6 say the length where transformers does, which writes 1e30 for none.
+        longest = of_text.get("max_seq_length") or _settings(folder / "tokenizer_config.json").get("model_max_length")
+        reading = (longest if longest and longest < 1e9 else None, bool(of_text.get("do_lower_case")))
         modules = SentenceModules(_poolings(settings[0], folder), steps, *prompting, *reading)
     if prompts and settings[0].get("include_prompt") is False:
         what = "leaves the tokens of prompts out of the pooling (include_prompt)"
         raise UnavailableError(f"{folder / '1_Pooling'} {what}, which is not done here", remedy=_REMEDY)
+    if said.get("truncate_dim"):
+        what = f"cuts vectors to {said['truncate_dim']} numbers (truncate_dim)"
+        raise UnavailableError(f"{folder} {what}, which is not done here", remedy=_REMEDY)
     return modules
 
 

@@ -156,7 +156,7 @@ def _use(run: RunContents, config: Mapping[str, Any]) -> str:
     limit = run.recipe["model"].get("max_length")
     trained = ""
     if limit:
-        longer = "read in overlapping windows" if run.answers.in_windows else "cut"
+        longer = "read in windows" if run.answers.in_windows else "cut"
         if long := config.get("long_text"):
             said = ", ".join(f"{name} {value}" for name, value in long.items())
             longer = f"read by bertctl as config.json says ({said}: `bertctl docs long-texts`). Plain transformers cuts"

@@ -151,7 +151,9 @@ class GateResult:
         for name in self.run.metrics["metrics"][self.split]:
             metric = self.run.metric(self.split, name)
             ends = {"": metric.value, "_low": metric.low, "_high": metric.high}
-            found += [(name + end, {"split": self.split}, value) for end, value in ends.items() if value is not None]
+            # What is no letter of ASCII is lost in a name.
+            labels = {"split": self.split} | ({"label": name.partition(":")[2]} if ":" in name else {})
+            found += [(name + end, labels, value) for end, value in ends.items() if value is not None]
         for verdict in ("pass", "fail", "inconclusive"):
             number = sum(judgement.verdict == verdict for judgement in self.judgements)
             found.append(("gate_checks", {"verdict": verdict}, float(number)))

@@ -199,7 +199,7 @@ def _of_all_labels(lines: Lines, answers: Answers) -> str:
     found = answers.distributions(lines)
     if found is None:
         return ""
-    several = bool(found[1].sum(axis=1).max() != 1 or found[1].sum(axis=1).min() != 1)
+    several = getattr(answers, "multi_label", False)
     return (
         f" Over all labels: ECE {figure(calibration.classwise_calibration_error(*found))} on average, Brier score "
         f"{figure(calibration.brier_score(*found, multi_label=several))} (0 is perfect)."
@@ -263,7 +263,8 @@ def _score_table(what: str, groups: Sequence[tuple[str, Mapping[str, Any]]], sco
     columns = [Column(what, data=data), Column("n", number=True), Column(score, number=True)]
     columns.append(Column("95 % interval", number=True))
     rows: list[list[str | Cell]] = [
-        [Cell(name, data=data), f"{found['n']:,}", figure(found["value"]), interval(found)] for name, found in groups
+        [Cell(shorten(name, 60), data=data), f"{found['n']:,}", figure(found["value"]), interval(found)]
+        for name, found in groups
     ]
     return TableBlock(columns, rows)
 
@@ -323,4 +324,4 @@ def _in_order(values: Sequence[str]) -> tuple[Sequence[str], list[str]]:
 
 
 def _slice_value(value: object) -> str:
-    return _MISSING if value is None or value == "" else shorten(str(value), 60)
+    return _MISSING if value is None or value == "" else str(value)

@@ -272,7 +272,8 @@ def _data(run: RunContents) -> Section:
     limit = run.recipe.get("model", {}).get("max_length")
     if not rows:
         return Section("data", "Data", [])
-    how = "read in windows" if any("windowed" in counts for counts in run.metrics["data"].values()) else "cut"
+    windowed = run.answers.in_windows or any("windowed" in counts for counts in run.metrics["data"].values())
+    how = "read in windows" if windowed else "cut"
     return Section("data", "Data", [TableBlock(columns, rows, f"An input longer than {limit} tokens is {how}.")])
 
 

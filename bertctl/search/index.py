@@ -284,7 +284,8 @@ def make_index(
     """
     from bertctl.features.store import VectorLayout, VectorStore, outliving
 
-    said: dict[str, Any] = before.document if before else {"corpus": _NOTHING}
+    said: dict[str, Any] = {**before.document} if before else {"corpus": _NOTHING}
+    said.pop("recall", None)  # of other rows
     begun, read, digest, searches = said["corpus"], _NOTHING | {"source": source}, hashlib.sha256(), list[Nearest]()
 
     def passed(rows: Rows) -> Rows:

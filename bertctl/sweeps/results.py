@@ -251,4 +251,6 @@ def read_lines(plan: SweepPlan, cells: Sequence[CellResult]) -> list[Line]:
     Raises:
         BertctlError: a run that has none.
     """
-    return [line for cell in cells for line in read_run(cell.path).lines(plan.primary.split)]
+    lines = ((fold, line) for fold, cell in enumerate(cells) for line in read_run(cell.path).lines(plan.primary.split))
+    # Each run numbers its clusters from 0, if it has any.
+    return [{**line, "cluster": (fold, line.get("cluster", line["id"]))} for fold, line in lines]

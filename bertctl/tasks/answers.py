@@ -8,8 +8,8 @@ A line is an entry of a prediction file: a mapping with `id`, the shown columns,
 where there are any, `loss`, `tokens` and `truncated`.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -20,7 +20,6 @@ from bertctl.errors import DataError
 from bertctl.metrics import contributions
 from bertctl.metrics.clusters import numbered
 from bertctl.metrics.contributions import LOSS, Contributions, Metric
-from bertctl.metrics.statistics import wilson_interval
 from bertctl.metrics.value import MetricValue
 
 Line = Mapping[str, Any]
@@ -56,9 +55,8 @@ class Outcome:
         title: str,
         what: str,
         names: Sequence[str],
-        gold: Mapping[str, int],
-        predicted: Mapping[str, int],
-        right: Mapping[str, int],
+        lines: Lines,
+        pairs: Sequence[Iterable[tuple[str | None, str | None]]],
     ) -> Self:
         """Returns a row for each name: how often it is there, is answered, and is right.
 
@@ -66,17 +64,29 @@ class Outcome:
             title: of all.
             what: is named.
             names: of the rows.
-            gold: how often each is there.
-            predicted: how often it is answered.
-            right: how often both at once.
+            lines: labelled.
+            pairs: of each line, what is there and what is answered in its place; None for nothing.
         """
+        there = defaultdict[str | None, list[tuple[Hashable, bool]]](list)
+        answers = Counter[str | None]()
+        for number, (line, of_line) in enumerate(zip(lines, pairs, strict=True)):
+            for gold, predicted in of_line:
+                there[gold].append((line.get("cluster", number), gold == predicted))
+                answers[predicted] += 1
         rows: list[list[Value]] = []
         for name in names:
-            wanted, answered, hits = gold.get(name, 0), predicted.get(name, 0), right.get(name, 0)
-            recall, within = (hits / wanted, wilson_interval(hits, wanted)) if wanted else (None, None)
-            f1 = 2 * hits / (wanted + answered) if wanted + answered else None
-            rows.append([name, wanted, answered, hits / answered if answered else None, recall, within, f1])
+            right, wanted, answered = sum(hit for _, hit in there[name]), len(there[name]), answers[name]
+            recall, within = _recall(there[name]) if wanted else (None, None)
+            f1 = 2 * right / (wanted + answered) if wanted + answered else None
+            rows.append([name, wanted, answered, right / answered if answered else None, recall, within, f1])
         return cls(title, (what, *_COUNTED), rows)
+
+
+def _recall(there: Sequence[tuple[Hashable, bool]]) -> tuple[float, tuple[float, float]]:
+    """Returns the share that was found, and its interval, of what was there: its cluster, and whether it was found."""
+    clusters, hits = zip(*there, strict=True)
+    found = replace(contributions.share(hits), clusters=numbered(clusters)).metric()
+    return found.value, (found.low or 0.0, found.high or 0.0)
 
 
 @dataclass(frozen=True)
@@ -108,7 +118,7 @@ class Answers:
         metrics: definitions, in the order of metrics.json; `loss` comes last and is every task's. By the first one
             reports compare groups of lines.
         checks: families of checks that `data check` runs for this task only.
-        in_windows: whether a long row is read in overlapping windows, so that nothing of it is cut off.
+        in_windows: whether a long row is read in windows, so that nothing of it is cut off.
         pipeline: the task's name on the Hugging Face hub, where that is another one.
         tags: of the model card, besides the task's name.
         usage: Python code that asks a trained model in plain transformers; `{example}` is filled in, and

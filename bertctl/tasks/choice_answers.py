@@ -1,6 +1,5 @@
 """What a chosen number means: multiple choice."""
 
-from collections import Counter
 from operator import eq
 from typing import Any, ClassVar
 
@@ -49,7 +48,6 @@ class ChoiceAnswers(Answers):
     def outcome(self, lines: Lines) -> Outcome:
         """Returns a row per place of the right choice."""
         gold, predicted = (list(map(str, side)) for side in sides(lines))
-        right = Counter(a for a, b in zip(gold, predicted, strict=True) if a == b)
+        pairs = [[pair] for pair in zip(gold, predicted, strict=True)]
         names = [str(place) for place in range(1 + max(map(int, {*gold, *predicted})))]
-        title = "By place of the right choice"
-        return Outcome.counted(title, "choice", names, Counter(gold), Counter(predicted), right)
+        return Outcome.counted("By place of the right choice", "choice", names, lines, pairs)

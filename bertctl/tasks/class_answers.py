@@ -216,13 +216,12 @@ answer({example})"""
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns a row per label, and the confusions where labels exclude each other."""
-        gold, predicted, right = Counter[str](), Counter[str](), Counter[str]()
-        for line in lines:
-            wanted, answered = set(_names(line["gold"])), set(_names(line["prediction"]))
-            gold.update(wanted)
-            predicted.update(answered)
-            right.update(wanted & answered)
-        found = Outcome.counted("By label", "label", self.labels, gold, predicted, right)
+        both = [(set(_names(line["gold"])), set(_names(line["prediction"]))) for line in lines]
+        pairs = [
+            [*((name, name if name in answered else None) for name in wanted), *((None, n) for n in answered - wanted)]
+            for wanted, answered in both
+        ]
+        found = Outcome.counted("By label", "label", self.labels, lines, pairs)
         return found if self.multi_label else replace(found, labels=self.labels)
 
     def stated(self, lines: Lines) -> tuple[Floats, Bools] | None:

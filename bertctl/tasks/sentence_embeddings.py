@@ -121,7 +121,8 @@ class SentenceEmbeddings(Task):
             raise UsageError(what, remedy=f"Choose from {', '.join(name for name in _LOSSES[kind] if name != loss)}.")
         asked, positive = recipe.evaluation.positive_label, None
         if kind == "classes":
-            positive = asked if asked in names else positive_label(names, len(names) != 2, None)
+            fits = asked if asked in names else None
+            positive = positive_label(names, False, asked) if len(names) == 2 else fits
         if kind == "classes" and positive is None:
             what = f"which of the labels {listing(names)} says that two texts belong together is not known"
             raise UsageError(what, remedy="Name it: --set evaluation.positive_label=LABEL.")
@@ -188,7 +189,7 @@ class SentenceEmbeddings(Task):
             near = ((scores - low) / max(high - low, 1e-9)).astype(np.float32)
         elif near is not None and kind != "matches":
             found = [str(label) for label in rows.columns["label"]]
-            number = {name: i for i, name in enumerate(self.labels or sorted({*found}))}
+            number = {name: i for i, name in enumerate(self.labels if kind == self.kind else sorted({*found}))}
             classes = np.array([number.get(name, 0) for name in found], dtype=np.int64)
             if kind == "classes":
                 near = (np.array(found) == self._positive(found)).astype(np.float32)

@@ -78,9 +78,9 @@ class TripletObjective(SentenceObjective):
     """The third text farther than the second by the margin, in Euclidean distance (Schroff et al. 2015)."""
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
-        """Returns the sum over triplets."""
+        """Returns the sum over triplets; a row without a third text is none."""
         near, far = (functional.pairwise_distance(vectors[:, 0], vectors[:, k]) for k in (1, 2))
-        return functional.relu(near - far + self.margin).sum()
+        return functional.relu(near - far + self.margin)[batch.keys[:, 2] >= 0].sum()
 
 
 class SoftmaxObjective(SentenceObjective):

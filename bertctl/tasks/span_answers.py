@@ -9,8 +9,7 @@ import numpy as np
 from bertctl.arrays import Bools, Floats
 from bertctl.metrics import contributions
 from bertctl.metrics.contributions import Contributions, Metric
-from bertctl.metrics.squad import Version, answer_exact, answer_f1, best_threshold, raw_scores
-from bertctl.metrics.statistics import wilson_interval
+from bertctl.metrics.squad import Version, answer_exact, best_threshold, raw_scores
 from bertctl.tasks.answers import Answers, Line, Lines, Outcome, Value, clustered, field, sides
 
 NO_ANSWER = ""
@@ -109,17 +108,13 @@ class SpanAnswers(Answers):
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns a row per kind of question: with an answer, and without."""
-        groups = {"all": list(lines)}
-        if any(not line["gold"] for line in lines):
-            groups["answerable"] = [line for line in lines if line["gold"]]
-            groups["unanswerable"] = [line for line in lines if not line["gold"]]
         rows: list[list[Value]] = []
-        for name, group in groups.items():
-            n = len(group)
-            if n:
-                matches = sum(map(self.is_right, group))
-                f1 = sum(answer_f1(line["prediction"], line["gold"]) for line in group) / n
-                silent = sum(not line["prediction"] for line in group) / n
-                rows.append([name, n, matches / n, wilson_interval(matches, n), f1, silent])
+        for name, kind in {"all": None, "answerable": True, "unanswerable": False}.items():
+            if found := _of_kind(lines, kind):
+                exact, f1, group = found
+                right = clustered(contributions.share(exact > 0), group).metric()
+                silent = sum(not line["prediction"] for line in group) / len(group)
+                within = (right.low or 0.0, right.high or 0.0)
+                rows.append([name, len(group), right.value, within, float(f1.mean()), silent])
         header = ("questions", "n", "exact match", "95 % interval", "F1", "left unanswered")
         return Outcome("Answerable or not", header, rows)

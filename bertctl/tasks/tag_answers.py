@@ -167,20 +167,20 @@ answer("Ada Lovelace lived in London.")"""
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns a row per type of entity, or per tag."""
-        gold, predicted, right = Counter[str](), Counter[str](), Counter[str]()
         if self.mark_entities:
-            for kind, counts in _counts_by_type(lines).items():
-                gold[kind], predicted[kind], right[kind] = map(sum, zip(*counts, strict=True))
+            by_type = _counts_by_type(lines)
+            pairs: list[list[tuple[str | None, str | None]]] = [[] for _ in lines]
+            for kind, counts in by_type.items():
+                for of_line, (wanted, answered, right) in zip(pairs, counts, strict=True):
+                    missed, wrong = wanted - right, answered - right
+                    of_line += [*[(kind, kind)] * right, *[(kind, None)] * missed, *[(None, kind)] * wrong]
             errors = tagging.entity_errors(*sides(lines))
-            counted = Outcome.counted("By type", "type", list(gold), gold, predicted, right)
+            counted = Outcome.counted("By type", "type", list(by_type), lines, pairs)
             rows = [[*row, *(of_kind[str(row[0])] for of_kind in errors.values())] for row in counted.rows]
             return replace(counted, header=(*counted.header, *errors), rows=rows)
-        for wanted, found in zip(*sides(lines), strict=True):
-            gold.update(wanted)
-            predicted.update(found)
-            right.update(one for one, other in zip(wanted, found, strict=True) if one == other)
-        names = sorted({*gold, *predicted})
-        return Outcome.counted("By tag", "tag", names, gold, predicted, right)
+        names = sorted({tag for side in sides(lines) for tags in side for tag in tags})
+        opposite = [list(zip(*tags, strict=True)) for tags in zip(*sides(lines), strict=True)]
+        return Outcome.counted("By tag", "tag", names, lines, opposite)
 
 
 def _entities(line: Line, found: set[tagging.Entity]) -> str:

@@ -107,7 +107,7 @@ def _write(folder: Path, size: str, tokenizer: Tokenizer, *, pairs: bool, seed: 
 
     from bertctl.runtime.seeding import seed_everything
 
-    own = {"vocab_size": tokenizer.get_vocab_size(), "pad_token_id": tokenizer.token_to_id("[PAD]")}
+    own = {"vocab_size": 1 + max(tokenizer.get_vocab().values()), "pad_token_id": tokenizer.token_to_id("[PAD]")}
     transformers.utils.logging.disable_progress_bar()
     seed_everything(seed)
     with loading(f"the BERT of '{size}'", kind=UsageError, remedy="Give the fields of a BertConfig that fit together."):

@@ -55,7 +55,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
         require_order_head(family_of(source.config), source.name)
     tokenizer = build_tokenizer(source, task.auto_class, {})
     corpus = read_corpus(recipe, tokenizer, listener=listener)
-    counts = _token_counts(corpus.train, tokenizer.get_vocab_size())
+    counts = _token_counts(corpus.train, 1 + max(tokenizer.get_vocab().values()))
     task = replace(task, unigram=float(entr(counts / counts.sum()).sum()))
     primary = recipe.evaluation.primary_metric or task.primary_metric
     read = Inputs(_loaded(recipe, corpus), source, task, ("validation",), primary)

@@ -38,6 +38,10 @@ def test_clean_files_exit_0(bertctl, clean) -> None:
     assert done.returncode == 0, done.stderr
     assert "nothing to complain about" in done.stdout
     assert "not checked: " in done.stderr
+    (clean[0].parent / "pairs.csv").write_text("sentence1,sentence2,score\na film,a movie,1.5\nfood,a bore,4.5\n")
+    pairs = bertctl("data", "check", "pairs.csv", "--task", "sentence-embeddings", "--model", "none/such", "--offline")
+    assert pairs.returncode in (0, 3), pairs.stderr
+    assert "pairs.csv" in pairs.stdout
 
 
 def test_warnings_exit_0_and_with_strict_3(bertctl, clean) -> None:

@@ -89,7 +89,10 @@ def test_words_alone_on_weights_without_the_head(bertctl: Run, corpus: Path, tin
     assert gated.returncode == 7, gated.stderr
     assert "not clearly better than the best constant answer's" in gated.stdout
     assert bertctl("report", "run", "-o", "report.html").returncode == 0
-    assert "[masked token: what the model says]" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "[masked token: what the model says]" in page
+    assert "tokens is read in windows." in page
+    assert "what is longer was read in windows" in (tmp_path / "run/model/README.md").read_text()
 
 
 def test_a_killed_run_goes_on_to_the_same_bytes(corpus: Path, tmp_path: Path, nursery: Nursery) -> None:

@@ -81,3 +81,21 @@ def test_what_is_no_input_is_refused(bertctl, tmp_path):
     result = bertctl("probe", "sst3")
     assert result.returncode == 2
     assert "recipe 'sst3'" in result.stderr
+
+
+def test_the_table_counts_clusters_as_the_result_does(bertctl, tiny_model, tmp_path):
+    lines = _opinions(40).splitlines()
+    grouped = [f"{line},{'doc' if i == 0 else (i - 1) // 8}" for i, line in enumerate(lines)]
+    (tmp_path / "opinions.csv").write_text("\n".join(grouped) + "\n")
+    result = bertctl(
+        "probe", "opinions.csv", "--model", tiny_model, "--max-length", 40, "--layers", "last", "--pooling", "mean",
+        "-o", "run", "--set", "probe.folds=3", "--set", "data.group_column=doc",
+        "--set", "data.validation_fraction=0.4",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    (row,), whole = metrics["probe"]["table"], metrics["metrics"]["validation"]["accuracy"]
+    assert whole["clusters"] == 4
+    assert {name: row["accuracy"][name] for name in ("value", "low", "high")} == {
+        name: whole[name] for name in ("value", "low", "high")
+    }

@@ -173,6 +173,10 @@ def test_fewer_bits_are_measured(
     recall = document["recall"]
     assert (recall["at"], recall["queries"], recall["rows"]) == (10, 10, 10)
     assert 0.9 < recall["value"] <= 1
+    (tmp_path / "one.txt").write_text("one more\n")
+    grown = bertctl("index", "one.txt", "-o", "x", "--append", "--model", tiny_model)
+    assert grown.returncode == 0, grown.stderr
+    assert "looked for theirs" not in grown.stderr, "one text has no ten others"
     exact = made(bertctl, tiny_model, "--overwrite")
     assert "recall" not in exact
     said = bertctl("index", corpus, "-o", "y", "--model", tiny_model, *COLUMNS, "--dtype", dtype).stderr

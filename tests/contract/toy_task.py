@@ -52,9 +52,9 @@ class RatingAnswers(Answers):
     def outcome(self, lines: Lines) -> Outcome:
         """Returns a row per rating."""
         gold, said = (list(map(str, side)) for side in sides(lines))
-        right = Counter(a for a, b in zip(gold, said, strict=True) if a == b)
+        pairs = [[pair] for pair in zip(gold, said, strict=True)]
         names = [str(stars) for stars in range(LOWEST, HIGHEST + 1)]
-        return Outcome.counted("By rating", "rating", names, Counter(gold), Counter(said), right)
+        return Outcome.counted("By rating", "rating", names, lines, pairs)
 
 
 @dataclass(frozen=True)

@@ -293,3 +293,38 @@ def test_probabilities_are_scipys_to_the_last_bit() -> None:
     assert found.dtype == np.float32
     assert np.array_equal(found, scipy.special.softmax(logits, axis=1))
     assert softmax(logits[:0]).shape == (0, 7)
+
+
+def test_the_table_of_labels_counts_clusters_as_gate_does():
+    lines = [{**line, "cluster": i // 20} for i, line in enumerate(_labelled(LABELS))]
+    for row in ClassAnswers.from_lines(lines).outcome(lines).rows:
+        own = _slice(lines, "text-classification", "recall", "label", row[0]).metric()
+        assert own.clusters == 10
+        assert row[5] == (pytest.approx(own.low), pytest.approx(own.high)), row[0]
+
+
+def test_entities_of_a_document_are_one_cluster():
+    """Where whole documents are right or wrong, an entity says no more than its document."""
+    lines = [
+        {"id": str(i), "gold": ["B-PER"], "prediction": ["B-PER"] if i // 10 % 2 else ["O"], "cluster": i // 10}
+        for i in range(100)
+    ]
+    (together,) = TagAnswers.from_lines(lines).outcome(lines).rows
+    (alone,) = TagAnswers.from_lines(lines).outcome([{**line, "cluster": i} for i, line in enumerate(lines)]).rows
+    assert together[:5] == alone[:5] == ["PER", 100, 50, 1.0, 0.5]
+    plain = stats.binomtest(50, 100).proportion_ci(method="wilson")
+    assert alone[5] == (pytest.approx(plain.low), pytest.approx(plain.high))
+    assert together[5][1] - together[5][0] > 2.5 * (plain.high - plain.low)
+
+
+def test_the_table_of_questions_is_scored_as_the_metrics():
+    """SQuAD 1.1 counts an answer of punctuation as a gold one of punctuation, SQuAD 2.0 does not."""
+    golds, given = [["!", "yes"], ["no"], ["no"]], ["?", "no", "yes"]
+    lines = [
+        {"id": str(i), "gold": gold, "prediction": said}
+        for i, (gold, said) in enumerate(zip(golds, given, strict=True))
+    ]
+    ((_, n, exact, _, f1, silent),) = SpanAnswers().outcome(lines).rows
+    assert (n, exact, silent) == (3, pytest.approx(_value(lines, "question-answering", "exact_match")), 0.0)
+    assert exact == pytest.approx(2 / 3), "the premise"
+    assert f1 == pytest.approx(_value(lines, "question-answering", "f1"))

@@ -11,8 +11,10 @@ from bertctl.metrics.classification import f1_statistic
 from bertctl.metrics.paired import bootstrap_difference, detectable, mcnemar, score_interval, share_difference
 from bertctl.metrics.statistics import wilson_interval
 from bertctl.reporting.gate import gate
+from bertctl.reporting.gitlab import metrics_report
 from bertctl.reporting.limits import decide, parse_limit
 from bertctl.run_folder import RunFolder
+from bertctl.tasks.registry import answer_type
 from bertctl.writing import write_json, write_jsonl, write_text
 from tests.scoring import classification_metrics, loss_metric
 
@@ -425,3 +427,20 @@ def test_the_error_rates_of_a_minimum_are_computed():
     below = limit - 2 * detectable(*wilson_interval(round(0.9 * n), n))
     passed = stats.binom.pmf(np.arange(n + 1), n, below)[[found == "pass" for found in verdicts]].sum()
     assert passed < 1e-6
+
+
+def test_labels_of_other_scripts_are_samples_of_their_own(tmp_path):
+    names = ["正面", "负面", "中性"]
+    lines = [
+        {"id": str(i), "gold": names[i % 3], "prediction": names[i % 3 if i % 5 else 0], "loss": 0.1} for i in range(90)
+    ]
+    scored = answer_type("text-classification").from_lines(lines).score(lines, resamples=0, seed=0)
+    metrics = {name: value.as_json() for name, value in scored.items()}
+    metrics |= {f"recall:{name}": metrics["accuracy"] | {"value": i / 4} for i, name in enumerate(names)}
+    _write(tmp_path / "run", lines, metrics)
+    samples = _gate(tmp_path / "run", "min accuracy=0.1").samples()
+    assert {"split": "validation", "label": "负面"} in [labels for _, labels, _ in samples]
+    report = metrics_report(samples).splitlines()
+    keys = [line.rpartition(" ")[0] for line in report]
+    assert len(set(keys)) == len(keys)
+    assert sum(line.startswith("bertctl_recall_") for line in report) == 3

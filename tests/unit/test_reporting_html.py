@@ -393,3 +393,26 @@ def test_markdown_fits_a_comment():
     assert len(text.encode()) < MOST_BYTES + 200
     assert "kept" in text
     assert text.endswith("The rest does not fit here.\n")
+
+
+def test_long_slice_values_that_end_otherwise_stay_apart(tmp_path):
+    place = "https://example.org/a/very/long/path/that/goes/on/and/on/and/on/"
+    lines = [{**line, "source": f"{place}{i % 2}"} for i, line in enumerate(classified(100))]
+    rows = _table(made_run(tmp_path / "run", lines), "By slice")
+    assert [row[1] for row in rows] == ["50", "50"]
+    assert all(place[:40] in row[0] and "more)" in row[0] for row in rows)
+
+
+def test_the_brier_score_of_several_labels_is_a_mean_over_labels_whatever_the_rows(tmp_path):
+    unsure = {"joy": 0.5, "fear": 0.5, "anger": 0.5}
+    lines = [{**line, "gold": ["joy"], "probabilities": unsure} for line in several_labels()]
+    assert "Brier score 0.2500" in _html(made_run(tmp_path / "run", lines, primary="f1"))
+
+
+def test_what_is_read_in_windows_is_not_called_cut(tmp_path):
+    for task, lines, how in (("token-classification", tagged(60), "read in windows"), (None, classified(60), "cut")):
+        run = made_run(tmp_path / how[:3], lines, **({"task": task} if task else {}))
+        metrics = json.loads((run / "metrics.json").read_text())
+        counts = {"examples": 60, "truncated": 0, "lost_tokens": 0, "unknown_tokens": 0, "tokens": 600}
+        (run / "metrics.json").write_text(json.dumps(metrics | {"data": {"validation": counts}}))
+        assert f"tokens is {how}." in _html(run)

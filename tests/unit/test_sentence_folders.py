@@ -130,3 +130,24 @@ def test_a_folder_without_weights_of_a_layer_is_refused(tiny_model, tmp_path) ->
 def test_a_plain_folder_says_nothing(tiny_model) -> None:
     with pytest.raises(UsageError, match=r"no modules\.json"):
         bertctl.extract_features(TEXTS, model=str(tiny_model), pooling="model", fields={"model.max_length": 40})
+
+
+@pytest.mark.parametrize(("said", "length"), [(9, 9), (10**30, None)])
+def test_a_folder_of_release_6_says_its_length_where_the_tokenizer_does(
+    said: int, length: int | None, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = make_folder("cls", tiny_model, tmp_path / "made")
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"transformer_task": "feature-extraction"}))
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"model_max_length": said}))
+    modules = read_modules(folder)
+    assert modules is not None
+    assert modules.max_length == length
+
+
+def test_vectors_that_a_folder_cuts_are_refused(tiny_model: Path, tmp_path: Path) -> None:
+    folder = make_folder("prompts", tiny_model, tmp_path / "made")
+    said = json.loads((folder / "config_sentence_transformers.json").read_text())
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(said | {"truncate_dim": 8}))
+    with pytest.raises(UnavailableError, match="cuts vectors to 8 numbers"):
+        read_modules(folder)

@@ -283,3 +283,11 @@ def test_partners_of_labelled_texts_are_drawn_by_their_label() -> None:
         assert near.all() if loss != "contrastive" else 0.2 < near.mean() < 0.8
         if loss == "triplet":
             assert (keys[:, 2] % 3 != keys[:, 0] % 3).all()
+
+
+def test_a_row_without_a_third_text_is_no_triplet() -> None:
+    keys = np.arange(48).reshape(16, 3)
+    keys[::2, 2] = -1
+    given = objective("triplet", margin=5.0)
+    whole = given.losses(VECTORS[1::2], batch(keys[1::2]))["loss"]
+    assert float(given.losses(VECTORS, batch(keys))["loss"]) == pytest.approx(float(whole))

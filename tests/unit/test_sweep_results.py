@@ -321,3 +321,15 @@ def test_best_runs_are_compared_where_the_best_run_chooses(tmp_path: Path) -> No
     found, rows = document["comparison"], {row["setting"]: row for row in document["settings"]}
     assert found["difference"] == pytest.approx(rows[0]["max"] - rows[1]["max"])
     assert "the best run of each" in found["sentence"]
+
+
+@pytest.mark.parametrize("without", [None, 1, 2])
+def test_clusters_of_one_fold_are_not_those_of_another(tmp_path: Path, without: int | None) -> None:
+    """Each run numbers its clusters from 0, and may have none."""
+    folder = made_sweep(tmp_path, RATES[:2], [0.8, 0.7], seeds=2, folds=3, n=40)
+    for path in (folder / "cells").iterdir():
+        if int(path.name[8:], 16) != without:
+            _replace(path, [{**line, "cluster": i // 4} for i, line in enumerate(_lines(path))])
+    document = document_of(folder)
+    assert [score["how"] for score in document["scores"]] == ["pooled folds"] * 4
+    assert document["comparison"]["clusters"] == (30 if without is None else 20 + 40)

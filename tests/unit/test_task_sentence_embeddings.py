@@ -14,6 +14,7 @@ from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import BertctlError
+from bertctl.metrics.retrieval import ranks_of, similarities
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.sentence_embeddings import SentenceEmbeddings
 from bertctl.tasks.sentence_features import SentenceFeatures, text_keys
@@ -80,6 +81,7 @@ def _fitted(folder: Path, rows: list[dict[str, Any]], fields: dict[str, Any]) ->
         (_rows("yes", "no", ""), {}, 3, "the label is empty"),
         (_rows("a", "b", "c"), {"sentence_embeddings__loss": "contrastive"}, 2, "which of the labels"),
         (_rows("a", "b", "c"), {}, 2, "which of the labels"),
+        (_rows("a", "b", "a"), {"evaluation__positive_label": "c"}, 2, "there is no label 'c'"),
         (_rows("1.5", "nan", "3"), {}, 3, "rows.jsonl:2: the label 'nan' is no score, and 2 others are"),
         (_rows("3", "5", "inf"), {}, 3, "rows.jsonl:3: the label 'inf' is no score"),
         (_rows("1.5", "abc", "3"), {}, 3, "rows.jsonl:2: the label 'abc' is no score"),
@@ -186,3 +188,24 @@ def test_a_text_is_read_once_for_scoring_however_many_rows_have_it(tmp_path) -> 
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = [line["prediction"] for line in task.decode({"vectors": vectors}, features, read_rows)]
     assert cosines == pytest.approx([unit[0] @ unit[2], unit[1] @ unit[2], unit[0] @ unit[2], 1.0], abs=1e-6)
+
+
+def test_labels_of_texts_are_their_own_where_those_of_pairs_were_learned(tmp_path) -> None:
+    recipe, rows = read(tmp_path, _rows("1", "0", "1"))
+    learned = SentenceEmbeddings.from_data(recipe, rows, None)
+    assert learned.labels == ("0", "1"), "the premise"
+    named = [{"text": word, "label": label} for word, label in (("a", "x"), ("b", "y"), ("c", "x"))]
+    _, texts = read(tmp_path, named)
+    features = learned.encode(texts, Tokenizer.from_file(str(locate_model("minilm") / "tokenizer.json")), max_length=8)
+    assert features.classes.tolist() == [0, 1, 0]
+
+
+def test_equal_texts_are_ties_whatever_the_rounding_of_their_cosines() -> None:
+    """Of equals the right one comes last; the last bits of a matrix product depend on the place."""
+    rng = np.random.default_rng(0)
+    queries, others = rng.standard_normal((2, 203, 36)).astype(np.float32)
+    others[[0, 50, 111, 199, 202]] = others[7]
+    for row in similarities(queries, others):
+        (rank,) = ranks_of(row, np.array([7]))
+        assert rank == 1 + (row > row[7] - 1e-6).sum() - 1
+        assert all(ranks_of(row, np.array([i])) == [rank] for i in (0, 50, 111, 199, 202))
