@@ -93,7 +93,7 @@ def _mixed_words(subject: Subject, split: str, texts: list[str]) -> Iterator[Fin
 
 
 def _languages(subject: Subject, split: str, texts: list[str]) -> Iterator[Finding]:
-    chosen = [i for i, text in enumerate(texts) if _letters(text) >= _LETTERS_OF_LANGUAGE]
+    chosen = [i for i, text in enumerate(texts) if sum(map(str.isalpha, text[:_READ])) >= _LETTERS_OF_LANGUAGE]
     if len(chosen) > _LOOKED_AT:
         step = len(chosen) / _LOOKED_AT
         chosen = [chosen[int(k * step)] for k in range(_LOOKED_AT)]
@@ -111,10 +111,6 @@ def _languages(subject: Subject, split: str, texts: list[str]) -> Iterator[Findi
     rows = subject.splits[split]
     examples = examples_at(rows, others, lambda i: f"{told[i][0]}: {shorten(texts[i], limit=80)}")
     yield _RULES.finding("other-language", split, of, examples, says=says, severity=severity)
-
-
-def _letters(text: str) -> int:
-    return sum(map(str.isalpha, text[:_READ])) if len(text) >= _LETTERS_OF_LANGUAGE else 0
 
 
 @cache

@@ -113,7 +113,8 @@ def _unknown(
     severity = "warning" if count > WEIGHTY * total else "note"
     characters = _unknown_words(subject, [_whole(first, second, int(i)) for i in with_unknown[:200]])
     worst = with_unknown[np.argsort(-encoded.unknown[with_unknown], kind="stable")].tolist()
-    shown = {i: _with_unknown(subject, _whole(first, second, i)) for i in worst[:SHOWN_EXAMPLES]}
+    texts = {i: _whole(first, second, i) for i in worst[:SHOWN_EXAMPLES]}
+    shown = {i: f"{_unknown_words(subject, [text])} in: {shorten(text, limit=60)}" for i, text in texts.items()}
     examples = tuple(Example(rows.where(i), text) for i, text in shown.items())
     says = f"are unknown to {subject.recipe.model.name}" + (f", such as {characters}" if characters else "")
     yield _RULES.finding("unknown-token", split, (count, total), examples, says=says, severity=severity)
@@ -124,10 +125,6 @@ def _unknown(
 
 def _whole(first: Sequence[str], second: Sequence[str] | None, index: int) -> str:
     return f"{first[index]} {second[index]}" if second is not None else first[index]
-
-
-def _with_unknown(subject: Subject, text: str) -> str:
-    return f"{_unknown_words(subject, [text])} in: {shorten(text, limit=60)}"
 
 
 def _unknown_words(subject: Subject, texts: Sequence[str]) -> str:

@@ -156,9 +156,10 @@ def _wrong_width(fields: Sequence[str], line: int, dialect: Dialect, source: str
         if dialect.quoted
         else f"A {delimiter} can't stand inside a field of this file, whose quotes are no CSV quotes."
     )
+    text = dialect.delimiter.join(fields)
     return DataError(
         f"{source}:{line}: {count(len(fields), 'field')} where {said_by} {len(dialect.names)} "
-        f"({', '.join(dialect.names)}): {_start_of(dialect.delimiter.join(fields))}",
+        f"({', '.join(dialect.names)}): {text if len(text) <= 80 else text[:80] + '…'!r}",
         remedy=remedy + " Separator and header can be said: --delimiter tab, --no-header.",
     )
 
@@ -173,10 +174,6 @@ def _bad_quotes(error: csv.Error, begins: int, seen: int, source: str) -> DataEr
     return DataError(
         f"{source}:{begins}: {what}", remedy='A quote inside a quoted field is written twice: "He said ""no""."'
     )
-
-
-def _start_of(text: str, limit: int = 80) -> str:
-    return repr(text if len(text) <= limit else text[:limit] + "…")
 
 
 def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> str:

@@ -159,9 +159,7 @@ def log_odds(probabilities: ArrayLike, *, multi_label: bool = False) -> Floats:
         (N, C) log p, or log p - log(1 - p). A probability that was rounded to 0 or 1 becomes 1e-12 away from it.
     """
     p = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-12, 1.0)
-    if not multi_label:
-        return np.log(p)
-    return np.log(p) - np.log1p(-np.minimum(p, 1 - 1e-12))
+    return np.log(p) - np.log1p(-np.minimum(p, 1 - 1e-12)) if multi_label else np.log(p)
 
 
 def scaled_probabilities(logits: ArrayLike, temperature: float, *, multi_label: bool = False) -> Floats:

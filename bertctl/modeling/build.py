@@ -97,7 +97,7 @@ def build_tokenizer(source: ModelSource, auto_class: str, head: Mapping[str, Any
     """
     with loadable(source, auto_class):
         found = bert_tokenizer(source, auto_class)
-    return load_tokenizer_of(source, auto_class, head=head) if found is None else found.tokenizer
+        return load_tokenizer_of(source, auto_class, head=head) if found is None else found.tokenizer
 
 
 def _recompute_activations(network: "nn.Module", source: ModelSource) -> None:

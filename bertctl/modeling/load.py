@@ -136,11 +136,10 @@ def load_tokenizer_of(source: ModelSource, auto_class: str, *, head: Mapping[str
     """Returns the tokenizer that `load_model` gives, without reading the weights or computing anything.
 
     Raises:
-        UnavailableError: files that transformers can't load.
+        Exception: whatever files make that transformers can't load; see `loadable`.
     """
-    with loadable(source, auto_class):
-        _, saved_tokenizer, _ = _config_and_tokenizer(source, head, SILENT)
-        return _backend(saved_tokenizer, source, auto_class)
+    _, saved_tokenizer, _ = _config_and_tokenizer(source, head, SILENT)
+    return _backend(saved_tokenizer, source, auto_class)
 
 
 def _config_and_tokenizer(

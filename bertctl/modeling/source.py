@@ -247,12 +247,8 @@ def _case_evidence(name: str, tokens: list[str]) -> tuple[bool, str] | None:
         if capital <= _CASED_SHARE and 2 * sum(map(str.islower, tokens)) < len(tokens):
             return None  # of a script without capitals, whose marks lower-casing would take away
         return capital > _CASED_SHARE, f"{100 * capital:.0f} % of its tokens have a capital letter"
-    words = name.lower().replace("_", "-").replace("/", "-").split("-")
-    if "uncased" in words:
-        return False, "its name says so"
-    if "cased" in words:
-        return True, "its name says so"
-    return None
+    words = {*name.lower().replace("_", "-").replace("/", "-").split("-")}
+    return ("uncased" not in words, "its name says so") if words & {"cased", "uncased"} else None
 
 
 def _vocabulary(folder: Path, tokenizer: _Tokenizer) -> list[str]:

@@ -281,7 +281,7 @@ def slice_section(lines: Lines, answers: Answers, columns: Sequence[str]) -> Sec
     for column in columns:
         if column not in lines[0]:
             continue
-        values = [_slice_value(line.get(column)) for line in lines]
+        values = [_MISSING if line.get(column) in (None, "") else str(line[column]) for line in lines]
         blocks.append(_slices(column, values, lines, answers))
     cut = ["cut" if line.get("truncated") else "whole" for line in lines]
     if "cut" in cut:
@@ -321,7 +321,3 @@ def _in_order(values: Sequence[str]) -> tuple[Sequence[str], list[str]]:
         place = {value: names[max(0, int(np.searchsorted(edges, size)) - 1)] for value, size in number.items()}
         return [place.get(value, value) for value in values], [*names, *missing]
     return values, [value for value, _ in counted.most_common(MOST_SLICES)]
-
-
-def _slice_value(value: object) -> str:
-    return _MISSING if value is None or value == "" else str(value)

@@ -180,8 +180,8 @@ def two_way_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | No
         return Difference(value, value, value, float(abs(value) <= SAME), n, "no spread", None, clusters)
     uncertain = [of_examples**2 / (len(a_GS) - 1)]
     uncertain += [each**2 / (table.shape[1] - 1) for each, table in zip(of_seeds, tables, strict=True)]
-    least = min(*a_GS.shape, *b_GS.shape) - 1  # what is taken off must not leave fewer than each part has
-    freedom, error = max(least, variance**2 / sum(uncertain)), math.sqrt(variance)
+    # What is taken off must not leave fewer degrees than each part has.
+    freedom, error = max(variance**2 / sum(uncertain), min(*a_GS.shape, *b_GS.shape) - 1), math.sqrt(variance)
     half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
     p = 2 * float(stdtr(freedom, -abs(value) / error))
     return Difference(value, value - half, value + half, p, n, "seeds and examples, Satterthwaite", None, clusters)

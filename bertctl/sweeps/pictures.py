@@ -50,14 +50,9 @@ def write_pictures(document: Document, folder: Path) -> None:
         for path in (*scores, *expected):
             path.unlink(missing_ok=True)
         return
-    height = _seeds_height(document)
+    height = 1.4 + 0.26 * min(_MOST_ROWS, len(document["settings"]))  # inches that the rows of dots need
     write_charts(partial(_draw_seeds, document=document), scores, width=9.5, height=height)
     write_charts(partial(_draw_expected, document=document), expected, width=WIDTH, height=3.4)
-
-
-def _seeds_height(document: Document) -> float:
-    """Returns the inches that the rows of dots need."""
-    return 1.4 + 0.26 * min(_MOST_ROWS, len(document["settings"]))
 
 
 def _draw_seeds(figure: "Figure", *, document: Document) -> None:

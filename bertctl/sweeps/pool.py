@@ -27,9 +27,6 @@ from bertctl.training.job import Encoded
 _LATE_IMPORTS = ("accelerate", "safetensors.torch", "torch._dynamo", "torch.onnx", "torch.profiler")
 """Modules that are first imported while a run is under way, seconds in all."""
 
-_OF_TRANSFORMERS = ("transformers.generation", "transformers.modeling_utils", "transformers.optimization")
-"""Those that are also imported where transformers makes the network."""
-
 _DEATHS_IN_A_ROW = 3
 """Workers that die without having finished anything, after which the sweep gives up."""
 
@@ -188,17 +185,15 @@ def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
     """
     from bertctl.modeling.torch_bert import FAMILIES
 
-    is_ours = family_of(source.config) in FAMILIES and "transformers" not in sys.modules  # which its tokenizer needs
-    for name in _LATE_IMPORTS if is_ours else _LATE_IMPORTS + _OF_TRANSFORMERS:
+    for name in _LATE_IMPORTS:
         with contextlib.suppress(ImportError):  # another release may not have it: the workers find what they need
             importlib.import_module(name)
-    if is_ours:
-        return
-    import transformers
+    if "transformers" in sys.modules or family_of(source.config) not in FAMILIES:  # its tokenizer or network needs it
+        import transformers
 
-    with contextlib.suppress(OSError, ValueError, KeyError):  # `load_model` says it better
-        config = transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False)
-        getattr(transformers, auto_class)._model_mapping[type(config)]
+        with contextlib.suppress(OSError, ValueError, KeyError):  # `load_model` says it better
+            config = transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False)
+            getattr(transformers, auto_class)._model_mapping[type(config)]
 
 
 def visible_devices() -> list[str]:
