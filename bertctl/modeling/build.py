@@ -1,6 +1,7 @@
 """The one place where a model is made.
 
 to train     load with the task's head, re-initialise, freeze or adapt     build_model
+to encode    its tokenizer alone                                           build_tokenizer
 to answer    load a finished run's model, or a probe on its encoder        load_trained
 to read      load the bare encoder in the precision it computes in         load_frozen
 """
