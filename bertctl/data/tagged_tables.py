@@ -52,9 +52,8 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
         raise absent_column(settings.id_column, table)
     is_text = text_name is not None and contents[text_name] == "text"
     words = None if is_text else text_name or _first(_WORDS, contents, ("words", "objects"), ())
-    names = (
-        TEXT_NAMES if words is None else [name for name in TEXT_NAMES if name != "document"]
-    )  # of which a sentence is one
+    # Beside words, `document` names what the sentence is of.
+    names = [name for name in TEXT_NAMES if words is None or name != "document"]
     text = text_name if is_text else _first(names, contents, ("text",), ())
     if words is None and text is None:
         raise UsageError(

@@ -199,10 +199,9 @@ def _of_all_labels(lines: Lines, answers: Answers) -> str:
     found = answers.distributions(lines)
     if found is None:
         return ""
-    several = getattr(answers, "multi_label", False)
     return (
         f" Over all labels: ECE {figure(calibration.classwise_calibration_error(*found))} on average, Brier score "
-        f"{figure(calibration.brier_score(*found, multi_label=several))} (0 is perfect)."
+        f"{figure(calibration.brier_score(*found, multi_label=answers.multi_label))} (0 is perfect)."
     )
 
 

@@ -221,7 +221,9 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
     if resume and "index.json" in names:
         return Index.open(folder, unfinished=True)
     if append:
-        return replace(before := Index.open(folder), document=before.document | {"corpus": _NOTHING})
+        before = Index.open(folder)
+        kept = {name: value for name, value in before.document.items() if name != "recall"}  # that of other rows
+        return replace(before, document=kept | {"corpus": _NOTHING})
     if names and not ((overwrite or resume) and "rows.jsonl" in names <= _FILES):  # perhaps killed before index.json
         what = "Add to it with --append, go on with --resume, or replace it: --overwrite." if names <= _FILES else ""
         raise UsageError(f"{folder} is there", remedy=what or "It holds more than an index: choose another with -o.")
@@ -284,8 +286,7 @@ def make_index(
     """
     from bertctl.features.store import VectorLayout, VectorStore, outliving
 
-    said: dict[str, Any] = {**before.document} if before else {"corpus": _NOTHING}
-    said.pop("recall", None)  # of other rows
+    said: dict[str, Any] = before.document if before else {"corpus": _NOTHING}
     begun, read, digest, searches = said["corpus"], _NOTHING | {"source": source}, hashlib.sha256(), list[Nearest]()
 
     def passed(rows: Rows) -> Rows:

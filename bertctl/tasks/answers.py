@@ -118,6 +118,7 @@ class Answers:
         metrics: definitions, in the order of metrics.json; `loss` comes last and is every task's. By the first one
             reports compare groups of lines.
         checks: families of checks that `data check` runs for this task only.
+        multi_label: whether a line may have several labels, or none.
         in_windows: whether a long row is read in windows, so that nothing of it is cut off.
         pipeline: the task's name on the Hugging Face hub, where that is another one.
         tags: of the model card, besides the task's name.
@@ -129,6 +130,7 @@ class Answers:
     columns: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[Metric, ...]]
     checks: ClassVar[frozenset[str]] = frozenset()
+    multi_label: bool = False
     in_windows: ClassVar[bool] = False
     pipeline: ClassVar[str | None] = None
     tags: ClassVar[tuple[str, ...]] = ()

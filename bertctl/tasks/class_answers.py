@@ -218,7 +218,7 @@ answer({example})"""
         """Returns a row per label, and the confusions where labels exclude each other."""
         both = [(set(_names(line["gold"])), set(_names(line["prediction"]))) for line in lines]
         pairs = [
-            [*((name, name if name in answered else None) for name in wanted), *((None, n) for n in answered - wanted)]
+            [(name if name in wanted else None, name if name in answered else None) for name in wanted | answered]
             for wanted, answered in both
         ]
         found = Outcome.counted("By label", "label", self.labels, lines, pairs)
