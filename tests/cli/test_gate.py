@@ -155,18 +155,27 @@ def test_a_file_that_was_asked_for_and_can_not_be_written_is_an_error(bertctl, r
     assert "can't be written" in result.stderr
 
 
+IN_A_PROCESS = "import sys; from bertctl.cli.main import main; main({}); print(*sys.modules)"
+WITHOUT_TORCH = {
+    "gate": ["gate", "good", "--baseline", "fair", "--max-drop", "f1=0.1", "--max-drop", "loss=1"],
+    "compare": ["compare", "good", "fair", "poor"],
+}
+
+
 @pytest.mark.parametrize("verb", ["gate", pytest.param("compare", marks=pytest.mark.slow)])
-def test_torch_is_never_imported_and_the_answer_comes_within_2_seconds(runs, verb):
-    arguments = ["gate", "good", "--baseline", "fair", "--max-drop", "f1=0.1", "--max-drop", "loss=1"]
-    arguments = arguments if verb == "gate" else ["compare", "good", "fair", "poor"]
-    code = f"import sys; from bertctl.cli.main import main; main({arguments}); print(*sys.modules)"
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=runs["good"].parent
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def test_torch_is_never_imported(runs, verb):
+    words = [sys.executable, "-c", IN_A_PROCESS.format(WITHOUT_TORCH[verb])]
+    result = subprocess.run(words, capture_output=True, text=True, check=True, cwd=runs["good"].parent)
     modules = set(result.stdout.splitlines()[-1].split())
     assert "bertctl.metrics.paired" in modules
     assert not modules & {"torch", "transformers", "datasets", "sklearn", "pyarrow", "scipy.stats", "matplotlib"}
-    assert seconds < 2, "of the processor: what it takes on a machine that nobody else uses"
+
+
+@pytest.mark.slow  # a clock decides: the processor's own also runs longer where other processes share its cores
+@pytest.mark.parametrize("verb", WITHOUT_TORCH)
+def test_the_answer_comes_within_2_seconds(runs, verb):
+    words = [sys.executable, "-c", IN_A_PROCESS.format(WITHOUT_TORCH[verb])]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(words, capture_output=True, check=True, cwd=runs["good"].parent)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2

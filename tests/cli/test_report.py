@@ -10,10 +10,9 @@ from made_runs import classified, made_run
 pytestmark = pytest.mark.one_process
 
 WITHOUT_TORCH = """
-import sys, time
+import sys
 from bertctl.cli.main import main
 code = main(sys.argv[1:])
-assert time.process_time() < 3  # of the processor, so that a busy machine fails no test
 heavy = {"torch", "transformers", "datasets", "evaluate", "accelerate"} & set(sys.modules)
 sys.exit(f"imported: {heavy}" if heavy else code)
 """
@@ -85,7 +84,7 @@ def test_how_many_errors(bertctl, run):
     assert "Most confident errors" not in none
 
 
-def test_it_answers_in_time_and_without_torch(run, nursery, tmp_path):
+def test_it_answers_without_torch(run, nursery, tmp_path):
     done = nursery.run_code(WITHOUT_TORCH, "report", run, "-o", tmp_path / "r.html", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 

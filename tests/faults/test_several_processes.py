@@ -53,7 +53,7 @@ def struck(training: Training, run: Path, whom: str, number: signal.Signals, ste
     started = time.monotonic()
     _, err = process.communicate(timeout=3600)
     psutil.wait_procs(everybody, timeout=3600)
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 600, "gloo itself waits half an hour for a worker that is gone"
     assert not [p for p in everybody if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], "somebody stayed behind"
     return process.returncode or 0, err
 
