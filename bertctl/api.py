@@ -159,14 +159,8 @@ def finetune(
     if isinstance(recipe, Recipe) and fields:
         raise UsageError("fields go with the name of a recipe", remedy="Give them to load_recipe(name, fields).")
     resolved = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, fields)
-    result = run_recipe(
-        resolved,
-        output=None if output is None else Path(output),
-        resume=resume,
-        overwrite=overwrite,
-        options=RunOptions(strict=strict, on_finish=write_card),
-        listener=listener,
-    )
+    place, options = None if output is None else Path(output), RunOptions(strict=strict, on_finish=write_card)
+    result = run_recipe(resolved, output=place, resume=resume, overwrite=overwrite, options=options, listener=listener)
     return Run(result.folder.path)
 
 

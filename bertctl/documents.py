@@ -199,10 +199,5 @@ def _core(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Any:
             return core.int_schema(ge=low, le=2**63 - 1 if high is None else high)
         case "number":
             return core.float_schema(ge=low, le=high)
-        case "string":
-            return core.str_schema()
-        case "boolean":
-            return core.bool_schema()
-        case "null":
-            return core.none_schema()
-    return core.any_schema()
+    plain: dict[Any, Any] = {"string": core.str_schema, "boolean": core.bool_schema, "null": core.none_schema}
+    return plain.get(kinds, core.any_schema)()

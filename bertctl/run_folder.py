@@ -309,8 +309,7 @@ def default_folder(name: str, digest: str) -> Path:
         name: of the recipe.
         digest: the recipe's hash, in hexadecimal.
     """
-    names = _folder_names(name, digest)
-    return next(path for path in names if not path.exists())
+    return next(path for path in _folder_names(name, digest) if not path.exists())
 
 
 def latest_folder(name: str, digest: str) -> Path | None:

@@ -101,28 +101,25 @@ def endpoint() -> str:
     return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
 
 
-def fetch_file(
-    repo: str, filename: str, *, revision: str | None, repo_type: Kind, wanted: str, ways: Sequence[str]
-) -> Path:
-    """Returns a file of a hub repository, on this disk.
+def fetch_file(repo: str, filename: str, *, revision: str | None, wanted: str, ways: Sequence[str]) -> Path:
+    """Returns a file of a hub repository of data, on this disk.
 
     Args:
         repo: `org/name`.
         filename: path inside the repository.
         revision: commit, tag or branch; with a commit the cache answers without any connection.
-        repo_type: `model` or `dataset`.
         wanted: what the person asked for, for the message.
         ways: remedies, one per line: the other ways to have it.
 
     Raises:
         UnavailableError: offline and not cached, no answer, or not there.
     """
-    files = _pinned(HubFiles(repo, repo_type, revision, (filename,)))
+    files = _pinned(HubFiles(repo, "dataset", revision, (filename,)))
     path = cached_files(files).get(filename)
     if path is None or _cache_only.get() == "not even":
         path = _fetched(files, f"{wanted} ({repo}/{filename}", _ways(wanted, ways)) / filename
     commit = path.parents[filename.count("/")].name
-    noted(Found(repo_type, repo, {filename: path}, revision or "main", commit))
+    noted(Found("dataset", repo, {filename: path}, revision or "main", commit))
     return path
 
 
@@ -296,13 +293,10 @@ def _ask(address: str) -> str:
         urllib.request.urlopen(request, timeout=REACH_SECONDS).close()  # noqa: S310 - the person's own HF_ENDPOINT
     except urllib.error.HTTPError:
         return ""  # it answered
-    except TimeoutError:
-        return f"no answer within {REACH_SECONDS:.0f} s"
-    except urllib.error.URLError as error:
-        reason = error.reason
-        return f"no answer within {REACH_SECONDS:.0f} s" if isinstance(reason, TimeoutError) else str(reason)
     except (OSError, HTTPException, ValueError) as error:
-        return str(error) or type(error).__name__
+        why = error.reason if isinstance(error, urllib.error.URLError) else error
+        late = isinstance(why, TimeoutError)
+        return f"no answer within {REACH_SECONDS:.0f} s" if late else str(why) or type(error).__name__
     return ""
 
 

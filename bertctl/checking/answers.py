@@ -11,7 +11,7 @@ from typing import Any
 
 from bertctl.checking.findings import NO_WORD, Finding, FindingRules, Places, around, codes_of, cuts_word
 from bertctl.checking.subject import Subject
-from bertctl.words import percent
+from bertctl.words import count, percent
 
 _RULES = FindingRules("answers")
 
@@ -107,8 +107,7 @@ def _findings(found: _Found) -> Iterator[Finding]:
 def _slipped(shifts: Sequence[int]) -> str:
     alike = max(set(shifts), key=shifts.count)
     if shifts.count(alike) > len(shifts) / 2 and len(shifts) > 1:
-        noun = "character" if abs(alike) == 1 else "characters"
-        return f"Most stand {abs(alike)} {noun} {'later' if alike > 0 else 'earlier'} than it says."
+        return f"Most stand {count(abs(alike), 'character')} {'later' if alike > 0 else 'earlier'} than it says."
     if len(shifts) > 1 and (min(shifts) > 0 or max(shifts) < 0):
         return "All are off to one side: offsets counted in bytes, or in a text with other line ends or spaces."
     return ""
@@ -120,12 +119,12 @@ def _one_side(subject: Subject, shares: Mapping[str, float]) -> Iterator[Finding
         return
     for split, share in shares.items():
         if split != "train" and (train == 0) != (share == 0):
-            rows = subject.splits[split]
-            count = round(share * len(rows))
+            rows = len(subject.splits[split])
+            of = (round(share * rows), rows)
             has, lacks = ("train", split) if train else (split, "train")
             some = percent(round(1000 * max(share, train)), 1000)
             message = f"{has} has questions without an answer ({some}), {lacks} has none"
             remedy = "Give both sides some, or take them out of both: else knowing when there is no answer is not " + (
                 "learned." if train == 0 else "measured."
             )
-            yield _RULES.finding("unanswerable-on-one-side", split, (count, len(rows)), message=message, remedy=remedy)
+            yield _RULES.finding("unanswerable-on-one-side", split, of, message=message, remedy=remedy)

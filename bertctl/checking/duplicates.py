@@ -124,10 +124,9 @@ def _near(subject: Subject, groups: Groups) -> Iterator[Finding]:
     for (one, other), found in sorted(nearest.items(), key=lambda item: [order[split] for split in item[0]]):
         rows = subject.splits[other]
         pairs: list[tuple[Place, Place]] = [((other, index), twin) for index, (_, twin) in sorted(found.items())]
-        inside = one == other
         counts, examples = (len(found), len(rows)), _twins(subject, pairs, both=True)
         differing = _with_another_label(subject, pairs)
-        if inside:
+        if one == other:
             says = f"are nearly the same as an earlier row of it{differing}"
             yield _RULES.finding("near-duplicate", other, counts, examples, says=says)
         else:

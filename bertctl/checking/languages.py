@@ -27,17 +27,10 @@ _READ = 200  # characters of a text that its language is judged by
 def check_languages(subject: Subject) -> Iterator[Finding]:
     """Yields texts in another script than most, words in two scripts, and longer texts in another language."""
     for split in subject.splits:
-        texts = _joined(subject, split)
+        texts = [" ".join(fields) for fields in zip(*subject.texts[split].values(), strict=True)]
         yield from _scripts(subject, split, texts)
         yield from _mixed_words(subject, split, texts)
         yield from _languages(subject, split, texts)
-
-
-def _joined(subject: Subject, split: str) -> list[str]:
-    columns = list(subject.texts[split].values())
-    if len(columns) == 1:
-        return list(columns[0])
-    return [" ".join(fields) for fields in zip(*columns, strict=True)]
 
 
 @cache

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from bertctl.catalog.datasets import find_dataset
 from bertctl.checking.findings import Example, Finding, FindingRules, shorten
-from bertctl.checking.spans import SPAN_COLUMNS
 from bertctl.config.schema import Recipe
 from bertctl.data.files import kind_of, read_tables
 from bertctl.data.readers import READERS
 from bertctl.data.reading import OnBadRecord, ReadOptions
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
+from bertctl.data.tagged_tables import SPAN_COLUMNS
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
 

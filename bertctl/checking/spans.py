@@ -9,11 +9,9 @@ from typing import Any
 from bertctl.checking.findings import NO_WORD, Finding, FindingRules, Places, around, codes_of, cuts_word
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
+from bertctl.data.tagged_tables import SPAN_COLUMNS
 
 _RULES = FindingRules("spans")
-
-SPAN_COLUMNS = ("spans", "entities", "ents", "annotations")
-"""Usual names of a column of spans."""
 
 _TYPES = ("label", "type", "tag", "entity", "entity_group")
 

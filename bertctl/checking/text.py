@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from bertctl.checking.findings import Finding, FindingRules, around, shorten
 from bertctl.checking.subject import BETWEEN_FIELDS, Subject
@@ -80,18 +80,14 @@ def check_text(subject: Subject) -> Iterator[Finding]:
 def _pattern_findings(
     pattern: Pattern, rows: Rows, split: str, columns: dict[str, Sequence[str]], remedy: str | None
 ) -> Iterator[Finding]:
-    def first_match(text: str) -> str | None:
-        found = pattern.pattern.search(text)
-        return around(text, found.start(), found.end()) if found else None
-
     where: dict[int, str] = {}
     for column in columns.values():
         if pattern.hint not in "".join(column):
             continue
         # The field separator of joined columns is a control character of ours.
         for i, text in enumerate(column):
-            if pattern.hint in text and (shown := first_match(text.replace(BETWEEN_FIELDS, " "))) is not None:
-                where.setdefault(i, shown)
+            if pattern.hint in text and (found := pattern.pattern.search(text.replace(BETWEEN_FIELDS, " "))):
+                where.setdefault(i, around(found.string, *found.span()))
     yield from _RULES.of_rows(pattern.code, rows, split, sorted(where), where.__getitem__, remedy=remedy)
 
 
@@ -108,12 +104,10 @@ def _better_encoding(encoding: str | None, columns: dict[str, Sequence[str]]) ->
 def _mojibake(rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iterator[Finding]:
     """Yields UTF-8 that was read as something else; the library ftfy says what it was, and knows `Â£5` from `MÂCON`."""
     where: dict[int, str] = {}
-    repair: Callable[[str], str] | None = None
     for column in columns.values():
         for i, text in enumerate(column):
             if not text.isascii() and _MAYBE_MOJIBAKE.search(text):
-                repair = repair or _repairer()
-                repaired = repair(text[:_LONGEST_REPAIR])
+                repaired = _repairer()(text[:_LONGEST_REPAIR])
                 if repaired != text[:_LONGEST_REPAIR]:
                     where.setdefault(i, _difference(text, repaired))
     yield from _RULES.of_rows("mojibake", rows, split, sorted(where), where.__getitem__)
@@ -127,11 +121,7 @@ def _repairer() -> Callable[[str], str]:
     settings = ftfy.TextFixerConfig(
         restore_byte_a0=True, replace_lossy_sequences=False, decode_inconsistent_utf8=True, fix_c1_controls=False
     )
-
-    def repaired(text: str) -> str:
-        return ftfy.fix_encoding(text, settings)
-
-    return repaired
+    return partial(ftfy.fix_encoding, config=settings)
 
 
 def _difference(text: str, repaired: str) -> str:

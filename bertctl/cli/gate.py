@@ -58,12 +58,11 @@ def gate(
     """
     from bertctl.catalog.mlflow_models import SCHEME, registered_run
     from bertctl.reporting.gate import gate as judge
-    from bertctl.reporting.limits import parse_limit
+    from bertctl.reporting.limits import Kind, parse_limit
 
-    limits = [parse_limit("min", text) for text in minimum or ()]
-    limits += [parse_limit("max", text) for text in maximum or ()]
-    limits += [parse_limit("min-slice", text) for text in min_slice or ()]
-    limits += [parse_limit("max-drop", text) for text in max_drop or ()]
+    asked: dict[Kind, list[str] | None]
+    asked = {"min": minimum, "max": maximum, "min-slice": min_slice, "max-drop": max_drop}
+    limits = [parse_limit(kind, text) for kind, texts in asked.items() for text in texts or ()]
     registered = str(baseline).startswith(SCHEME)
     with registered_run(str(baseline)) if registered else contextlib.nullcontext(baseline) as other:
         result = judge(run, limits, baseline=other, split=split, policy=policy, allow_constant=allow_constant)

@@ -145,7 +145,7 @@ def _section(title: str, rows: Sequence[tuple[str, str]], *, column: int = 0) ->
     if wide <= _NARROW or all(len(text) <= room for _, text in rows):
         lines = [_beside(flags, text, wide, room) for flags, text in rows]
     else:
-        lines = [f"  {_bold(flags)}\n{_indented(text, 6)}" for flags, text in rows]
+        lines = [f"  {_bold(flags)}\n{_indented(text)}" for flags, text in rows]
     return "\n".join([_bold(title), *lines])
 
 
@@ -154,13 +154,9 @@ def _beside(flags: str, text: str, wide: int, room: int) -> str:
     return "\n".join([f"  {_bold(flags)}{' ' * (wide - len(flags))}  {first}", *(" " * (wide + 4) + o for o in others)])
 
 
-def _indented(text: str, by: int) -> str:
-    margin = " " * by
-    paragraphs = text.split("\n\n")
-    return "\n".join(
-        textwrap.fill(one, _width(), initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
-        for one in paragraphs
-    )
+def _indented(text: str) -> str:
+    paragraphs = (textwrap.fill(one, _width() - 6, break_on_hyphens=False) for one in text.split("\n\n"))
+    return textwrap.indent("\n".join(paragraphs), " " * 6)
 
 
 def _paragraphs(docstring: str) -> Iterable[str]:

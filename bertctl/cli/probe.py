@@ -73,22 +73,11 @@ def _answer(out: Output, job: "ProbeJob", folder: "RunFolder", metrics: "dict[st
     draw_probe(metrics, pictures, title=title)
     rows = sum(len(job.data.splits[split]) for split in ("train", job.selection))
     rate = rows / job.seconds["features"]
-    write_json(
-        folder.performance,
-        {
-            "schema": SCHEMA,
-            "seconds": {phase: round(seconds, 3) for phase, seconds in job.seconds.items()},
-            "examples_per_second": round(rate, 2),
-            "peak_memory_bytes": peak_memory_bytes(),
-        },
-    )
-    best = metrics["probe"]["best"]
-    out.answer(
-        {"run": str(folder.path), **metrics},
-        probe_table(metrics),
-        "",
-        results_table(metrics, dataset=job.recipe.data.name),
-    )
+    seconds = {phase: round(each, 3) for phase, each in job.seconds.items()}
+    performance = {"schema": SCHEMA, "seconds": seconds, "examples_per_second": round(rate, 2)}
+    write_json(folder.performance, performance | {"peak_memory_bytes": peak_memory_bytes()})
+    best, results = metrics["probe"]["best"], results_table(metrics, dataset=job.recipe.data.name)
+    out.answer({"run": str(folder.path), **metrics}, probe_table(metrics), "", results)
     out.say(f"best by cross-validation: layer {best['layer']}, {best['pooling']} pooling; picture: {pictures[0]}")
     out.say(
         f"{total:.1f} s: features {job.seconds['features']:.1f} s ({rate:.0f} rows/s), "

@@ -259,7 +259,7 @@ class RecipeRequest:
             UnavailableError: its file can't be read.
         """
         from bertctl.config.load import CODE, REACHING, refuse_unnamed, trace_recipe
-        from bertctl.config.task_names import PRETRAINING
+        from bertctl.config.task_names import verb_of
 
         named, given = name or self.name, {**self.options, **(options or {})}
         if is_data_file(named):
@@ -274,9 +274,8 @@ class RecipeRequest:
             file = origins[dotted].file or expanded_path(named)
             if dotted in CODE or is_of_run(file):
                 refuse_unnamed(recipe, file, typed, {dotted: flag})
-        looks = not self.verb or self.verb.startswith(("recipes", "fetch"))
-        if not looks and (recipe.task == PRETRAINING) != (self.verb in (PRETRAIN, "adapt")):
-            verb = PRETRAIN if recipe.task == PRETRAINING else "finetune"
+        looks, verb = not self.verb or self.verb.startswith(("recipes", "fetch")), verb_of(recipe.task)
+        if not looks and (verb == PRETRAIN) != (self.verb in (PRETRAIN, "adapt")):
             told = f"'{named}' is a recipe of {verb}, whose task is '{recipe.task}'"
             raise UsageError(told, remedy=f"bertctl {verb} {named}")
         return recipe
@@ -294,9 +293,7 @@ class RecipeRequest:
         try:
             task, fields, told = guess_task(file, load_recipe(next(iter(READERS)), sets=sets, options=options).data)
         except UsageError as error:
-            error.remedy = (
-                f"{error.remedy} Add it to the command, or name the task: {generic} (TASK: {', '.join(READERS)})."
-            )
+            error.remedy += f" Add it to the command, or name the task: {generic} (TASK: {', '.join(READERS)})."
             raise
         if not is_worker():
             listener.say(f"{told}; another task: {generic}")

@@ -53,10 +53,9 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         why = "of use only with data.name; your own files go into data.train_file"
         yield Disagreement(("data.data_dir", "data.name"), why)
     yield from _fold_disagreements(recipe)
-    columns = ("text_column", "pair_column", "label_column")
     if data.encoding is not None and not _is_encoding(data.encoding):
         yield Disagreement(("data.encoding",), f"there is no text encoding '{data.encoding}'; utf-8 or latin-1 fits")
-    for one, other in itertools.combinations(columns, 2):
+    for one, other in itertools.combinations(("text_column", "pair_column", "label_column"), 2):
         if getattr(data, one) is not None and getattr(data, one) == getattr(data, other):
             yield Disagreement((f"data.{other}", f"data.{one}"), f"the same column as data.{one}")
     if labels.label_separator and labels.multi_label is False:

@@ -98,15 +98,9 @@ def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
 
 
 def _comment(text: str, indent: str) -> list[str]:
-    hash_mark = f"{indent}# "
-    return textwrap.wrap(
-        " ".join(text.split()),
-        _WIDTH,
-        initial_indent=hash_mark,
-        subsequent_indent=hash_mark,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    mark = f"{indent}# "
+    lines = textwrap.wrap(" ".join(text.split()), _WIDTH - len(mark), break_on_hyphens=False, break_long_words=False)
+    return [mark + line for line in lines]
 
 
 def _yaml(name: str, value: Any) -> str:

@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -122,9 +121,7 @@ def _how_to(task: str) -> str | None:
     return str(read_document(path.read_text(encoding="utf-8")).values["description"]) if path else None
 
 
-def refuse_unnamed(
-    recipe: Recipe, file: Path, named: Collection[str], flags: Mapping[str, str] = MappingProxyType(REACHING)
-) -> None:
+def refuse_unnamed(recipe: Recipe, file: Path, named: Collection[str], flags: Mapping[str, str]) -> None:
     """Refuses what a recipe's file would have run or connected to, unless the command line names it too.
 
     Args:
@@ -226,9 +223,6 @@ class _Layers:
         dotted = dotted.strip()
         if not separator or not dotted:
             self._problems.append((_SET, f"{given!r} given, section.field=value fits, such as training.epochs=2"))
-        elif dotted in sections():
-            inside = next(name for name in fields() if name.startswith(f"{dotted}."))
-            self._problems.append((_SET, f"{dotted}: a section; name a field in it, such as {inside}"))
         elif dotted not in fields():
             self._problems.append((_SET, unknown_key(dotted)))
         else:

@@ -80,7 +80,12 @@ def _hint(given: Any, schema: Mapping[str, Any]) -> str:
 
 
 def unknown_key(path: str) -> str:
-    """Returns the sentence for a key that the schema does not have, with the field that was probably meant."""
+    """Returns the sentence for a key that is no field: a section, or one that the schema does not have, with the field
+    that was probably meant.
+    """
+    if path in sections():
+        inside = next(name for name in fields() if name.startswith(f"{path}."))
+        return f"{path}: a section; name a field in it, such as {inside}"
     if path in REMOVED:
         return f"{path}: this field is gone; take it out"
     if path in OF_FILES:

@@ -14,7 +14,6 @@ import yaml
 KeyPath = tuple[str, ...]
 
 _HALF = re.compile("[\ud800-\udfff]")
-_NUMBER_START = list("-+0123456789.")
 _PLAIN_VALUES = (
     ("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
     ("tag:yaml.org,2002:int", re.compile(r"^[-+]?[0-9]+$"), list("-+0123456789")),
@@ -23,7 +22,7 @@ _PLAIN_VALUES = (
         re.compile(
             r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN))$"
         ),
-        _NUMBER_START,
+        list("-+0123456789."),
     ),
     ("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
 )

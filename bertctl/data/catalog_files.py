@@ -104,7 +104,6 @@ def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
         row.hub.repo,
         file,
         revision=row.hub.revision,
-        repo_type="dataset",
         wanted=f"the data set '{row.name}'",
         ways=[
             f"--data-dir DIR (or BERTCTL_DATA=DIR) with the files: {', '.join(row.official_files)}",
@@ -122,10 +121,8 @@ def _files_wanted(row: DatasetRow) -> str:
 
 def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
     require_file(path)
-    text = read_text(path, None, listener)
-    if "\r" in text:  # Python's universal line ends, with which the hub's conversion read them
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    lines = text.split("\n")
+    # Python's universal line ends, with which the hub's conversion read them.
+    lines = read_text(path, None, listener).replace("\r\n", "\n").replace("\r", "\n").split("\n")
     at = _positions(split, row.columns_in_file(split), lines[0], path)
     first = 0 if split.header is False else 1
     width = 1 + max(at.values())
@@ -175,9 +172,7 @@ def _read_parquet(row: DatasetRow, split: SplitRow, path: Path, source: str, lis
     import datasets
 
     datasets.disable_progress_bars()
-    with tempfile.TemporaryDirectory(
-        prefix="bertctl-"
-    ) as scratch:  # so that nothing is left, and nothing stale is read
+    with tempfile.TemporaryDirectory(prefix="bertctl-") as scratch:  # nothing is left, and nothing stale is read
         try:
             data = datasets.Dataset.from_parquet(str(path), cache_dir=scratch, keep_in_memory=True)
         except Exception as error:

@@ -130,7 +130,8 @@ def write_tags(spans: Iterable[tuple[str, int, int]], length: int, scheme: Schem
     last: tuple[str, int] = ("", -1)
     for kind, start, end in spans:
         for i in range(start, end):
-            tags[i] = _tag(_letter(scheme, i == start, i == end - 1, last == (kind, start)), kind)
+            letter = _letter(scheme, i == start, i == end - 1, last == (kind, start))
+            tags[i] = f"{letter}-{kind}" if kind else letter
         last = (kind, end)
     return tags
 
@@ -145,10 +146,6 @@ def _letter(scheme: Scheme, first: bool, final: bool, touches: bool) -> str:
     if first:
         return alone if final else "B"
     return end if final else "I"
-
-
-def _tag(letter: str, kind: str) -> str:
-    return f"{letter}-{kind}" if kind else letter
 
 
 def entity_types(tags: Iterable[str]) -> list[str]:

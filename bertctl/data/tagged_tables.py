@@ -19,7 +19,8 @@ Content = Literal["text", "words", "numbers", "objects", "nothing"]
 
 _WORDS = ("words", "tokens", "token", "form", "forms")
 _TAGS = ("tags", "ner_tags", "labels", "label", "ner", "iob", "bio", "upos", "pos_tags", "pos", "gold")
-_SPANS = ("spans", "entities", "ents", "annotations")
+SPAN_COLUMNS = ("spans", "entities", "ents", "annotations")
+"""Usual names of a column of spans."""
 _CANONICAL = ("words", "label", "text", "offsets")  # a column `document` is what is meant by it
 
 
@@ -63,7 +64,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     label = label_name
     if label is None and (settings.label_column is None or _says_nothing(settings.label_column, table)):
         label = _first(_TAGS, contents, ("words", "numbers", "objects"), (words,)) or _first(
-            _SPANS, contents, ("objects", "nothing"), (words,)
+            SPAN_COLUMNS, contents, ("objects", "nothing"), (words,)
         )
     if label is None and label_needed:
         raise UsageError(

@@ -175,8 +175,7 @@ def fit(vectors: Floats32, labels: Array, strength: float, settings: ClassifierS
         weight, bias = _coefficients(model)
         if not settings.is_regression:
             weight, bias = _for_all_labels(weight, bias, model.classes_, settings.n_outputs)
-    plain, shifted = scaler.undo(weight, bias)
-    return LinearFunction(strength, plain, shifted)
+    return LinearFunction(strength, *scaler.undo(weight, bias))
 
 
 def fit_mix(
@@ -209,8 +208,7 @@ def fit_mix(
         mixed += np.float32(share) * part(vectors[:, columns])
     fitted = fit(mixed, labels, strength, settings)
     spread = np.hstack([share * fitted.weight.astype(np.float64) for share in mix])
-    plain, bias = scaler.undo(spread, fitted.bias.astype(np.float64))
-    return LinearFunction(strength, plain, bias, mix.astype(np.float32))
+    return LinearFunction(strength, *scaler.undo(spread, fitted.bias.astype(np.float64)), mix.astype(np.float32))
 
 
 def _learn_mix(vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings, layers: int) -> Floats:
@@ -324,9 +322,8 @@ def _folds(labels: Array, settings: ClassifierSettings, groups: Ints | None) -> 
             )
         sides = _sides(StratifiedKFold(**how).split(np.zeros(len(labels)), labels), len(labels))
         members = np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])
-        whole = with_whole_groups(
-            sides, [each.tolist() for each in members], [len(labels) / settings.folds] * settings.folds
-        )
+        wanted = [len(labels) / settings.folds] * settings.folds
+        whole = with_whole_groups(sides, [each.tolist() for each in members], wanted)
         if whole is not None:
             return whole
     return _sides(KFold(**how).split(np.arange(numbers.max() + 1)), int(numbers.max()) + 1)[numbers]

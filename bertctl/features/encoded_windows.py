@@ -130,9 +130,8 @@ class RowEncoder:
             kept, kept_of_pair = longest_first(kept, kept_of_pair, room)
             windows = SlidingWindows(np.arange(n), zeros, kept)
         else:
-            windows = sliding_windows(
-                zeros, kept, room=zeros + room, step=zeros + (room - self._long.stride), reach_back=True
-            )
+            step = zeros + (room - self._long.stride)
+            windows = sliding_windows(zeros, kept, room=zeros + room, step=step, reach_back=True)
         first = sides[0].tokens
         inside = [Ragged(first.flat, first.starts[windows.rows] + windows.first, windows.last - windows.first)]
         if kept_of_pair is not None:
@@ -184,13 +183,9 @@ class _Side:
                 tokens.sort(key=lambda token: token[2] or 0)
         flat = [token for tokens in found for token in tokens]
         spans = np.array([span for _, span, _ in flat], np.int32).reshape(-1, 2)
-        return cls(
-            tokens=Ragged.joined(
-                np.array([i for i, *_ in flat], dtype=np.int32), np.array([*map(len, found)], np.int64)
-            ),
-            spans=np.maximum(spans - space, 0),
-            words=np.array([word for *_, word in flat], dtype=np.int64),
-        )
+        ids, lengths = np.array([i for i, *_ in flat], np.int32), np.array([*map(len, found)], np.int64)
+        words = np.array([word for *_, word in flat], dtype=np.int64)
+        return cls(Ragged.joined(ids, lengths), np.maximum(spans - space, 0), words)
 
 
 def _places(

@@ -100,8 +100,8 @@ class ProbeTrainer:
     def __init__(self, job: ProbeJob, labels: Array) -> None:
         self._job, self._labels = job, labels
         splits = ("train", job.selection)
-        self._rows = joined([job.data.splits[split] for split in splits])
         parts = [job.data.splits[split] for split in splits]
+        self._rows = joined(parts)
         self._gold = [job.task.gold(rows, i) for rows in parts for i in range(len(rows))]
         self._clusters = job.data.groups_of(*splits)
         # What folds keep whole: sentences of words, and texts that hang together.

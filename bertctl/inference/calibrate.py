@@ -59,12 +59,10 @@ def calibrate_run(
         with run.folder.held():
             write_decision(run.folder, decision)
     decided = task.with_decision(decision.as_json())
-    settings = run.recipe.evaluation
-    after = decided.answers.score(
-        decided.lines(result.outputs, result.features, result.rows),
-        resamples=settings.bootstrap_resamples,
-        seed=run.recipe.training.seed,
-    )
+    lines = decided.lines(result.outputs, result.features, result.rows)
+    resamples, seed = run.recipe.evaluation.bootstrap_resamples, run.recipe.training.seed
+    both = {"before": result.metrics, "after": decided.answers.score(lines, resamples=resamples, seed=seed)}
+    metrics = {when: {name: value.as_json() for name, value in found.items()} for when, found in both.items()}
     names = ("calibration_error", "classwise_calibration_error", "brier")
     errors: dict[str, dict[str, float | None]] = {name: {} for name in names}
     right = gold if task.multi_label else gold[:, None] == np.arange(logits.shape[1])
@@ -75,11 +73,4 @@ def calibrate_run(
         errors["calibration_error"][when] = answer
         errors["classwise_calibration_error"][when] = calibration.classwise_calibration_error(p, right)
         errors["brier"][when] = calibration.brier_score(p, right, multi_label=task.multi_label)
-    return {
-        "decision": decision.as_json(),
-        "metrics": {
-            "before": {name: value.as_json() for name, value in result.metrics.items()},
-            "after": {name: value.as_json() for name, value in after.items()},
-        },
-        **errors,
-    }
+    return {"decision": decision.as_json(), "metrics": metrics, **errors}

@@ -84,9 +84,8 @@ def evaluate_split(
         UsageError: a metric script that can't be used.
     """
     settings = recipe.evaluation
-    passed = engine.forward(
-        task, features, batch_size=settings.batch_size, phase=f"scoring {rows.split}", listener=listener
-    )
+    phase = f"scoring {rows.split}"
+    passed = engine.forward(task, features, batch_size=settings.batch_size, phase=phase, listener=listener)
     found = passed.losses if passed.losses is not None else task.row_losses(passed.outputs, features)
     if found is None:
         raise ValueError(f"the split '{rows.split}' has no labels")
@@ -207,12 +206,10 @@ def write_predictions(folder: RunFolder, results: Mapping[str, SplitResult], set
 def metrics_document(results: Mapping[str, SplitResult], *, primary: str, selection: str) -> dict[str, Any]:
     """Returns the layout of metrics.json: nothing in it changes from one equal run to the next."""
     positive = next((result.task.answers.positive for result in results.values()), None)
+    metrics = {split: {name: one.as_json() for name, one in of.metrics.items()} for split, of in results.items()}
     return {
         "schema": SCHEMA,
-        "metrics": {
-            split: {name: metric.as_json() for name, metric in result.metrics.items()}
-            for split, result in results.items()
-        },
+        "metrics": metrics,
         "primary": {"split": selection, "name": primary},
         **({"positive_label": positive} if positive else {}),
     }

@@ -75,9 +75,8 @@ def measure_patterns(
     columns = {name: sums[:, :, names.index(name)] / number for name, number in counts.items()}
     found = [name for name in counts if name in PATTERNS]
     shares = np.stack([columns[name] for name in found])
-    columns = {
-        "pattern": np.where(shares.max(axis=0) > MAJORITY, np.array(found)[shares.argmax(axis=0)], MIXED)
-    } | columns
+    most = np.array(found)[shares.argmax(axis=0)]
+    columns = {"pattern": np.where(shares.max(axis=0) > MAJORITY, most, MIXED)} | columns
     return {"texts": texts, "tokens": int(numbers[-1]), "cut": cut, "counts": counts, "columns": columns}
 
 

@@ -130,9 +130,8 @@ def matthews_statistic(n_labels: int) -> Statistic:
         answer_spread_R = square_R - (answers_RC**2).sum(axis=1)
         # Shares of counts leave rounding errors where there is a single label.
         defined_R = np.minimum(gold_spread_R, answer_spread_R) > 1e-13 * square_R
-        product_R = np.sqrt(np.where(defined_R, gold_spread_R, 0.0)) * np.sqrt(
-            np.where(defined_R, answer_spread_R, 0.0)
-        )
-        return np.clip(ratio(covariance_R, product_R), -1.0, 1.0)
+        spreads = (np.where(defined_R, each, 0.0) for each in (gold_spread_R, answer_spread_R))
+        of_gold, of_answers = map(np.sqrt, spreads)
+        return np.clip(ratio(covariance_R, of_gold * of_answers), -1.0, 1.0)
 
     return matthews

@@ -10,7 +10,7 @@ Letters: N sentences, M kinds of sentences, R resamples.
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -179,11 +179,7 @@ def entity_errors(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 def _of_sentences(name: str, sentences: Counts, unseen: Counts, possible: Counts) -> Contributions:
     rows, kinds, pairs = (np.array(each, dtype=np.float64) for each in (sentences, unseen, possible))
-
-    def make(rows_MS: Floats) -> Statistic:
-        return tagging_statistic(name, rows_MS.astype(np.int64))
-
-    return Contributions(rows, "statistic", make, kinds, pairs)
+    return Contributions(rows, "statistic", partial(tagging_statistic, name), kinds, pairs)
 
 
 def _right_words(gold: Sequence[str], tags: Sequence[str], *, mark_entities: bool) -> int:
@@ -222,11 +218,7 @@ def tagging_statistic(name: str, kinds: Ints) -> Statistic:
         "entity_f1": (2 * right, columns[0] + columns[1]),
     }
     above, below = weights[name]
-
-    def statistic(counts: Floats) -> Floats:
-        return ratio(counts @ above, counts @ below)
-
-    return statistic
+    return lambda counts: ratio(counts @ above, counts @ below)
 
 
 def _sentences(

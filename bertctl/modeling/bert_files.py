@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from bertctl.modeling.families import BARE, COUNTS_FROM_PAD, LOOKS_BACK, SIZES, family_of
+from bertctl.modeling.families import BARE, LOOKS_BACK, SIZES, family_of
 from bertctl.modeling.heads import keep_in_fp32
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import StoredTensor, stored_weights
@@ -55,8 +55,7 @@ class _Described:
 
     def encoder(self, shares: Shares, *, has_pooler: bool) -> Encoder:
         """Returns the encoder, its weights still to come."""
-        counts_from = self.sizes["pad"] if family_of(self.config) in COUNTS_FROM_PAD else None
-        return Encoder(self.family, self.config, self.sizes, shares, counts_from=counts_from, has_pooler=has_pooler)
+        return Encoder(self.family, self.config, self.sizes, shares, has_pooler=has_pooler)
 
     def network(self, kind: str, shares: Shares) -> Network | None:
         """Returns the encoder under a head, its weights still to come; None of another kind of head."""
@@ -106,11 +105,10 @@ def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | No
     told, kind, still = _described(source, source.config), auto_class.removeprefix("AutoModelFor"), Shares()
     if told is None:
         return None
-    network: Encoder | Network | None
     with torch.device("meta"):
         if auto_class == BARE:
             has_pooler = told.family.has_pooler and f"{told.inside}pooler.dense.weight" in told.stored
-            network = told.encoder(still, has_pooler=has_pooler)
+            network: Encoder | Network | None = told.encoder(still, has_pooler=has_pooler)
         else:
             is_saved_so = told.inside and kind in str(source.config.get("architectures"))
             network = told.network(kind, still) if is_saved_so else None

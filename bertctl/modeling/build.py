@@ -66,12 +66,8 @@ def build_model(
         listener.say(f"model: {source.name} was fine-tuned before; {kept}")
     model, dropout = None, recipe.model.dropout
     # What is not trained as `packed_encoder.py` says, transformers computes.
-    if (
-        compute is not None
-        and compute.device == "cpu"
-        and adapter is None
-        and not recipe.training.gradient_checkpointing
-    ):
+    on_cpu = compute is not None and compute.device == "cpu"
+    if on_cpu and adapter is None and not recipe.training.gradient_checkpointing:
         model = bert_to_train(source, auto_class, head, dropout=dropout)
     model = model or load_model(source, auto_class, head=head, dropout=dropout, listener=listener)
     if recipe.training.reinit_layers is not None:

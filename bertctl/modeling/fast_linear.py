@@ -80,27 +80,15 @@ def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
         def backward(context: Any, gradient: "Tensor") -> "tuple[Tensor, None]":
             return context.layer.product(gradient, context.layer.transposed, None), None
 
-    replaced = 0
+    # A family's own kinds of linear layers are left alone.
+    linears = [(name, part) for name, part in network.named_modules() if name and type(part) is nn.Linear]
     with torch.no_grad():
-        for parent, name, plain in _linears(network):
+        for number, (name, plain) in enumerate(linears):
             fast = FastLinear(plain)
-            if not replaced and not _agree(plain, fast):
+            if number == 0 and not _agree(plain, fast):
                 return 0
-            setattr(parent, name, fast)
-            replaced += 1
-    return replaced
-
-
-def _linears(network: "nn.Module") -> "list[tuple[nn.Module, str, Any]]":
-    """Returns each plain linear layer with its parent; a family's own kinds of them are left alone."""
-    from torch import nn
-
-    return [
-        (parent, name, child)
-        for parent in network.modules()
-        for name, child in parent.named_children()
-        if type(child) is nn.Linear
-    ]
+            network.set_submodule(name, fast)
+    return len(linears)
 
 
 def _agree(plain: "nn.Module", fast: "nn.Module") -> bool:

@@ -132,8 +132,7 @@ def _refuse_foreign(config: Any, folder: Path) -> None:
     """
     inside = config.values() if isinstance(config, dict) else config if isinstance(config, list) else ()
     for part in inside:
-        if isinstance(part, dict | list):
-            _refuse_foreign(part, folder)
+        _refuse_foreign(part, folder)
     for name, value in config.items() if isinstance(config, dict) else ():
         fitting = _HARMLESS.get(name)
         if fitting is not None and not (isinstance(value, str | None) and value in fitting):
@@ -253,13 +252,12 @@ def _case_evidence(name: str, tokens: list[str]) -> tuple[bool, str] | None:
 
 def _vocabulary(folder: Path, tokenizer: _Tokenizer) -> list[str]:
     """Returns the tokens of a WordPiece vocabulary without the special ones; empty for other kinds of tokenizer."""
+    tokens: list[str] = []
     if tokenizer is not None:
         model = tokenizer.get("model") or {}
         tokens = list(model.get("vocab", {})) if model.get("type") == "WordPiece" else []
     elif (folder / "vocab.txt").exists():
         tokens = read_text(folder / "vocab.txt").splitlines()
-    else:
-        tokens = []
     return [token for token in tokens if not (token.startswith("[") and token.endswith("]"))]
 
 

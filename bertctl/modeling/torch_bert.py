@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bertctl.modeling.families import BERT_LAYER, DISTILBERT_LAYER, SIZES
+from bertctl.modeling.families import BERT_LAYER, COUNTS_FROM_PAD, DISTILBERT_LAYER, SIZES, family_of
 from bertctl.writing import write_text
 
 OF_TEXTS = ("SequenceClassification", "MultipleChoice")
@@ -259,14 +259,7 @@ class Encoder(_Saved):
     """An encoder without a head; it takes and gives what an AutoModel does."""
 
     def __init__(
-        self,
-        family: Family,
-        config: Mapping[str, Any],
-        sizes: Mapping[str, int],
-        shares: Shares,
-        *,
-        counts_from: int | None = None,
-        has_pooler: bool = False,
+        self, family: Family, config: Mapping[str, Any], sizes: Mapping[str, int], shares: Shares, *, has_pooler: bool
     ) -> None:
         """Makes one with weights still to come.
 
@@ -275,7 +268,6 @@ class Encoder(_Saved):
             config: its config.json.
             sizes: that this says, and `pad`, the id of the padding token.
             shares: of the dropouts.
-            counts_from: positions are counted from this id's successor, padding left out; None counts them from 0.
             has_pooler: whether there is one, of [CLS].
         """
         kinds = config["type_vocab_size"] if family.has_segments else 0
@@ -285,7 +277,8 @@ class Encoder(_Saved):
         names |= {"projection": "embeddings_project"} if narrow != hidden else {}
         names |= {"stack": family.stack} | ({"pooler": "pooler.dense"} if has_pooler else {})
         super().__init__(names, family, "Model", config, sizes)
-        self.counts_from = counts_from
+        # From the successor of this id, padding left out; None counts them from 0.
+        self.counts_from = sizes["pad"] if family_of(config) in COUNTS_FROM_PAD else None
         epsilon = family.epsilon or config["layer_norm_eps"]
         for name, rows in tables.items():
             if rows:

@@ -199,7 +199,6 @@ def _training(run: RunContents) -> str:
     settings |= {f"cut at the longest input, {split}": count["truncated"] for split, count in counts.items()}
     settings |= {f"read in windows, {split}": count.get("windowed") for split, count in counts.items()}
     settings |= {"bertctl": here.get("bertctl"), "recipe hash": here.get("recipe_hash")}
-    for name in ("torch", "transformers"):
-        settings[name] = here.get("packages", {}).get(name)
+    settings |= {name: here.get("packages", {}).get(name) for name in ("torch", "transformers")}
     rows = [[name, str(value)] for name, value in settings.items() if value is not None]
     return table_lines(TableBlock([Column("setting"), Column("value")], rows)).rstrip("\n")

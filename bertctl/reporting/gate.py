@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -215,13 +216,12 @@ class _Judge:
         self.ours, self.theirs, self.split, self.allow_constant = ours, theirs, split, allow_constant
         self.compared = ours.compared_on(split)
         self.notes: list[str] = []
-        self._lines: list[Line] | None = None
         self._pair: Pair | None = None
         self.constant: str | None = None
         if not allow_constant and ours.folder is not None and ours.folder.predictions(split).exists():
-            answers = answer_type(str(ours.task)).from_lines(self.lines())
-            self.constant = answers.constant_prediction(self.lines())
-            labels = Counter(name for line in self.lines() for name in answers.labels_of(line) or ())
+            answers = answer_type(str(ours.task)).from_lines(self.lines)
+            self.constant = answers.constant_prediction(self.lines)
+            labels = Counter(name for line in self.lines for name in answers.labels_of(line) or ())
             rare = sum(count < _RARE for count in labels.values())
             if rare and len(labels) > 2 and "f1_macro" in ours.metrics["metrics"][split]:
                 seldom = f"{rare} of {len(labels)} labels have fewer than {_RARE} examples"
@@ -265,14 +265,13 @@ class _Judge:
             return verdict, message
         return most, f"{message}; but it is not clearly better than the best constant answer's {baseline:.4f}"
 
+    @cached_property
     def lines(self) -> list[Line]:
         """Returns the run's predictions."""
-        if self._lines is None:
-            self._lines = self.ours.lines(self.split)
-        return self._lines
+        return self.ours.lines(self.split)
 
     def _slice(self, limit: Limit, column: str, value: str) -> MetricValue:
-        lines, task = self.lines(), str(self.ours.task)
+        lines, task = self.lines, str(self.ours.task)
         found = slice_contributions(answer_type(task), lines, limit.metric, column=column, value=value)
         if found is None:
             raise not_computable(limit.metric, task)
@@ -305,7 +304,7 @@ class _Judge:
         if self.ours.folder is not None and theirs.folder is not None:
             if self._pair is None:
                 their_lines = theirs.lines(self.split)
-                self._pair = Pair(self.ours, theirs, self.split, lines=self.lines(), their_lines=their_lines)
+                self._pair = Pair(self.ours, theirs, self.split, lines=self.lines, their_lines=their_lines)
             return self._pair.difference(name)
         bare = theirs if theirs.folder is None else self.ours
         note = (

@@ -31,11 +31,8 @@ def _grouped(blocks: Sequence[Block]) -> Iterator[tuple[str, Sequence[Block]]]:
     """
     while blocks:
         charts = list(takewhile(lambda block: isinstance(block, Chart), blocks))
-        several = (
-            len(charts) > 1
-            or len(blocks) == len(charts)
-            or any(isinstance(chart, Chart) and chart.wide for chart in charts)
-        )
+        wide = any(isinstance(chart, Chart) and chart.wide for chart in charts)
+        several = wide or len(charts) > 1 or len(charts) == len(blocks)
         taken = len(charts) if several else len(charts) + 1
         yield ("charts" if several else "beside") if charts else "", blocks[:taken]
         blocks = blocks[taken:]

@@ -73,11 +73,7 @@ def head_records(patterns: Found, importance: Found) -> list[dict[str, Any]]:
     """Returns what is known of each head, layer by layer, both counted from 1."""
     columns = {name: values for found in (patterns, importance) if found for name, values in found["columns"].items()}
     return [
-        {
-            "layer": place[0] + 1,
-            "head": place[1] + 1,
-            **{name: values[place].item() for name, values in columns.items()},
-        }
+        {"layer": place[0] + 1, "head": place[1] + 1, **{name: each[place].item() for name, each in columns.items()}}
         for place in np.ndindex(*next(iter(columns.values())).shape)
     ]
 

@@ -36,8 +36,7 @@ class Padding:
         """Returns (B, T) booleans: which positions of a batch of windows of these lengths (B,) are no padding."""
         width = self.width or int(lengths.max())
         columns = np.arange(width)
-        is_text: Bools = columns >= (width - lengths)[:, None] if self.left else columns < lengths[:, None]
-        return is_text
+        return columns >= (width - lengths)[:, None] if self.left else columns < lengths[:, None]
 
 
 def training_plan(lengths: Ints, batch_size: int, *, seed: int, epoch: int, group_by_length: bool = True) -> Plan:

@@ -4,16 +4,18 @@ import functools
 import platform
 from pathlib import Path
 
+_CPUINFO = Path("/proc/cpuinfo")
+
 
 @functools.cache
 def cpu_words() -> frozenset[str]:
     """Returns the words of /proc/cpuinfo, the CPU's flags among them; none where there is no such file."""
-    return frozenset(_cpuinfo().split())
+    return frozenset(system_file(_CPUINFO).split())
 
 
 def cpu_name() -> str:
     """Returns the CPU's name as it calls itself."""
-    lines = _cpuinfo().splitlines()
+    lines = system_file(_CPUINFO).splitlines()
     name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return name or platform.processor() or platform.machine()
 
@@ -34,8 +36,9 @@ def leaves_mkl_behind() -> bool:
     return is_x86 and "avx512f" in cpu_words() and "GenuineIntel" not in cpu_words()
 
 
-def _cpuinfo() -> str:
+def system_file(path: Path) -> str:
+    """Returns what the kernel says in a file; nothing where there is none, as on another system than Linux."""
     try:
-        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # another system than Linux
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
         return ""

@@ -50,12 +50,8 @@ def choose_compute(settings: "RuntimeSection", *, only_fp32: str = "") -> Comput
         precision, precision_why = "fp32", f"not {precision}: {only_fp32}"
     share = "all cores of this process" if workers_here() == 1 else "its share of the cores"
     threads_why = "" if settings.threads else f", {share}"
-    return Compute(
-        device=device,
-        precision=precision,
-        threads=threads,
-        why=f"{device} ({device_why}), {precision} ({precision_why}), {count(threads, 'thread')}{threads_why}",
-    )
+    why = f"{device} ({device_why}), {precision} ({precision_why}), {count(threads, 'thread')}{threads_why}"
+    return Compute(device, precision, threads, why)
 
 
 def available_cores() -> int:

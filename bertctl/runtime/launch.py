@@ -72,8 +72,7 @@ class Workers:
 
         tensor = torch.from_numpy(np.ascontiguousarray(values))
         dist.all_reduce(tensor, group=self.group)
-        summed: Array = tensor.numpy()
-        return summed
+        return tensor.numpy()
 
     def share(self, text: str) -> str:
         """Returns the first process's text (at most 4,096 bytes of UTF-8) in all of them."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.errors import DeviceError
-from bertctl.runtime.cpu import CPU_FEATURES, cpu_name, cpu_words
+from bertctl.runtime.cpu import CPU_FEATURES, cpu_name, cpu_words, system_file
 from bertctl.runtime.device import available_cores, fastest_on_cpu
 from bertctl.words import human_bytes
 
@@ -167,7 +167,7 @@ def group_limits(group: Path = _CONTROL_GROUP, root: Path = _CONTROL_GROUPS) -> 
         group: file that names the group of the process.
         root: where the groups are mounted.
     """
-    path = next((line.removeprefix("0::") for line in _read(group).splitlines() if line.startswith("0::")), None)
+    path = next((line.removeprefix("0::") for line in system_file(group).splitlines() if line.startswith("0::")), None)
     if path is None:
         return Limits()
     # In a container the path may be the host's, which is not mounted: then the root is the container's own.
@@ -176,21 +176,14 @@ def group_limits(group: Path = _CONTROL_GROUP, root: Path = _CONTROL_GROUPS) -> 
     memory: list[tuple[int, int | None]] = []
     cores: list[float] = []
     for level in (folder, *(parent for parent in folder.parents if parent.is_relative_to(root))):
-        limit, used = (_read(level / name).strip() for name in ("memory.max", "memory.current"))
+        limit, used = (system_file(level / name).strip() for name in ("memory.max", "memory.current"))
         if limit.isdecimal():
             memory.append((int(limit), int(used) if used.isdecimal() else None))
-        quota, _, period = _read(level / "cpu.max").strip().partition(" ")
+        quota, _, period = system_file(level / "cpu.max").strip().partition(" ")
         if quota.isdecimal() and period.isdecimal():
             cores.append(int(quota) / int(period))
     least, used_of_it = min(memory, default=(None, None), key=lambda pair: pair[0] or 0)
     return Limits(memory=least, used=used_of_it, cores=min(cores, default=None))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def existing_folder(folder: Path) -> Path:

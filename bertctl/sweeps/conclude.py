@@ -76,7 +76,6 @@ def describe(plan: SweepPlan, cells: Sequence[CellResult], *, test_split: bool =
     chosen = _chosen(plan, by_choice, len(values))
     if chosen is not None:
         chosen |= _expected(plan, found)
-    higher = plan.primary.higher_is_better
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "name": plan.name,
@@ -95,7 +94,7 @@ def describe(plan: SweepPlan, cells: Sequence[CellResult], *, test_split: bool =
         "chosen": chosen,
         "selected_on": {"setting": {"split": plan.primary.split, "of": len(plan.settings)}},
         "comparison": _comparison(plan, by_choice),
-        "expected_best": expected_best(values, higher_is_better=higher),
+        "expected_best": expected_best(values, higher_is_better=plan.primary.higher_is_better),
         "test": _test(plan, cells, chosen) if test_split else None,
     }
     document["notes"] = _footnotes(document)

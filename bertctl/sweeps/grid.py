@@ -133,9 +133,6 @@ def _checked(pairs: Iterable[tuple[str, list[Any]]], problems: list[str]) -> dic
     for dotted, values in pairs:
         if dotted in grid:
             problems.append(f"{dotted}: given twice; put all its values in one list")
-        elif dotted in sections():
-            inside = next(name for name in fields() if name.startswith(f"{dotted}."))
-            problems.append(f"{dotted}: a section; name a field in it, such as {inside}")
         elif dotted not in fields():
             problems.append(unknown_key(dotted))
         elif why := next((why for why, names in _tables()["not_in_a_grid"].items() if dotted in names), ""):

@@ -222,8 +222,7 @@ def _read(cells: Sequence[SweepCell], listener: Listener) -> tuple[dict[str, Enc
         if cell.key not in encoded:
             encoded[cell.key] = encode(cell.recipe, listener=listener)
         if cell.seed == 0:
-            found = check(cell.recipe, encoded[cell.key])
-            checked.setdefault(cell.key, found)
+            checked.setdefault(cell.key, check(cell.recipe, encoded[cell.key]))
     splits = [one.data.splits.items() for one in encoded.values()]
     counted = [", ".join(f"{len(rows)} {split} rows" for split, rows in found) for found in splits]
     listener.say(f"tokenized once: {'; '.join(dict.fromkeys(counted))}, for all {len(cells)} runs")

@@ -145,9 +145,8 @@ def read_cells(folder: Path) -> tuple[SweepPlan, list[CellResult]]:
     """
     plan = read_plan(folder)
     cells = [read_cell(folder, plan, cell) for cell in plan.cells]
-    worst = max(
-        (cell.value for cell in cells if cell.value is not None), key=lambda value: plan.sign * value, default=None
-    )
+    values = [cell.value for cell in cells if cell.value is not None]
+    worst = max(values, key=lambda value: plan.sign * value, default=None)
     return plan, [
         replace(cell, value=worst) if cell.state == "diverged" and cell.value is None else cell for cell in cells
     ]

@@ -124,13 +124,8 @@ def keep_spans(
     starts_BT = ends_BT.copy()
     starts_BT[ends_BT] = most[np.arange(most.shape[1]) < features.counts[indices][:, None]]
     device = logits_BT2.device
-    first, last = best_spans(
-        logits_BT2,
-        torch.from_numpy(starts_BT).to(device),
-        torch.from_numpy(ends_BT).to(device),
-        longest=longest,
-        n_best=n_best,
-    )
+    starts, ends = (torch.from_numpy(each).to(device) for each in (starts_BT, ends_BT))
+    first, last = best_spans(logits_BT2, starts, ends, longest=longest, n_best=n_best)
     places = torch.stack([first, last], dim=2)
     scores = logits_BT2.gather(1, places.clamp(min=0)).cpu().numpy()
     spans = places.cpu().numpy()
@@ -214,19 +209,14 @@ def answer(
     probabilities = (weights / weights.sum()).tolist()
     silent = not candidates or (unanswerable and odds > threshold)
     chosen = shown.index(null) if silent else shown.index(candidates[0])
+    listed = [
+        {"text": one.text, **one.place, "probability": p, "start_logit": one.start_logit, "end_logit": one.end_logit}
+        for one, p in zip(shown, probabilities, strict=True)
+    ]
     return {
         "prediction": shown[chosen].text,
         "probability": probabilities[chosen],
         **shown[chosen].place,
         "null_odds": odds,
-        "n_best": [
-            {
-                "text": candidate.text,
-                **candidate.place,
-                "probability": probability,
-                "start_logit": candidate.start_logit,
-                "end_logit": candidate.end_logit,
-            }
-            for candidate, probability in zip(shown, probabilities, strict=True)
-        ],
+        "n_best": listed,
     }

@@ -56,12 +56,8 @@ def encode_contexts(texts: Sequence[str], tokenizer: Tokenizer) -> Contexts:
             counts.append(0 if unknown is None else encoding.ids.count(unknown))
     both = np.concatenate(offsets)
     lengths = np.array([len(part) for part in ids[1:]], dtype=np.int64)
-    return Contexts(
-        tokens=Ragged.joined(np.concatenate(ids), lengths),
-        char_starts=np.ascontiguousarray(both[:, 0]),
-        char_ends=np.ascontiguousarray(both[:, 1]),
-        unknown=np.array(counts, dtype=np.int64),
-    )
+    begins, ends = map(np.ascontiguousarray, both.T)
+    return Contexts(Ragged.joined(np.concatenate(ids), lengths), begins, ends, np.array(counts, dtype=np.int64))
 
 
 def _without_blanks(offsets: Ints32, text: str) -> Ints32:

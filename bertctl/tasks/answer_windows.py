@@ -113,12 +113,8 @@ class AnswerFeatures(OneAnswer):
         rows = self.rows[indices]
         questions, tokens = self.questions, self.contexts.tokens
         starts = tokens.starts[self.context_of[rows]] + self.first[indices]
-        ids, type_ids, _ = self.layout.fill(
-            [
-                Ragged(questions.flat, questions.starts[rows], questions.lengths[rows]),
-                Ragged(tokens.flat, starts, self.counts[indices]),
-            ]
-        )
+        asked = Ragged(questions.flat, questions.starts[rows], questions.lengths[rows])
+        ids, type_ids, _ = self.layout.fill([asked, Ragged(tokens.flat, starts, self.counts[indices])])
         lengths = self.lengths[indices]
         inputs = padded_inputs(ids, type_ids, lengths, padding)
         labels = None
@@ -177,9 +173,8 @@ def encode_questions(
     # Where windows are short, half of one is the context's all the same.
     kept = np.minimum(asked.lengths, min(settings.max_question_length, room // 2))
     lengths = contexts.tokens.lengths[context_of]
-    windows = sliding_windows(
-        np.zeros_like(lengths), lengths, room=room - kept, step=np.full_like(lengths, settings.doc_stride)
-    )
+    zeros, steps = np.zeros_like(lengths), np.full_like(lengths, settings.doc_stride)
+    windows = sliding_windows(zeros, lengths, room=room - kept, step=steps)
     places, first, counts = windows.rows, windows.first, windows.last - windows.first
     targets = gold = None
     if rows.has("label"):

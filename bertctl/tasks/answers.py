@@ -25,6 +25,7 @@ from bertctl.metrics.value import MetricValue
 Line = Mapping[str, Any]
 Lines = Sequence[Line]
 Value = str | int | float | tuple[float, float] | None
+Pairs = Sequence[Iterable[tuple[str | None, str | None]]]
 
 
 _COUNTED = ("in gold", "predicted", "precision", "recall", "95 % interval of recall", "F1")
@@ -50,14 +51,7 @@ class Outcome:
     points: Sequence[tuple[float, float]] = ()
 
     @classmethod
-    def counted(
-        cls,
-        title: str,
-        what: str,
-        names: Sequence[str],
-        lines: Lines,
-        pairs: Sequence[Iterable[tuple[str | None, str | None]]],
-    ) -> Self:
+    def counted(cls, title: str, what: str, names: Sequence[str], lines: Lines, pairs: Pairs) -> Self:
         """Returns a row for each name: how often it is there, is answered, and is right.
 
         Args:
@@ -188,9 +182,8 @@ model = {auto_class}.from_pretrained(MODEL)"""
         """
         found = self.all_contributions(lines)
         scored = {name: each.metric(resamples=resamples, seed=seed, thorough=thorough) for name, each in found.items()}
-        return scored | {
-            name: MetricValue(value, None, None, len(lines)) for name, value in self.figures(lines).items()
-        }
+        figures = {name: MetricValue(value, None, None, len(lines)) for name, value in self.figures(lines).items()}
+        return scored | figures
 
     def figures(self, lines: Lines) -> dict[str, float]:
         """Returns metrics of the split as a whole, to which no line adds by itself."""

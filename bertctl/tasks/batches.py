@@ -42,11 +42,8 @@ class Batch:
         """Returns the batch with all its tensors on a device."""
         import torch
 
-        moved = {
-            field.name: value.to(device)
-            for field in fields(self)
-            if isinstance(value := getattr(self, field.name), torch.Tensor)
-        }
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved = {name: value.to(device) for name, value in own.items() if isinstance(value, torch.Tensor)}
         return replace(self, inputs={name: tensor.to(device) for name, tensor in self.inputs.items()}, **moved)
 
 

@@ -139,7 +139,7 @@ class CorpusWindows(OneAnswer):
             rng = np.random.default_rng([step.seed, step.epoch, index])
         parts, order = self._parts(whole, int(self.rows[index]), rng) if self.pairs else ([whole], 0)
         tokens = np.concatenate([self.text.ids[a:b] for a, b in parts]).astype(np.int64)
-        begins = np.concatenate([self._begins(a, b) for a, b in parts])
+        begins = np.concatenate([word_begins(self.text, a, b) for a, b in parts])
         places, groups = self.masking.choose(begins, rng)
         labels = np.full(len(tokens), IGNORED, dtype=np.int64)
         labels[places] = tokens[places]
@@ -162,7 +162,7 @@ class CorpusWindows(OneAnswer):
         bounds = self.text.sentences
         inside = bounds[np.searchsorted(bounds, begin, side="right") : np.searchsorted(bounds, end)]
         if not len(inside):
-            inside = begin + 1 + np.flatnonzero(self._begins(begin + 1, end))
+            inside = begin + 1 + np.flatnonzero(word_begins(self.text, begin + 1, end))
         cut = int(rng.choice(inside)) if len(inside) else (begin + end) // 2
         if rng.random() < 0.5:
             return [(begin, cut), (cut, end)], 0
@@ -179,9 +179,6 @@ class CorpusWindows(OneAnswer):
         start = int(bounds[rng.integers(first, last)])
         stop = min(start + end - cut, int(bounds[last]))
         return [(begin, cut), (start, _at_word(self.text, start, stop))], 1
-
-    def _begins(self, begin: int, end: int) -> Bools:
-        return word_begins(self.text, begin, end)
 
 
 def word_begins(text: PackedText, begin: int, end: int) -> Bools:

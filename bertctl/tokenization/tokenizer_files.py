@@ -66,9 +66,8 @@ def open_tokenizer(
     else:
         tokenizer = _read_json(file)
     document = json.loads(tokenizer.to_str())
-    kind = _kind(tokenizer, document)
     is_bert = _type(document, "model") == "WordPiece" and _type(document, "pre_tokenizer") == "BertPreTokenizer"
-    opened = OpenTokenizer(name=name, tokenizer=tokenizer, kind=kind, is_bert=is_bert)
+    opened = OpenTokenizer(name, tokenizer, _kind(tokenizer, document), is_bert)
     stored = (document.get("normalizer") or {}).get("lowercase")
     if lowercase is not None and stored is not None and stored != lowercase:
         raise UsageError(
@@ -132,9 +131,8 @@ def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
         UnavailableError: it can't be read.
     """
     vocabulary = _read_tokens(file)
-    return _bert_pipeline(
-        vocabulary, _read_config(file.parent / "tokenizer_config.json") | {"do_lower_case": lowercase}
-    )
+    config = _read_config(file.parent / "tokenizer_config.json") | {"do_lower_case": lowercase}
+    return _bert_pipeline(vocabulary, config)
 
 
 def _bert_pipeline(vocabulary: dict[str, int], config: Mapping[str, Any]) -> Tokenizer:
@@ -148,9 +146,8 @@ def _bert_pipeline(vocabulary: dict[str, int], config: Mapping[str, Any]) -> Tok
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
-    tokenizer.add_special_tokens(
-        [AddedToken(token, normalized=False) for token in SPECIAL_TOKENS if token in vocabulary]
-    )
+    special = [AddedToken(token, normalized=False) for token in SPECIAL_TOKENS if token in vocabulary]
+    tokenizer.add_special_tokens(special)
     if "[CLS]" in vocabulary and "[SEP]" in vocabulary:
         tokenizer.post_processor = processors.TemplateProcessing(
             single="[CLS]:0 $A:0 [SEP]:0",

@@ -20,9 +20,8 @@ def announce(job: Job, *, listener: Listener) -> None:
     """Says what is about to happen: device, rows, steps, labels, memory, losses by truncation, the first example."""
     listener.say(f"compute: {job.compute.why}")
     for split, rows in job.data.splits.items():
-        listener.say(
-            f"{split}: {count(len(rows), 'example')}" + (f" ({job.task.describe(rows)})" if rows.has("label") else "")
-        )
+        about = f" ({job.task.describe(rows)})" if rows.has("label") else ""
+        listener.say(f"{split}: {count(len(rows), 'example')}{about}")
         report_truncation(split, job.features[split], job.task, job.recipe, listener)
     training = job.recipe.training
     listener.say(
@@ -36,10 +35,8 @@ def announce(job: Job, *, listener: Listener) -> None:
     if training.checkpoint_every != "off":
         size = checkpoint_bytes(sum(parameter.numel() for parameter in job.loaded.network.parameters()))
         also = f" and every {training.checkpoint_every}" if training.checkpoint_every else ""
-        listener.say(
-            f"checkpoints: at the end of each epoch{also}, "
-            f"{human_bytes(size)} each; the last two are kept until the run is finished"
-        )
+        kept = f"{human_bytes(size)} each; the last two are kept until the run is finished"
+        listener.say(f"checkpoints: at the end of each epoch{also}, {kept}")
     listener.say(first_example(job))
 
 
@@ -72,17 +69,12 @@ def first_example(job: Job) -> str:
     # Of several choices the first one is shown.
     ids, segments = (batch.inputs[name].flatten(end_dim=-2)[0].tolist() for name in ("input_ids", "token_type_ids"))
     ids = ids[: int(batch.inputs["attention_mask"].flatten(end_dim=-2)[0].sum())]
-    columns = [
-        (str(job.loaded.tokenizer.id_to_token(number)), str(number), str(segment))
-        for number, segment in zip(ids, segments, strict=False)
-    ]
+    tokens = map(job.loaded.tokenizer.id_to_token, ids)
+    columns = [tuple(map(str, column)) for column in zip(tokens, ids, segments, strict=False)]
     widths = [max(map(len, column)) for column in columns]
     fits = max(1, int((np.cumsum(np.array(widths) + 1) <= _SHOWN_WIDTH + 1).sum()))
     columns, widths = columns[:fits], widths[:fits]
-    lines = [
-        " ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in zip(*columns, strict=True)
-    ]
+    lines = [" ".join(map(str.rjust, line, widths)) for line in zip(*columns, strict=True)]
     names = ("tokens ", "ids    ", "segment")
     notes = [f"label {job.task.gold(rows, 0)}"] if rows.has("label") else []
     if len(columns) < len(ids):

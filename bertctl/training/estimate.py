@@ -141,7 +141,8 @@ class Rehearsal:
         self.features = job.features["train"]
         epochs = (plan_epoch(job.recipe, self.features, epoch) for epoch in range(job.epochs))
         self.plan: Plan = [*islice(chain.from_iterable(epochs), min(job.steps, _MOST_PLANNED))]
-        self.evaluations = _evaluations(job)
+        due = job.recipe.training.evaluate_every  # of the validation rows; patience is not counted
+        self.evaluations = -(-job.steps // due) if due else job.epochs
 
     def training(self, count: int, listener: Listener) -> tuple[float, float]:
         """Returns the seconds of all steps of the run, and the share by which they may be off."""
@@ -252,12 +253,6 @@ def extrapolate(
     free = max(1, len(seconds) - int(np.count_nonzero(costs)))
     scatter = float(np.sqrt(((seconds - design @ costs) ** 2).sum() / free))
     return float(predicted.sum()), len(shapes) * scatter / float(np.sqrt(len(seconds)))
-
-
-def _evaluations(job: Job) -> int:
-    """Returns how often the validation rows are scored in training, patience not counted."""
-    due = job.recipe.training.evaluate_every
-    return -(-job.steps // due) if due else job.epochs
 
 
 def _checkpoints(job: Job, train: float) -> int:

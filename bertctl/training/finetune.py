@@ -103,12 +103,9 @@ def run(
                 return this.finish()
         except KeyboardInterrupt as error:
             raise _interruption(this, terminated=isinstance(error, Terminated)) from error
-        except BertctlError as error:
-            this.writer.try_set_status("failed", step=this.state.step, message=error.message, reason=_reason(error))
-            raise
         except Exception as error:
-            message = f"{type(error).__name__}: {error}"
-            this.writer.try_set_status("failed", step=this.state.step, message=message, reason="error")
+            message = error.message if isinstance(error, BertctlError) else f"{type(error).__name__}: {error}"
+            this.writer.try_set_status("failed", step=this.state.step, message=message, reason=_reason(error))
             raise
 
 
@@ -239,7 +236,7 @@ def _interruption(this: _TrainingRun, *, terminated: bool) -> InterruptedRunErro
     )
 
 
-def _reason(error: BertctlError) -> str:
+def _reason(error: Exception) -> str:
     """Returns why a run failed, in a word."""
     if isinstance(error, CollapsedError):
         return "collapsed"

@@ -4,13 +4,13 @@ The learning rate rises by the same factor from step to step: where the loss fal
 explodes, the learning rate is too high.
 """
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertctl.config.schema import Recipe
 from bertctl.errors import UsageError
@@ -89,7 +89,7 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
     micro_batches = MicroBatches(training.accumulation_steps, training.batch_size, listener)
     schedule: Any = machine.schedule
     shares = [peak / job.recipe.optimizer.learning_rate for peak in schedule.base_lrs]  # layer decay makes them differ
-    batches = _batches(job)
+    batches = itertools.chain.from_iterable(plan_epoch(job.recipe, features, epoch) for epoch in itertools.count())
     losses: list[float] = []
     machine.network.train()
     for rate in rates:
@@ -108,14 +108,6 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
             break
     listener.finish("rising")
     return losses
-
-
-def _batches(job: Job) -> Iterator[NDArray[np.int64]]:
-    """Yields the batches of one epoch after the other, without end."""
-    epoch = 0
-    while True:
-        yield from plan_epoch(job.recipe, job.features["train"], epoch)
-        epoch += 1
 
 
 def smoothed(losses: Sequence[float]) -> list[float]:

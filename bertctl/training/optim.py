@@ -34,21 +34,15 @@ def _groups(network: "nn.Module", settings: OptimizerSection) -> list[dict[str, 
     depths = parameter_depths(network) if settings.layer_decay < 1.0 else {}
     head = max(depths.values(), default=0)
     plain = _undecayed(network)
+    trained = {name: one for name, one in network.named_parameters() if one.requires_grad}
     groups: list[dict[str, Any]] = []
     for depth in range(head, -1, -1):
-        decayed: list[nn.Parameter] = []
-        undecayed: list[nn.Parameter] = []
-        for name, parameter in network.named_parameters():
-            if parameter.requires_grad and depths.get(name, 0) == depth:
-                (undecayed if name in plain else decayed).append(parameter)
-        pair: list[dict[str, Any]] = [
-            {"params": decayed, "weight_decay": settings.weight_decay},
-            {"params": undecayed, "weight_decay": 0.0},
-        ]
-        if depths:
-            rate = settings.learning_rate * settings.layer_decay ** (head - depth)
-            pair = [{**group, "lr": rate} for group in pair if group["params"]]
-        groups += pair
+        rate = settings.learning_rate * settings.layer_decay ** (head - depth)
+        here = [name for name in trained if depths.get(name, 0) == depth]
+        for is_plain, decay in ((False, settings.weight_decay), (True, 0.0)):
+            chosen = [trained[name] for name in here if (name in plain) == is_plain]
+            if chosen or not depths:
+                groups.append({"params": chosen, "weight_decay": decay, "lr": rate})
     return groups
 
 
@@ -79,10 +73,9 @@ def _undecayed(network: "nn.Module") -> set[str]:
     """Names of biases and of every parameter of a normalisation layer, whatever the family calls it."""
     from torch import nn
 
-    names = set()
-    for module_name, module in network.named_modules():
+    names: set[str] = set()
+    for prefix, module in network.named_modules():
         is_norm = isinstance(module, nn.LayerNorm) or "norm" in type(module).__name__.lower()
-        for name, _ in module.named_parameters(recurse=False):
-            if is_norm or name.endswith("bias"):
-                names.add(f"{module_name}.{name}" if module_name else name)
+        own = module.named_parameters(prefix, recurse=False)
+        names |= {name for name, _ in own if is_norm or name.endswith("bias")}
     return names

@@ -30,11 +30,9 @@ class Signals:
         self._asked = 0
         self._is_interruptible = False
 
-    @contextlib.contextmanager
-    def handle_signals(self) -> Iterator["Signals"]:
+    def handle_signals(self) -> handled_by:
         """Handles the signals; what handled them before does so again afterwards."""
-        with handled_by(self._arrived):
-            yield self
+        return handled_by(self._arrived)
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:

@@ -171,8 +171,7 @@ def _across_batch(
 
 def _exchanged(engine: TrainingEngine, *, last: bool) -> contextlib.AbstractContextManager[None]:
     """Returns a context in which gradients are exchanged among the processes, or not yet."""
-    found: contextlib.AbstractContextManager[None] = engine.accelerator.no_sync(engine.network)
-    return contextlib.nullcontext() if last else found
+    return contextlib.nullcontext() if last else engine.accelerator.no_sync(engine.network)
 
 
 def _global_counts(

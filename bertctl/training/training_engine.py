@@ -102,8 +102,7 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     unfreezing = Unfreezing(network) if job.recipe.training.gradual_unfreezing else None
     wrapped, optimizer = accelerator.prepare(network, optimizer)
     schedule = build_schedule(optimizer, job.recipe.optimizer, steps=job.steps)
-    clip = job.recipe.optimizer.max_grad_norm
-    computing = job.objective, job.compute, clip, workers
+    computing = job.objective, job.compute, job.recipe.optimizer.max_grad_norm, workers
     return TrainingEngine(job.loaded, wrapped, optimizer, schedule, accelerator, *computing, unfreezing, table)
 
 

@@ -70,9 +70,7 @@ def fetch_model(name: str = "org/thing") -> object:
 
 
 def fetch_data() -> object:
-    return hub.fetch_file(
-        "org/data", "a/train.parquet", revision="0123abc", repo_type="dataset", wanted="the data 'd'", ways=WAYS
-    )
+    return hub.fetch_file("org/data", "a/train.parquet", revision="0123abc", wanted="the data 'd'", ways=WAYS)
 
 
 def test_what_is_asked_is_a_file_that_is_wanted_and_only_once(start_hub):

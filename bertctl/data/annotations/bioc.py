@@ -1,11 +1,11 @@
 """BioC's JSON (bioc.sourceforge.net): a collection of documents with passages, whose offsets count the document."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
 from bertctl.data.annotations.document import Document, Span, part
 from bertctl.errors import DataError
+from bertctl.writing import write_array
 
 _LONGEST_GAP = 10_000  # characters between two passages
 
@@ -34,20 +34,20 @@ def documents_of(collection: Mapping[str, Any], source: str) -> Iterator[Documen
 
 def write(documents: Iterable[Document], out: TextIO) -> None:
     """Writes a collection, a passage per document."""
-    out.write('{"source": "bertctl", "date": "", "key": "", "infons": {}, "documents": [')
-    comma = ""
-    for document in documents:
-        annotations = [
-            {
-                "id": str(number),
-                "infons": {"type": kind, **({} if score is None else {"score": score})},
-                "text": document.text[start:end],
-                "locations": [{"offset": start, "length": end - start}],
-            }
-            for number, ((start, end, kind), score) in enumerate(document.scored, start=1)
-        ]
-        passage = {"offset": 0, "infons": {}, "text": document.text, "sentences": [], "annotations": annotations}
-        entry = {"id": document.id, "infons": {}, "passages": [{**passage, "relations": []}], "relations": []}
-        out.write(f"{comma}\n{json.dumps(entry, ensure_ascii=False)}")
-        comma = ","
-    out.write("\n]}\n")
+    out.write('{"source": "bertctl", "date": "", "key": "", "infons": {}, "documents": ')
+    write_array(map(_entry, documents), out)
+    out.write("}\n")
+
+
+def _entry(document: Document) -> dict[str, Any]:
+    annotations = [
+        {
+            "id": str(number),
+            "infons": {"type": kind, **({} if score is None else {"score": score})},
+            "text": document.text[start:end],
+            "locations": [{"offset": start, "length": end - start}],
+        }
+        for number, ((start, end, kind), score) in enumerate(document.scored, start=1)
+    ]
+    passage = {"offset": 0, "infons": {}, "text": document.text, "sentences": [], "annotations": annotations}
+    return {"id": document.id, "infons": {}, "passages": [{**passage, "relations": []}], "relations": []}
