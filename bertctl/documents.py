@@ -167,8 +167,14 @@ def _check(document: Mapping[str, Any], path: Path, where: str, schema: str, rem
 def _validator(name: str) -> Any:
     from pydantic_core import SchemaValidator
 
-    whole = json.loads((_SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
+    whole = published_schema(name)
     return SchemaValidator(_core(whole, whole.get("$defs", {})))
+
+
+def published_schema(name: str) -> dict[str, Any]:
+    """Returns the JSON Schema of a kind of file that runs hold."""
+    schema: dict[str, Any] = json.loads((_SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
+    return schema
 
 
 def _core(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Any:

@@ -56,7 +56,7 @@ def word_vectors_folder(path: Path) -> Path:
 def _read(path: Path) -> tuple[dict[str, int], Floats32]:
     """Returns the words with their ids, and the vectors (W, D) of those of the file; of equal ones the first counts."""
     words, data, width, number = {token: i for i, token in enumerate(_SPECIAL)}, bytearray(), 0, 1
-    remedy = "Each line is a word and its numbers, with spaces between; word2vec's first line has two sizes."
+    remedy = "Give a model, or lines of a word and its numbers, with spaces between (word2vec's first one: two sizes)."
     promised, lines = None, 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:

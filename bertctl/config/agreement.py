@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from bertctl.config.recipe_sections import RecipeFields, TaskSettings
 from bertctl.config.task_names import PRETRAINING
+from bertctl.documents import published_schema
+from bertctl.words import listing
 
 _SETTINGS = {
     name: info.annotation
@@ -69,6 +71,11 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         twice = sorted({value for value in values if values.count(value) > 1})
         if twice:
             yield Disagreement((name,), f"given twice: {', '.join(twice)}")
+    slices = recipe.evaluation.slice_columns
+    own = [name for name in slices if name in published_schema("prediction")["properties"]] if slices else []
+    if own:
+        why = f"prediction files have their own {listing(own)}; rename the column"
+        yield Disagreement(("evaluation.slice_columns",), why)
     yield from _training_disagreements(recipe)
     yield from _window_disagreements(recipe)
     yield from _pretraining_disagreements(recipe)

@@ -329,7 +329,8 @@ class _OwnFiles(_Source):
         if split not in self._files:
             raise UsageError(unknown("split", split, self._files), remedy="Splits: train, validation, test.")
         if not self._files[split] and not (split == "validation" and self._files["train"]):
-            raise UsageError(f"there are no {split} rows", remedy=f"Give a file: --{split}-file FILE.")
+            remedy = f"In training: --{split}-file FILE. A run: `bertctl evaluate RUN --file FILE`, `predict RUN FILE`."
+            raise UsageError(f"there are no {split} rows", remedy=remedy)
 
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:  # noqa: ARG002 - held out where it has no file
         return ("validation",)

@@ -1,5 +1,6 @@
 """Which column is which: as the recipe says, or guessed from the usual names; then a file's columns as `Rows`."""
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
 from bertctl.words import shorten
 
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _FEW_CLASSES = 20
 """Whole numbers that are classes, whatever their column is called."""
 
@@ -208,6 +210,11 @@ def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
     different = {str(label) for label in given}
     if kind == "score":
         return kind
+    if len(different) > _FEW_CLASSES and all(map(_DECIMAL_COMMA.fullmatch, map(str, given))):
+        raise UsageError(
+            f"{source}: '{name}' holds numbers with a decimal comma, such as {given[0]}",
+            remedy="Write them with a point, as in 1.90. If they are classes, name the task: text-classification.",
+        )
     is_class = len(different) <= _FEW_CLASSES or (kind == "class" and folded(name) in CLASS_NAMES)
     written = any(isinstance(label, float) or "." in str(label) for label in given)  # 3.0
     if not is_prose(given) and (not are_numbers(given) or (is_class and not written)):

@@ -339,7 +339,7 @@ def folder_modules(source: ModelSource, prompt: str | None) -> SentenceModules:
     said = read_modules(source.folder)
     if said is None:
         what = f"the folder of '{source.name}' does not say how a text's vector is made (it has no modules.json)"
-        raise UsageError(what, remedy="Use --pooling mean, or cls.")
+        raise UsageError(what, remedy="Use --pooling mean, or cls; to search an index, leave --model out.")
     if prompt is not None and prompt not in said.prompts:
         what = unknown(f"prompt in the folder of '{source.name}'", prompt, said.prompts)
         raise UsageError(what, remedy=f"Prompts: {', '.join(said.prompts) or 'none'}.")

@@ -314,7 +314,7 @@ def _left_by_an_earlier_attempt(
 
 _MUST_AGREE = (
     "model_hash", "layers", "pooling", "special_tokens", "normalize", "prompt", "max_length", "stride", "long_text",
-    "precision", "backend", "dtype", "processes",
+    "precision", "backend", "dtype", "keep_text", "processes",
 )  # fmt: skip
 
 
@@ -365,6 +365,7 @@ def _settings(encoder: Encoder, job: ExtractJob, layout: VectorLayout, processes
         "precision": encoder.engine.compute.precision,
         "backend": job.backend,
         "dtype": job.dtype,
+        "keep_text": layout.keep_text,
         "processes": processes,
         "order": "as in the input",
     }

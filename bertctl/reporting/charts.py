@@ -269,12 +269,13 @@ def group_chart(names: Sequence[str], scores: Sequence[Mapping[str, Any]], *, sc
     return svg("length", label, draw, height=3.9)
 
 
-def scatter_chart(gold: Sequence[float], predicted: Sequence[float]) -> str:
+def scatter_chart(gold: Sequence[float], predicted: Sequence[float], *, same_unit: bool = True) -> str:
     """Draws predicted scores against the true ones; of very many, evenly spaced ones.
 
     Args:
         gold: true scores.
         predicted: answers, in the same order.
+        same_unit: whether a line is drawn on which both are equal.
     """
     kept = np.unique(np.linspace(0, len(gold) - 1, min(len(gold), MAX_POINTS)).astype(np.int64))
 
@@ -282,7 +283,8 @@ def scatter_chart(gold: Sequence[float], predicted: Sequence[float]) -> str:
         axes = figure.subplots()
         x, y = np.asarray(gold, dtype=np.float64)[kept], np.asarray(predicted, dtype=np.float64)[kept]
         ends = [float(min(x.min(), y.min())), float(max(x.max(), y.max()))]
-        axes.plot(ends, ends, color=MUTED, linewidth=1, linestyle=":")
+        if same_unit:
+            axes.plot(ends, ends, color=MUTED, linewidth=1, linestyle=":")
         axes.plot(x, y, marker="o", markersize=3, markeredgewidth=0, linestyle="", color=ACCENT, alpha=0.45)
         axes.set(xlabel="gold", ylabel="predicted")
 

@@ -49,9 +49,11 @@ def outcome_section(lines: Lines, answers: Answers) -> Section:
     found = answers.outcome(lines)
     blocks: list[Block] = []
     if found.points:
-        chart = partial(charts.scatter_chart, *map(list, zip(*found.points, strict=True)))
+        gold, predicted = map(list, zip(*found.points, strict=True))
+        chart = partial(charts.scatter_chart, gold, predicted, same_unit=found.same_unit)
+        caption = "On the dotted line a score is right" if found.same_unit else "Gold scores and cosines"
         more = f"; {charts.MAX_POINTS} of {len(lines)} examples" if len(lines) > charts.MAX_POINTS else ""
-        blocks.append(Chart(chart, f"On the dotted line a score is right{more}."))
+        blocks.append(Chart(chart, f"{caption}{more}."))
     if found.header:
         blocks.append(outcome_table(found))
     if found.labels:
@@ -167,7 +169,7 @@ def calibration_section(lines: Lines, answers: Answers, *, calibrated: bool) -> 
     _, limit = calibration.honest_calibration_error(probability)
     caption = "Share right by the probability given, with 95 % intervals; honest probabilities lie on the dotted line."
     blocks: list[Block] = [
-        Note(_calibration_words(probability, held, error, limit) + _of_all_labels(lines, answers)),
+        Note(_calibration_words(stated, error, limit, answers) + _of_all_labels(lines, answers)),
         Chart(partial(charts.reliability_chart, bins), caption),
         _reliability_table(bins),
     ]
@@ -177,20 +179,22 @@ def calibration_section(lines: Lines, answers: Answers, *, calibrated: bool) -> 
     return Section("calibration", "Calibration", blocks)
 
 
-def _calibration_words(probability: Floats, held: Bools, error: float, limit: float) -> str:
+def _calibration_words(stated: tuple[Floats, Bools], error: float, limit: float, answers: Answers) -> str:
+    probability, held = stated
+    of_what = "of labels that are there" if answers.multi_label else "right"
     mean, share = float(probability.mean()), float(held.mean())
     low, high = wilson_interval(int(held.sum()), held.size)
     if error <= limit:
         verdict = "That is no more than chance"
     elif mean > high:
-        verdict = "The model is too sure of itself"
+        verdict = "The probabilities are too high"
     elif mean < low:
-        verdict = "The model is not sure enough of itself"
+        verdict = "The probabilities are too low"
     else:
         verdict = "The probabilities are too high in some places and too low in others"
     return (
         f"Expected calibration error (ECE, {calibration.BINS} bins of equal width): {figure(error)}. "
-        f"Mean probability {figure(mean)}, share right {figure(share)}. "
+        f"Mean probability {figure(mean)}, share {of_what} {figure(share)}. "
         f"{verdict}: honest probabilities have an ECE below {figure(limit)} in 19 of 20 such sets."
     )
 

@@ -17,25 +17,24 @@ _OTHER_FILES = 300_000  # bytes of a cell without its model: recipe, history, lo
 _LINE = 400  # bytes of a line of predictions, about
 
 
-def delete_models(folder: Path, mine: Collection[str], *, finished: bool) -> None:
+def delete_models(folder: Path, mine: Collection[str]) -> None:
     """Deletes model/ of every run that `--keep best` does not keep.
 
-    While the sweep goes on, the best run of each setting that isn't complete stays, and of the complete ones that of
-    the best; afterwards the recommended run alone.
+    While runs are missing or have failed, so that the same command runs them again, the best run of each setting that
+    isn't complete stays, and of the complete ones that of the best; afterwards the recommended run alone.
 
     Args:
         folder: SWEEP.
         mine: names of the cells of this shard; others are left alone.
-        finished: whether all of them are over.
     """
     plan, cells = read_cells(folder)
     own = [cell for cell in cells if cell.name in mine]
     found = [one for one in by_setting(plan, own) if one.scores]
-    if finished:
+    if all(cell.is_over for cell in own):
         best = best_cell(plan, found) if found else None
         kept = {best.name} if best is not None else set()
     else:
-        is_open = {one.index: any(cell.state == "missing" for cell in one.cells) for one in found}
+        is_open = {one.index: any(not cell.is_over for cell in one.cells) for one in found}
         closed = [one for one in found if not is_open[one.index]]
         scores = [best_score(plan, one) for one in found if is_open[one.index]]
         scores += [best_score(plan, one) for one in ranked(plan, closed, by=plan.choose)[:1]]

@@ -43,7 +43,8 @@ from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.stopping import Terminated
 from bertctl.tasks.registry import higher_is_better
 from bertctl.tasks.sentence_embeddings import SentenceEmbeddings
-from bertctl.tokenization.long_texts import LongText
+from bertctl.tasks.sentence_features import different
+from bertctl.tokenization.long_texts import LongText, ends_of
 from bertctl.training.finetune import Result, RunOptions
 from bertctl.training.job import Encoded, Job
 from bertctl.training.job import prepare as prepare_pairs
@@ -113,7 +114,11 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
     }
     recipe = recipe.model_copy(update=own)
     task = replace(SentenceEmbeddings.from_data(recipe, rows, data.labels), said=SentenceModules())  # without prompts
-    features = task.encode(rows, build_tokenizer(source, BARE, None), max_length=recipe.model.max_length)
+    tokenizer, long = build_tokenizer(source, BARE, None), recipe.model.long_text
+    features = task.encode(rows, tokenizer, max_length=recipe.model.max_length)
+    if long in ("tail", "head-tail") and features.texts.truncated.any():  # of windows the first one is learned from
+        texts = different([rows.columns["text"]])[1]
+        features = replace(features, texts=ends_of(features.texts, tokenizer, [texts], long))
     splits = {"train": rows, "validation": replace(rows, split="validation")}
     data = replace(data, splits=splits, validation_splits=("validation",), dataset=None)
     return prepare_pairs(recipe, encoded=Encoded(data, source, source.content_hash(), dict.fromkeys(splits, features)))

@@ -50,7 +50,7 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
                 "run their shards, and merge again"
             )
         if plan.keep == "best":
-            delete_models(output, {cell.name for cell in found}, finished=not missing)
+            delete_models(output, {cell.name for cell in found})
 
 
 def _copy(folder: Path, output: Path) -> None:

@@ -143,7 +143,7 @@ class SweepRunner:
             work.pop(reply.cell, None)
             listener.advance("runs", self._done, len(self._mine), share=1 - sum(work.values()) / whole)
             if plan.keep == "best" and reply.state == "done":
-                delete_models(self._folder, self._mine, finished=False)
+                delete_models(self._folder, self._mine)
 
         pool = self._pool(plan.keep, plan.jobs)
         pool.run(waiting, over)
@@ -152,7 +152,7 @@ class SweepRunner:
         if pool.stopped_by:
             raise self._interrupted(pool.stopped_by)
         if plan.keep == "best":
-            delete_models(self._folder, self._mine, finished=True)
+            delete_models(self._folder, self._mine)
         if summary.worked:
             listener.say(
                 f"{count(len(summary.replies), 'run')} in {summary.seconds:.1f} s, {summary.jobs} at a time: "

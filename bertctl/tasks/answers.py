@@ -42,6 +42,7 @@ class Outcome:
             defined, and a text is one of the data.
         labels: labels that exclude each other, for a table of confusions; empty for none.
         points: pairs of gold and predicted scores.
+        same_unit: whether a predicted score is right where it equals the gold one.
     """
 
     title: str
@@ -49,6 +50,7 @@ class Outcome:
     rows: Sequence[Sequence[Value]] = ()
     labels: Sequence[str] = ()
     points: Sequence[tuple[float, float]] = ()
+    same_unit: bool = True
 
     @classmethod
     def counted(cls, title: str, what: str, names: Sequence[str], lines: Lines, pairs: Pairs) -> Self:

@@ -1,5 +1,6 @@
 """What a predicted score means: text regression."""
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from bertctl.arrays import Floats
 from bertctl.metrics import contributions, regression
 from bertctl.metrics.contributions import Contributions, Metric, refuse_not_finite
-from bertctl.tasks.answers import Answers, ErrorOrder, Line, Lines, Outcome, sides
+from bertctl.tasks.answers import Answers, ErrorOrder, Line, Lines, Outcome, clustered, sides
 
 _FLAT = 0.05
 """Predictions that spread by less than this share of the gold scores' spread explain less than a tenth of them."""
@@ -89,7 +90,8 @@ answer({example})"""
 
     def group_score(self, lines: Lines) -> tuple[str, Contributions]:
         """Returns the mean absolute error, which is in the scores' own unit."""
-        return "mean absolute error", contributions.mean(np.abs(np.array([self.gravity(line) for line in lines])))
+        found = contributions.mean(np.abs(np.array([self.gravity(line) for line in lines])))
+        return "mean absolute error", clustered(replace(found, higher_is_better=False), lines)
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns gold and predicted scores, to be drawn."""

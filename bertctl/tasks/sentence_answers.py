@@ -97,8 +97,10 @@ model.similarity(vectors, vectors)"""
     def outcome(self, lines: Lines) -> Outcome:
         """Returns scores and cosines, to be drawn; or how often the right text is found at which rank."""
         if self.kind(lines[0]) != "search":
-            key = "gold" if self.kind(lines[0]) == "scores" else "gold_match"
-            return Outcome("Similarity", points=[(float(line[key]), float(line["prediction"])) for line in lines])
+            is_scored = self.kind(lines[0]) == "scores"
+            gold = [float(line["gold" if is_scored else "gold_match"]) for line in lines]
+            points = [(each, float(line["prediction"])) for each, line in zip(gold, lines, strict=True)]
+            return Outcome("Similarity", points=points, same_unit=not is_scored)
         names = ("1", "2 to 5", "6 to 10", "beyond")
         place = np.digitize([line["prediction"] for line in lines], [2, 6, 11])
         counts = np.bincount(place, minlength=4).tolist()

@@ -119,13 +119,11 @@ class SentenceEmbeddings(Task):
             needs = "needs a third text (--set data.negative_column=NAME)" if loss in fitting else "can't learn them"
             what = f"sentence_embeddings.loss: {loss} {needs}; {train.source} has {_KINDS[kind]}"
             raise UsageError(what, remedy=f"Choose from {', '.join(name for name in _LOSSES[kind] if name != loss)}.")
-        asked, positive = recipe.evaluation.positive_label, None
-        if kind == "classes":
-            fits = asked if asked in names else None
-            positive = positive_label(names, False, asked) if len(names) == 2 else fits
-        if kind == "classes" and positive is None:
-            what = f"which of the labels {listing(names)} says that two texts belong together is not known"
-            raise UsageError(what, remedy="Name it: --set evaluation.positive_label=LABEL.")
+        asked = positive = recipe.evaluation.positive_label  # other rows may be labelled pairs
+        if kind == "classes" and len(names) == 2:
+            positive = positive_label(names, False, asked)
+        elif kind == "classes" and asked not in names:
+            raise _unknown_positive(names)
         return cls(said, settings, kind, loss, names if kind in ("classes", "texts") else (), positive, low, high)
 
     @classmethod
@@ -203,8 +201,15 @@ class SentenceEmbeddings(Task):
         return DifferentTexts(features.texts, None)
 
     def _positive(self, labels: Sequence[str]) -> str | None:
+        """Returns the label that says that two texts belong together.
+
+        Raises:
+            UsageError: it is none of three or more.
+        """
         names = sorted({*labels})
-        guess = positive_label(names, False, None) if len(names) == 2 else None
+        if len(names) > 2 and self.positive not in names:
+            raise _unknown_positive(names)
+        guess = positive_label(names, False, None) if len(names) == 2 else "1"
         return self.positive if self.positive in names else guess
 
     def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
@@ -294,16 +299,24 @@ class SentenceEmbeddings(Task):
         return (float(_scores(train).mean()) - self.low) / (self.high - self.low) if self.kind == "scores" else 0.0
 
     def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
-        """Returns the metrics of one cosine for all pairs; of a search, that of a random order, by its mean rank."""
-        kind, lines = self.kind_of(rows), list[dict[str, Any]]()
-        middle = (len(set(rows.columns["pair" if rows.has("pair") else "text"])) + 1) // 2
-        positive = self._positive([str(label) for label in rows.columns["label"]])
-        for i, label in enumerate(rows.columns["label"]):
+        """Returns the metrics of one cosine for all pairs; of a search, those of a random order, drawn for each row."""
+        kind, labels, lines = self.kind_of(rows), [*map(str, rows.columns["label"])], list[dict[str, Any]]()
+        positive = self._positive(labels) if kind == "classes" else None
+        # What a row looks for: the partners of its first text among all second texts, or its label in the other rows.
+        sought: Sequence[str] = labels
+        among, right = len(rows) - 1, Counter(labels)
+        if kind == "matches":
+            sought, among = rows.columns["text"], len({*rows.columns["pair"]})
+            right = Counter(text for text, _ in {*zip(sought, rows.columns["pair"], strict=True)})
+        random = np.random.default_rng(0)
+        for i, label in enumerate(labels):
             line = {"gold": self.gold(rows, i), "prediction": float(constant)}
             if kind in ("matches", "texts"):
-                line |= {"prediction": middle, "ranks": [middle], "relevant": 1}
+                relevant = right[sought[i]] - (kind == "texts")
+                ranks = np.sort(1 + random.choice(among, relevant, replace=False, shuffle=False))
+                line |= {"ranks": ranks[:_KEPT].tolist(), "relevant": max(1, relevant)}
             elif kind == "classes":
-                line |= {"gold_match": str(label) == positive, "match": False}
+                line |= {"gold_match": label == positive, "match": False}
             lines.append(line)
         return {name: found.value for name, found in self.answers.all_contributions(lines).items()}
 
@@ -331,6 +344,11 @@ class SentenceEmbeddings(Task):
         label = require_label(rows, index)
         is_score = str(label) not in self.labels and _is_number(str(label))
         return float(str(label)) if is_score else str(label)
+
+
+def _unknown_positive(names: Sequence[str]) -> UsageError:
+    what = f"which of the labels {listing(names)} says that two texts belong together is not known"
+    return UsageError(what, remedy="Name it in training: --set evaluation.positive_label=LABEL.")
 
 
 def _scores(rows: Rows) -> Floats:

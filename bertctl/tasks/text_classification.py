@@ -135,7 +135,7 @@ class TextClassification(Task):
                         f"{rows.where(i)}: the label {name!r} is not one the model knows ({listing(self.labels)})",
                         remedy=hint
                         or "Correct the label, or train with rows that have it "
-                        "(or name all labels: --set text_classification.labels='[a, b]').",
+                        "(or `finetune` with all labels named: --set text_classification.labels='[a, b]').",
                     )
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> SequenceFeatures:

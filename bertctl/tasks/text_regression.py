@@ -126,6 +126,7 @@ def _score(rows: Rows, index: int) -> float:
     if not abs(score) < _LARGEST:
         raise DataError(
             f"{rows.where(index)}: the label {label!r} is no finite number in 32 bits",
-            remedy="To learn classes use the recipe text-classification; else check --label-column.",
+            remedy="Decimals take a point, as in 1.90. To learn classes use the recipe text-classification; else check "
+            "--label-column.",
         )
     return score

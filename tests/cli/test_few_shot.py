@@ -100,6 +100,23 @@ def test_a_killed_run_goes_on_with_the_draw_that_is_not_finished(
     assert "finished already" in finished.stderr
 
 
+def test_long_texts_are_learned_from_as_they_are_read(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    """Texts that differ in their ends alone."""
+    for name, words in {"one": ("good fine", "bad dull"), "other": ("food film", "was the")}.items():
+        lines = [f"{'the film was it ' * 9}{words[i % 2]} {i},{'pn'[i % 2]}" for i in range(16)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+        for mode in ("tail", "head"):
+            out = f"{name}-{mode}"
+            made = bertctl(*_words(tiny_model, tmp_path / f"{name}.csv", "-o", out, "-q", "--long-text", mode))
+            assert made.returncode == 0, made.stderr
+    encoders = {
+        run: (tmp_path / run / "encoder/model.safetensors").read_bytes()
+        for run in ("one-tail", "other-tail", "one-head", "other-head")
+    }
+    assert encoders["one-head"] == encoders["other-head"], "the premise"
+    assert encoders["one-tail"] != encoders["other-tail"]
+
+
 @pytest.mark.one_process
 @pytest.mark.parametrize(
     ("content", "sets", "code", "said"),

@@ -341,6 +341,7 @@ def test_validate_takes_hub_ids_and_folders_without_looking_for_them(bertctl, tm
         (["show", "sst2", "--set", "training.epochs=none"], 2, "training.epochs: "),
         (["show", "sst2", "--set", "training.epochs"], 2, "section.field=value"),
         (["validate"], 2, "Missing argument"),
+        (["validate"], 2, "`bertctl recipes validate --help`"),
         (["validate", "missing.yaml"], 4, "missing.yaml does not exist"),
         (["validate", "missing.yaml", "gone.yaml"], 4, "gone.yaml does not exist"),
         (["ls", "--model"], 2, "--model"),

@@ -317,6 +317,15 @@ def test_entities_of_a_document_are_one_cluster():
     assert together[5][1] - together[5][0] > 2.5 * (plain.high - plain.low)
 
 
+def test_the_error_of_scores_is_that_of_clusters():
+    lines = [{"id": str(i), "gold": 1.0, "prediction": 1.0 + i // 20, "cluster": i // 20} for i in range(400)]
+    _, found = ScoreAnswers().group_score(lines)
+    metric = found.metric(resamples=2000)
+    means = np.random.default_rng(0).choice(20, (5000, 20)).mean(axis=1)
+    assert (metric.value, metric.clusters, metric.higher_is_better) == (9.5, 20, False)
+    assert (metric.low, metric.high) == (pytest.approx(np.quantile(means, 0.025), abs=0.6), pytest.approx(12, abs=0.6))
+
+
 def test_the_table_of_questions_is_scored_as_the_metrics():
     """SQuAD 1.1 counts an answer of punctuation as a gold one of punctuation, SQuAD 2.0 does not."""
     golds, given = [["!", "yes"], ["no"], ["no"]], ["?", "no", "yes"]

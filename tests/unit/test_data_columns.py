@@ -219,6 +219,15 @@ def test_what_load_data_refuses(tmp_path):
         load_data(recipe)
 
 
+@pytest.mark.parametrize("name", ["prediction", "gold", "loss", "tokens", "cluster", "match", "ranks"])
+def test_a_slice_never_takes_the_place_of_what_the_model_answered(tmp_path, name):
+    with pytest.raises(ValueError, match=f"prediction files have their own '{name}'; rename the column"):
+        Recipe(
+            data=DataSection(train_file=write(tmp_path / "a.csv", 9)),
+            evaluation=EvaluationSection(slice_columns=["genre", name]),
+        )
+
+
 def test_a_test_file_needs_no_labels(tmp_path):
     train = write(tmp_path / "a.csv", 9)
     (tmp_path / "t.csv").write_text("text\nsome words\n", encoding="utf-8")

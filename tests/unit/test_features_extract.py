@@ -109,7 +109,7 @@ def one_by_one(model: Path) -> Callable[[str], tuple[list[torch.Tensor], torch.T
 
 
 def run(model: Path, out: Path, texts: list[str] = TEXTS, *, max_length: int = 40, **more: object) -> dict:
-    job_fields = {name: more.pop(name) for name in ("dtype", "resume", "overwrite") if name in more}
+    job_fields = {name: more.pop(name) for name in ("dtype", "resume", "overwrite", "keep_text") if name in more}
     long = LongText.of(ModelSection(max_length=max_length), more.pop("stride", None))
     again = {name: more.pop(name) for name in ("workers",) if name in more}
     rows = more.pop("rows", None) or rows_of(texts)
@@ -389,6 +389,8 @@ def test_a_resume_with_other_settings_or_another_input_is_refused(tiny_model, tm
         extract(_breaking(rows_of(TEXTS), 4), encoder_of(tiny_model), ExtractJob(out, FORTY))
     with pytest.raises(UsageError, match=r"pooling 'mean', .*'max'"):
         run(tiny_model, out, poolings="max", resume=True)
+    with pytest.raises(UsageError, match="keep_text True, and now it is False"):
+        run(tiny_model, out, keep_text=False, resume=True)
     with pytest.raises(DataError, match="changed"):
         run(tiny_model, out, ["other", *TEXTS[1:]], resume=True)
     with pytest.raises(DataError, match="8 had been"):

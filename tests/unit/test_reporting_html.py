@@ -109,6 +109,33 @@ def test_sections_fit_the_task(tmp_path):
         assert {section.title for section in report.sections} & every == own[task], task
 
 
+@pytest.mark.parametrize(("shift", "said"), [(0.4, "too high"), (-0.4, "too low")])
+def test_probabilities_of_several_labels_are_of_labels_that_are_there(tmp_path, shift, said):
+    """That a label is improbable is no doubt."""
+    lines = [
+        {**line, "probabilities": {name: min(1.0, max(0.0, p + shift)) for name, p in line["probabilities"].items()}}
+        for line in several_labels()
+    ]
+    report = build_report(gather(made_run(tmp_path / "run", lines)))
+    note = next(section for section in report.sections if section.title == "Calibration").blocks[0].text
+    there = sum(len(line["gold"]) for line in lines) / (3 * len(lines))
+    assert f"share of labels that are there {there:.4f}. The probabilities are {said}" in note
+
+
+def test_a_cosine_is_not_said_to_be_right_where_it_equals_a_score(tmp_path):
+    lines = [{**line, "prediction": line["gold"] / 5} for line in scored()]
+    for task, said in {"sentence-embeddings": "Gold scores and cosines", "text-regression": "On the dotted"}.items():
+        run = made_run(tmp_path / task, lines, task=task, primary="spearman")
+        captions = [
+            block.caption
+            for section in build_report(gather(run)).sections
+            for block in section.blocks
+            if isinstance(block, Chart)
+        ]
+        assert sum(caption.startswith(("Gold scores", "On the dotted")) for caption in captions) == 1
+        assert [caption for caption in captions if caption.startswith(said)], task
+
+
 def test_the_same_run_gives_the_same_bytes(tmp_path):
     run = made_run(tmp_path / "run", classified())
     assert _html(run) == _html(run)

@@ -14,6 +14,7 @@ from scipy import stats
 from bertctl.errors import DataError, UnavailableError
 from bertctl.sweeps.best_setting import best_cell, compare_settings, expect, ranked
 from bertctl.sweeps.conclude import conclude
+from bertctl.sweeps.disk import delete_models
 from bertctl.sweeps.results import by_setting, read_cells
 from bertctl.tasks.class_answers import ClassAnswers
 from tests.made_sweeps import BASELINE, PAPER, RATES, accuracy, answers, document_of, made_cell, made_sweep, shown
@@ -52,6 +53,21 @@ def test_a_diverged_run_whose_majority_is_not_known_counts_with_the_worst_score(
     row = next(row for row in document["settings"] if row["setting"] == 0)
     assert (row["n"], row["min"]) == (3, worst)
     assert any("worst score of all runs" in note for note in document["notes"])
+
+
+@pytest.mark.parametrize("state", ["failed", "missing"])
+def test_what_will_be_run_again_may_still_be_the_best(tmp_path: Path, state: str) -> None:
+    """The first setting wins once its second seed is there: the model of its first one stays until then."""
+    folder = made_sweep(tmp_path, RATES[:2], [0.9, 0.7], seeds=2, states={(0, 1): state})
+    cells = read_cells(folder)[1]
+    delete_models(folder, {cell.name for cell in cells})
+    kept = {(cell.setting, cell.seed) for cell in cells if (cell.path / "model").exists()}
+    best = max((0, 1), key=lambda seed: value(tmp_path, 1, seed))
+    assert {(0, 0), (1, best)} <= kept
+    assert (1, 1 - best) not in kept
+    again = made_sweep(tmp_path / "again", RATES[:2], [0.9, 0.7], seeds=2)
+    delete_models(again, {cell.name for cell in cells})
+    assert len([*again.glob("cells/*/model")]) == 1
 
 
 @pytest.mark.parametrize("state", ["failed", "missing"])

@@ -123,6 +123,51 @@ def test_validation_rows_have_labels_of_their_own_under_another_name(tmp_path) -
         load_data(recipe.with_fields("data", label_column="gold"))
 
 
+@pytest.mark.parametrize("scored", [True, False])
+@pytest.mark.parametrize(
+    ("labels", "asked", "near"),
+    [
+        (["alike", "differ", "alike"], "alike", [1, 0, 1]),
+        (["entailment", "neutral", "contradiction"], "entailment", [1, 0, 0]),
+        (["0", "1", "1"], None, [0, 1, 1]),
+        (["1", "1", "1"], None, [1, 1, 1]),
+        (["a", "b", "c"], None, None),
+    ],
+)
+def test_labels_of_other_pairs_mean_what_was_asked(tmp_path, labels, asked, near, scored) -> None:
+    """Learned from scores or from bare pairs, chosen by labelled ones."""
+    train = _rows(1.5, 2.5, 4.0) if scored else [{"text": a, "pair": b} for a, b in PAIRS]
+    recipe, rows = read(tmp_path, train, **({"evaluation__positive_label": asked} if asked else {}))
+    task = SentenceEmbeddings.from_data(recipe, rows, None)
+    tokenizer = Tokenizer.from_file(str(locate_model("minilm") / "tokenizer.json"))
+    _, others = read(tmp_path, _rows(*labels))
+    if near is None:
+        with pytest.raises(BertctlError, match="which of the labels 'a', 'b', 'c' says"):
+            task.encode(others, tokenizer, max_length=8)
+        return
+    assert task.encode(others, tokenizer, max_length=8).labels.tolist() == near
+    again = SentenceEmbeddings.from_model(recipe, task.head())
+    assert again.encode(others, tokenizer, max_length=8).labels.tolist() == near
+
+
+@pytest.mark.parametrize("is_pair", [True, False])
+def test_the_baseline_of_a_search_is_a_random_order(tmp_path, is_pair) -> None:
+    """Where a row has many right texts, chance finds one of them early."""
+    rng = np.random.default_rng(1)
+    first = [f"q{i // 5}" if is_pair else f"text {i}" for i in range(400)]
+    given = [
+        {"text": one, "pair": f"d{i}"} if is_pair else {"text": one, "label": "xy"[i % 2]}
+        for i, one in enumerate(first)
+    ]
+    recipe, rows = read(tmp_path, given)
+    found = SentenceEmbeddings.from_data(recipe, rows, None).baseline(0.0, rows)
+    right, among = (5, 400) if is_pair else (199, 399)
+    drawn = [np.sort(1 + rng.permutation(among)[:right]) for _ in range(4000)]
+    expected = np.mean([1 / ranks[0] if ranks[0] <= 10 else 0.0 for ranks in drawn])
+    assert found["mrr_at_10"] == pytest.approx(expected, abs=0.05)
+    assert found["recall_at_10"] == pytest.approx(10 / among, abs=0.01)
+
+
 def _features(columns: list[list[str]], kind: str, classes: list[int] | None = None) -> SentenceFeatures:
     size = len(columns[0])
     zeros = np.zeros(size, dtype=np.int64)
