@@ -207,10 +207,11 @@ class SentenceEmbeddings(Task):
             UsageError: it is none of three or more.
         """
         names = sorted({*labels})
-        if len(names) > 2 and self.positive not in names:
+        if self.positive is not None and (self.positive in names or {*names} <= {*self.labels}):
+            return self.positive
+        if len(names) > 2:
             raise _unknown_positive(names)
-        guess = positive_label(names, False, None) if len(names) == 2 else "1"
-        return self.positive if self.positive in names else guess
+        return positive_label(names, False, None) if len(names) == 2 else "1"
 
     def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
         """Returns the loss; without `training` that of scoring, a pair by itself."""

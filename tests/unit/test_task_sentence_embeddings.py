@@ -150,6 +150,14 @@ def test_labels_of_other_pairs_mean_what_was_asked(tmp_path, labels, asked, near
     assert again.encode(others, tokenizer, max_length=8).labels.tolist() == near
 
 
+def test_labels_that_were_learned_keep_their_meaning_where_the_positive_one_is_missing(tmp_path) -> None:
+    recipe, rows = read(tmp_path, _rows("entailment", "neutral", "no"), evaluation__positive_label="entailment")
+    task = SentenceEmbeddings.from_data(recipe, rows, None)
+    _, others = read(tmp_path, _rows("neutral", "no", "no"))
+    tokenizer = Tokenizer.from_file(str(locate_model("minilm") / "tokenizer.json"))
+    assert task.encode(others, tokenizer, max_length=8).labels.tolist() == [0, 0, 0]
+
+
 @pytest.mark.parametrize("is_pair", [True, False])
 def test_the_baseline_of_a_search_is_a_random_order(tmp_path, is_pair) -> None:
     """Where a row has many right texts, chance finds one of them early."""
