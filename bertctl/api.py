@@ -206,6 +206,8 @@ def extract_features(
     from bertctl.features.extract_job import VectorNames
     from bertctl.search.vectors import TextVectors
 
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        raise UsageError("texts are a list of texts", remedy='Such as ["a text"].')
     recipe = load_recipe("text-classification", {"model.name": str(model), **(fields or {})})
     names = VectorNames(tuple(names_in(layers)), tuple(names_in(pooling)))
     rows = Rows("texts", {"text": list(texts)}, [str(i) for i in range(len(texts))], "texts")
@@ -229,12 +231,15 @@ def _values(document: Mapping[str, Any]) -> Scores:
 
 def _written(examples: Iterable[str | Mapping[str, Any]], folder: Path) -> tuple[Path, str]:
     """Writes examples into a file that the task's own reader knows; returns the file and its format."""
-    first, *_ = examples = list(examples)
-    if isinstance(first, str):
+    listed = [] if isinstance(examples, str) else list(examples)
+    kinds = [next((kind for kind in (str, Mapping) if isinstance(each, kind)), None) for each in listed]
+    if None in kinds or len({*kinds}) != 1:
+        raise UsageError("examples are a list of texts, or a list of mappings", remedy='Give some, such as ["a text"].')
+    if kinds[0] is str:
         file, kind = folder / "texts.txt", "lines"
-        lines = [" ".join(str(text).splitlines()) for text in examples]
+        lines = [" ".join(str(text).splitlines()) for text in listed]
     else:
         file, kind = folder / "examples.jsonl", "jsonl"
-        lines = [json.dumps(example, ensure_ascii=False) for example in examples]
+        lines = [json.dumps(example, ensure_ascii=False) for example in listed]
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return file, kind

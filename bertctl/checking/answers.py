@@ -11,6 +11,7 @@ from typing import Any
 
 from bertctl.checking.findings import NO_WORD, Finding, FindingRules, Places, around, codes_of, cuts_word
 from bertctl.checking.subject import Subject
+from bertctl.tasks.answer_offsets import answer_span
 from bertctl.words import count, percent
 
 _RULES = FindingRules("answers")
@@ -57,15 +58,16 @@ def _look_at(found: _Found, row: int, context: str, label: Any) -> None:
         if not isinstance(answer, str) or not answer.strip():
             places.add("blank-answer", row, repr(answer))
             continue
-        if not isinstance(start, int) or context[max(start, 0) : max(start, 0) + len(answer)] != answer or start < 0:
+        span = answer_span(context, answer, start) if isinstance(start, int) else None
+        if span is None:
             _off(found, row, context, answer, start)
             continue
-        shown = f"{answer!r} in {around(context, start, start + len(answer), margin=25)}"
+        shown = f"{answer!r} in {around(context, *span, margin=25)}"
         if NO_WORD.fullmatch(answer):
             places.add("punctuation-answer", row, shown)
         elif answer != answer.strip():
             places.add("untrimmed-answer", row, shown)
-        elif cuts_word(context, start, start + len(answer)):
+        elif cuts_word(context, *span):
             places.add("answer-off-word", row, shown)
         if len(answer.split()) > _LONG:
             places.add("long-answer", row, f"{len(answer.split())} words: {answer}")

@@ -9,11 +9,10 @@ from typing import Any
 from bertctl.checking.findings import NO_WORD, Finding, FindingRules, Places, around, codes_of, cuts_word
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
+from bertctl.data.spans import ENDS, LABELS, STARTS
 from bertctl.data.tagged_tables import SPAN_COLUMNS
 
 _RULES = FindingRules("spans")
-
-_TYPES = ("label", "type", "tag", "entity", "entity_group")
 
 
 def check_spans(subject: Subject) -> Iterator[Finding]:
@@ -55,8 +54,7 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
 def _span(given: Any) -> tuple[int, int, str] | None:
     """Returns a span from `{start, end, label}` or `[start, end, label]`; None where it is neither."""
     if isinstance(given, Mapping):
-        kind = next((given[name] for name in _TYPES if name in given), "")
-        values: Sequence[Any] = (given.get("start"), given.get("end"), kind)
+        values: Sequence[Any] = [next((given[k] for k in keys if k in given), "") for keys in (STARTS, ENDS, LABELS)]
     elif isinstance(given, list | tuple) and len(given) >= 2:
         values = (given[0], given[1], given[2] if len(given) > 2 else "")
     else:

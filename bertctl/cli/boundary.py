@@ -98,7 +98,8 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
         return UsageError(
             unknown("verb", typed, names), remedy=f"Verbs: {', '.join(names)}. Type `bertctl --help` for what they do."
         )
-    command = error.ctx.command_path if getattr(error, "ctx", None) else f"bertctl {typed}"
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else f"bertctl {typed}"
     return UsageError(message, remedy=f"Type `{command} --help` for what it takes." if typed else "")
 
 

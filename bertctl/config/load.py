@@ -373,6 +373,6 @@ _PERHAPS_PATHS: Mapping[str, Callable[[str, Path], bool]] = {
     "evaluation.metric_scripts": _is_file,  # or the name of a metric on the hub, which is refused by that name
     "model.name": _is_folder,
     "pretraining.corpus": _is_file,
-    "pretraining.from_scratch": _is_file,
+    "pretraining.from_scratch": lambda given, base: _is_file(given, base) and not (base / given).is_dir(),
 }
 """Fields that hold a path or a name, with what tells them apart."""

@@ -285,6 +285,9 @@ def _choice_numbers(table: Table, name: str, choices: Sequence[Sequence[str]]) -
     wrong = next((index for index, number in enumerate(best) if number is None), None)
     if wrong is not None:
         raise _refused(table, labels, choices, wrong)
+    if found[0] != found[1] and None not in (*found[0], *found[1]):
+        what = f"{table.source}: each label in '{name}' fits as the number of one choice and as the text of another"
+        raise DataError(what, remedy="Write them as letters: A is the first choice.")
     return [number for number in best if number is not None]
 
 

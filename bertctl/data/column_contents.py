@@ -15,7 +15,8 @@ Content = Literal["text", "class", "score", "other"]
 
 _SEEN = 2048  # values that are looked at
 _CLASS_WORDS = 4  # more words on average are a text's
-_NO_COMMAS = re.compile(r"""(['"])\s+(['"])""")
+_STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+_NO_COMMAS = re.compile(rf"\[(?:\s*(?:{_STRING.pattern})(?=\s))+\s*(?:{_STRING.pattern})\s*\]", re.DOTALL)
 
 
 def filled(values: Sequence[Any]) -> list[Any]:
@@ -73,11 +74,13 @@ def names_with_values(table: Table) -> str:
 
 def written_list(text: str) -> Any:
     """Returns the list that is written as a text, in JSON, in Python or as numpy shows it; else the text."""
-    if not (text.lstrip().startswith("[") and text.rstrip().endswith("]")):
+    if not (text.lstrip().startswith(("[", "{")) and text.rstrip().endswith(("]", "}"))):
         return text
+    if _NO_COMMAS.fullmatch(text.strip()):
+        text = f"[{', '.join(_STRING.findall(text))}]"
     for read in (json.loads, ast.literal_eval):
         with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-            return read(text if "," in text else _NO_COMMAS.sub(r"\1, \2", text))
+            return read(text)
     return text
 
 

@@ -189,7 +189,8 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
     try:
         first = json.loads(head[-1])
         lists = [first.get(name) for name in ("data", "documents")] if isinstance(first, dict) else [first]
-        is_document = any(isinstance(each, list) for each in lists)
+        objects = any(isinstance(each, list) and all(isinstance(one, dict) for one in each) for each in lists)
+        is_document = objects or isinstance(first, list)
     except (ValueError, RecursionError):
         begun = ("[", '{"data"', '{"version"', '{"source"')
         is_document = head[-1].strip() == "{" or head[-1].lstrip().startswith(begun)

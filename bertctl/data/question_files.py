@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.column_contents import content_of
+from bertctl.data.column_contents import content_of, written_list
 from bertctl.data.columns import FileColumns, columns_named, ids_of, other_columns, shown_columns
 from bertctl.data.files import document_or_tables, input_kind, read_tables, table_of_document
 from bertctl.data.names import folded
@@ -269,6 +269,8 @@ def _answers(value: Any, context: str, impossible: bool, several: list[str]) -> 
     """Returns answers in the canonical form; None where they can't be read, or one is blank."""
     if impossible:
         return {"text": [], "answer_start": []}
+    if isinstance(value, str) and value not in context:
+        value = written_list(value)  # a CSV's cell
     if isinstance(value, str):
         value = [value]
     elif isinstance(value, Mapping):

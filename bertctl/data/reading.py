@@ -194,6 +194,8 @@ class Reader(ABC):
                 say_guesses(table, known, options.settings, options.listener)
             else:
                 known = self.further_columns(known, table, options)
+                lacking = {name: [None] * len(table) for name in known.used[1:] if name not in table.columns}
+                table = replace(table, columns={**table.columns, **lacking}) if table.lines else table
             rows = self._sound_rows(table, known, options, first_id=total)
             total += len(table)
             if not len(rows):

@@ -152,7 +152,8 @@ def groups_of(rows: Rows, recipe: Recipe, columns: Mapping[str, str], *, require
     given = recipe.data.group_column
     if given is None:
         return READERS[recipe.task].groups(rows)
-    canonical = {name: role for role, name in columns.items()}.get(given, given)
+    renamed = f"file_{given}" if rows.has(f"file_{given}") else given  # it has the name of what is read from another
+    canonical = {name: role for role, name in columns.items()}.get(given, renamed)
     if not (required or rows.has(canonical)):
         return READERS[recipe.task].groups(rows)
     _require_column(rows, canonical, "data.group_column")

@@ -9,9 +9,10 @@ from bertctl.data.tag_schemes import write_tags
 from bertctl.errors import DataError
 from bertctl.progress import Listener
 
-_LABELS = ("label", "type", "tag", "entity", "entity_group", "class")
-_STARTS = ("start", "start_char", "start_offset", "begin")
-_ENDS = ("end", "end_char", "end_offset", "stop")
+LABELS = ("label", "type", "tag", "entity", "entity_group", "class")
+STARTS = ("start_char", "start", "start_offset", "begin")
+ENDS = ("end_char", "end", "end_offset", "stop")
+"""Usual names; of several that are there the first counts."""
 _SHOWN = 5
 
 
@@ -63,7 +64,7 @@ def read_span(value: Any, where: str) -> tuple[int, int, str]:
     """
     found: tuple[Any, Any, Any] = (None, None, None)
     if isinstance(value, Mapping):
-        found = tuple(next((value[k] for k in keys if k in value), None) for keys in (_STARTS, _ENDS, _LABELS))  # type: ignore[assignment]
+        found = tuple(next((value[k] for k in keys if k in value), None) for keys in (STARTS, ENDS, LABELS))  # type: ignore[assignment]
     elif isinstance(value, list | tuple) and len(value) == 3:
         found = (value[0], value[1], value[2])
     start, end, label = found

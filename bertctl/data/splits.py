@@ -50,6 +50,7 @@ def hold_out(
         if sides is not None:
             for lost in dict.fromkeys(labels).keys() - {labels[i] for i in np.flatnonzero(sides == 0).tolist()}:
                 sides[next(group for group in members if any(labels[i] == lost for i in group))] = 0
+            sides = sides if sides.any() else None  # each held group had a label of its own
     stratified = sides is not None
     if sides is None:
         sides = np.isin(np.arange(n), _whole_groups(members, wanted, rng)).astype(int)

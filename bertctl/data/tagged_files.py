@@ -290,7 +290,7 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
         if document is None:
             yield from tables
         elif isinstance(document, dict) and "documents" in document:
-            yield from _of_documents(bioc.documents_of(document, name), name, options)
+            yield from _of_documents(bioc.documents_of(document, name, options.listener), name, options)
         elif isinstance(document, list) and document and isinstance(document[0], dict) and "data" in document[0]:
             yield from _of_documents(label_studio.documents_of(document, name), name, options)
         else:

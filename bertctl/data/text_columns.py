@@ -1,5 +1,6 @@
 """Which column is which: as the recipe says, or guessed from the usual names; then a file's columns as `Rows`."""
 
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -111,7 +112,7 @@ def _text(value: Any, name: str, index: int, table: Table) -> str:
     """Returns a text; None is a blank one, a number is its digits."""
     if isinstance(value, str):
         return value
-    if value is None:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, (int, float)):
         return str(value)

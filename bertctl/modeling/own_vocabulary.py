@@ -99,7 +99,7 @@ def _changed_weights(folder: Path, changed: ChangedVocabulary) -> "dict[str, Ten
     """Returns all weights; those with a row for each token have one for each of the new vocabulary.
 
     Raises:
-        UnavailableError: the table has fewer rows than the tokenizer has tokens.
+        UnavailableError: the table has fewer rows than the tokenizer has tokens, or as many as a vector has numbers.
     """
     stored = stored_weights(folder)
     table, placed = word_table(stored), places(stored)
@@ -109,6 +109,9 @@ def _changed_weights(folder: Path, changed: ChangedVocabulary) -> "dict[str, Ten
             f"the table of token vectors in {folder} has {rows:,} rows, and its tokenizer more tokens",
             remedy="Give a folder whose model and tokenizer were saved together (save_pretrained).",
         )
+    if rows in table.shape[1:]:
+        what = f"{folder} has as many tokens as numbers in a vector ({rows}), so its head can't be told apart"
+        raise UnavailableError(what, remedy="Give a model whose vocabulary has another size.")
     from safetensors.torch import load_file
 
     weights = {name: one for file in {one.file for one in stored.values()} for name, one in load_file(file).items()}

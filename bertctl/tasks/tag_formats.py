@@ -38,13 +38,14 @@ def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
     """Writes the file's lines with the answer behind each word: what conlleval reads, where the gold tag comes last.
 
     Rows that are no lines of columns become word, gold tag (where there is one) and answer. Lines of `-DOCSTART-`,
-    which conlleval would count as words, are left out.
+    which conlleval would count as words, and comments, at which it would stop, are left out.
     """
     for answer in answers:
         tags = iter(answer["prediction"])
         if "lines" in answer:
-            for line, is_word in answer["lines"]:
-                out.write(line + (("\t" if "\t" in line else " ") + next(tags) if is_word else "") + "\n")
+            for line in (line for line, is_word in answer["lines"] if is_word):
+                gap = "\t" if "\t" in line else " "
+                out.write(f"{line}{gap}{next(tags)}\n")
         else:
             words = ("_".join(word.split()) or "_" for word in _words(answer))
             gold = [answer["label"]] if answer.get("label") else []
@@ -59,15 +60,16 @@ def write_conllu(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
         tags = iter(answer["prediction"])
         lines = answer.get("lines") or ()
         if not any(is_word and line.count("\t") == _UD_COLUMNS - 1 for line, is_word in lines):
-            blank = "\t_" * (_UD_COLUMNS - 2)
-            lines = [(f"{number}\t{word}{blank}", True) for number, word in enumerate(_words(answer), start=1)]
+            words, blank = [" ".join(word.split()) or "_" for word in _words(answer)], "\t_" * (_UD_COLUMNS - 2)
+            lines = [(f"{number}\t{word}{blank}", True) for number, word in enumerate(words, start=1)]
         for line, is_word in lines:
             columns = line.split("\t")
             if is_word and "entities" not in answer:
                 columns[_UPOS] = next(tags)
-            elif is_word and (tag := next(tags)) != "O":
-                misc = [] if columns[-1] == "_" else columns[-1].split("|")
-                columns[-1] = "|".join([*(each for each in misc if not each.startswith("NER=")), f"NER={tag}"])
+            elif is_word:
+                answered = [f"NER={tag}"] if (tag := next(tags)) != "O" else []
+                misc = [each for each in columns[-1].split("|") if each != "_" and not each.startswith("NER=")]
+                columns[-1] = "|".join([*misc, *answered]) or "_"
             out.write("\t".join(columns) + "\n")
         out.write("\n")
 

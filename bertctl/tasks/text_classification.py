@@ -226,7 +226,7 @@ class TextClassification(Task):
         found = rows.columns["label"][index]
         if self.multi_label:
             if isinstance(found, list | tuple):
-                return [str(name) for name in found]
+                return [str(name) for name in found if name is not None]
             if found is None or found == "":
                 return []
             require_label(rows, index)

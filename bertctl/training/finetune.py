@@ -169,7 +169,8 @@ class _TrainingRun:
             self.selection.offer(state, value)
             self.writer.set_status("running", step=step)
             epoch, inside = divmod(step, job.steps_per_epoch)
-            self.look_for_collapse(result, state, epoch_over=not inside)
+            every_end = not job.steps_per_epoch % (job.recipe.training.evaluate_every or 1)  # is scored
+            self.look_for_collapse(result, state, epoch_over=not inside and every_end)
             if not inside and step < job.steps:
                 state.stop_reason = self.options.early_stopping.after_epoch(epoch, state)
                 state.stopped_early = bool(state.stop_reason)

@@ -187,6 +187,17 @@ def test_the_files_other_columns_and_its_gold_stay(bertctl, tag_run, tmp_path):
     (tmp_path / "ud.conllu").write_text(ud)
     done = bertctl("predict", tag_run.path, "ud.conllu", "--format", "conllu", "--scheme", "iob2")
     assert done.stdout == ud.replace("X=1", "X=1|NER=B-TASTE").replace("root\t_\t_", "root\t_\tNER=I-TASTE")
+    old = ud.replace("2\tdet\t_\t_", "2\tdet\t_\tNER=B-OLD|Y=2")  # what the model no longer says
+    (tmp_path / "ud.conllu").write_text(old)
+    done = bertctl("predict", tag_run.path, "ud.conllu", "--format", "conllu", "--scheme", "iob2")
+    assert done.stdout.splitlines()[2].endswith("2\tdet\t_\tY=2")
+    (tmp_path / "odd.jsonl").write_text(json.dumps({"words": ["bad\tvery", "\n", "food"]}) + "\n")
+    odd = bertctl("predict", tag_run.path, "odd.jsonl", "--format", "conllu")
+    assert [line.count("\t") for line in odd.stdout.rstrip("\n").split("\n")] == [9, 9, 9]
+    assert [line.split("\t")[1] for line in odd.stdout.splitlines()[:3]] == ["bad very", "_", "food"]
+    (tmp_path / "noted.conll").write_text("# id 1\nthe O\nbad S-TASTE\n\n")
+    noted = bertctl("predict", tag_run.path, "noted.conll", "--format", "conlleval")
+    assert [len(line.split()) for line in noted.stdout.splitlines()] == [3, 3, 0]
     made = bertctl("predict", tag_run.path, "-", "--format", "conllu", input="dull was\n")
     assert made.stdout.splitlines()[0] == "1\tdull\t_\t_\t_\t_\t_\t_\t_\tNER=S-MOOD"
 

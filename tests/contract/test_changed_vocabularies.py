@@ -194,3 +194,16 @@ def test_what_leads_to_a_piece_stays(kind: str) -> None:
         assert changed.tokenizer.get_vocab_size() == len(changed.kept) < tokenizer.get_vocab_size()
         for text in texts:
             assert changed.tokenizer.encode(text).tokens == tokenizer.encode(text).tokens
+
+
+def test_a_head_whose_sides_have_one_size_is_refused(tmp_path: Path) -> None:
+    """By its shape the hidden layer of the head would have a row for each token."""
+    rows = len(FAMILIES["bert"].tokenizer())
+    model = with_head("bert", tmp_path / "model", hidden_size=rows, num_attention_heads=1)
+    for change in (
+        lambda out: grow(str(model), [TextChunk(DOMAIN)], out, words=1),
+        lambda out: shrink(str(model), [TextChunk(DOMAIN)], out),
+    ):
+        with pytest.raises(UnavailableError, match="as many tokens as numbers in a vector"):
+            change(tmp_path / "new")
+        assert not (tmp_path / "new").exists()

@@ -1,6 +1,7 @@
 """The loop's numbers: recorded losses, replay to the byte, accumulation that changes nothing, what diverges."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from bertctl.config.load import load_recipe
 from bertctl.errors import DivergedError
 from bertctl.run_folder import RunFolder
-from bertctl.training.finetune import run
+from bertctl.sweeps.early_stopping import SweepWatch
+from bertctl.training.finetune import RunOptions, run
 from bertctl.training.job import prepare
 from tests.tiny_recipes import tiny_recipe
 
@@ -106,6 +108,20 @@ def test_evaluation_every_n_steps(tiny_model: Path, opinions: Path, tmp_path: Pa
     run(prepare(tiny_recipe(tiny_model, opinions, **{"training.evaluate_every": 3})), folder)
     lines = [json.loads(line) for line in folder.history.read_text().splitlines()]
     assert [line["step"] for line in lines if "validation_accuracy" in line] == [3, 6, 8]
+
+
+@pytest.mark.parametrize(("every", "stopped"), [(3, False), (2, True), (None, True)])
+def test_a_sweep_stops_a_collapse_at_the_ends_of_two_epochs_in_a_row(
+    tiny_model: Path, opinions: Path, tmp_path: Path, every: int | None, stopped: bool
+) -> None:
+    """An epoch has two steps: scored every three, the ends of the third epoch and of the sixth one are known alone."""
+    fields = {"training.epochs": 8, "training.evaluate_every": every, "optimizer.learning_rate": 1e-12}
+    options = RunOptions(early_stopping=SweepWatch(warmup=1, parent=os.getppid()))
+    result = run(
+        prepare(tiny_recipe(tiny_model, opinions, **fields)), RunFolder.create(tmp_path / "run"), options=options
+    )
+    assert result.performance["stopped_early"] == stopped
+    assert result.metrics["steps"] == (4 if stopped else 16)
 
 
 def test_a_rate_that_explodes_is_reported_with_step_and_ids(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:

@@ -192,6 +192,19 @@ def test_spans_that_readers_refuse_are_all_listed(tmp_path: Path) -> None:
     assert [example.where for example in found["span-out-of-text"].examples] == [f"{path}:3"]
 
 
+def test_one_span_at_fault_is_one_whatever_its_places_are_called(tmp_path: Path) -> None:
+    rows = [{"text": "Ada met Bo", "spans": [{"begin": 0, "stop": 3, "class": "PER"}]} for _ in range(9)]
+    rows[4] = {"text": "Ada", "spans": [{"begin": 0, "stop": 9, "class": "PER"}]}
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    recipe = Recipe(
+        task="token-classification", data=DataSection(train_file=str(path)), model=ModelSection(name=str(tmp_path))
+    )
+    found = {finding.code: finding for finding in check_data(recipe).findings}
+    assert [example.where for example in found["span-out-of-text"].examples] == [f"{path}:5"]
+    assert found["span-out-of-text"].count == 1
+
+
 # --- answers: SQuAD --------------------------------------------------------------------------------------------------
 
 
@@ -261,6 +274,15 @@ def test_planted_into_answers(
     new = _new("question-answering", train, validation, plant)
     assert code in new
     assert new <= {code, *brings}
+
+
+def test_an_answer_over_a_line_break_is_where_training_finds_it(questions: tuple[list[Row], list[Row]]) -> None:
+    train, validation = ([dict(row) for row in rows] for rows in questions)
+
+    def plant(t: list[Row], _: list[Row]) -> None:
+        t[5].update(context="It was built\n   in 1907.", label={"text": ["built in 1907"], "answer_start": [7]})
+
+    assert not _new("question-answering", train, validation, plant)
 
 
 def test_a_constant_slip_of_the_offsets_is_named(questions: tuple[list[Row], list[Row]]) -> None:

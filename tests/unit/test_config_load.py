@@ -472,3 +472,11 @@ def test_epochs_that_are_given_nearer_count_more_than_steps(tmp_path: Path) -> N
     assert load_recipe(str(both)).training.max_steps is None
     both.write_text("base: sst2\ntraining:\n  epochs: 4\n  max_steps: 5\n")
     assert load_recipe(str(both)).training.max_steps == 5
+
+
+def test_a_size_is_a_size_whatever_folder_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "mine.json").write_text("{}")
+    found = [load_recipe("pretrain", options={"pretraining.from_scratch": name}) for name in ("tiny", "mine.json")]
+    assert [recipe.pretraining.from_scratch for recipe in found] == ["tiny", str(tmp_path / "mine.json")]

@@ -243,6 +243,16 @@ def test_a_file_without_header_that_is_not_codahs_says_how_to_name_columns(tmp_p
     assert read(path, **named).columns["label"] == [1, 0, 1]
 
 
+def test_labels_that_fit_in_two_ways_are_refused(tmp_path):
+    """A larger file of the same exercises is read as texts, so its answers would mean something else."""
+    rows = [("1", ["1", "0", "2"]), ("0", ["2", "1", "0"]), ("2", ["0", "2", "1"])]
+    path = jsonl(tmp_path, *({"context": "c", "choices": choices, "label": label} for label, choices in rows))
+    with pytest.raises(DataError, match="the number of one choice and as the text of another"):
+        read(path)
+    more = jsonl(tmp_path, *({"context": "c", "choices": c, "label": n} for n, c in [*rows, ("9", ["9", "3", "1"])]))
+    assert read(more).columns["label"] == [0, 2, 1, 0]
+
+
 @pytest.mark.parametrize(
     ("rows", "numbers"),
     [

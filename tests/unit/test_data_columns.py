@@ -12,6 +12,7 @@ from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.data.table import Table
 from bertctl.data.text_columns import choose_columns, rows_from
 from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.inference.run_inputs import fit_task
 from bertctl.progress import SILENT, Listener
 from tests.heard import Heard
 
@@ -217,6 +218,32 @@ def test_what_load_data_refuses(tmp_path):
     recipe = Recipe(data=DataSection(train_file=train), evaluation=EvaluationSection(slice_columns=["gnre"]))
     with pytest.raises(DataError, match=r"column 'gnre': .*genre\?"):
         load_data(recipe)
+
+
+def test_groups_are_those_of_the_files_own_column_whatever_else_has_its_name(tmp_path):
+    lines = [f"question {i},g{i // 4},{i % 2}" for i in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(["question,text,label", *lines]) + "\n")
+    fields = {"text_column": "question", "group_column": "text", "validation_fraction": 0.3}
+    data = load(train_file=str(tmp_path / "a.csv"), **fields)
+    left, held = (
+        {text.split(" ")[1] for text in data.splits[name].columns["text"]} for name in ("train", "validation")
+    )
+    assert held
+    assert not {int(one) // 4 for one in left} & {int(one) // 4 for one in held}
+
+
+def test_nothing_in_a_list_is_no_label(tmp_path):
+    labels = [["x", None], ["y"]] * 9
+    lines = (json.dumps({"text": f"text {i}", "label": label}) + "\n" for i, label in enumerate(labels))
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    recipe = Recipe(data=DataSection(train_file=str(tmp_path / "a.jsonl")))
+    assert fit_task(recipe, load_data(recipe))[0].labels == ("x", "y")
+
+
+def test_no_number_is_no_text_and_no_label(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": NaN, "label": "x"}\n{"text": "a", "label": "y"}\n' * 9)
+    recipe = Recipe(data=DataSection(train_file=str(tmp_path / "a.jsonl")))
+    assert {text for rows in load_data(recipe).splits.values() for text in rows.columns["text"]} == {"", "a"}
 
 
 @pytest.mark.parametrize("name", ["prediction", "gold", "loss", "tokens", "cluster", "match", "ranks"])

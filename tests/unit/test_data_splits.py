@@ -34,6 +34,14 @@ def test_a_label_that_stands_once_stays_in_training():
         assert len(held) == 30
 
 
+def test_groups_with_labels_of_their_own_are_held_out_all_the_same():
+    for seed in range(200):
+        groups = [i // 3 for i in range(30)]
+        rows = rows_with([f"label {group}" for group in groups])
+        left, held, stratified = hold_out(rows, fraction=0.1, seed=seed, stratify=True, groups=groups)
+        assert (len(left), len(held), stratified) == (27, 3, False)
+
+
 @pytest.mark.parametrize("labels", [[["a"], ["b"]] * 20, [float(i) for i in range(40)]])
 def test_labels_that_can_not_be_counted_are_not_stratified(labels):
     left, held, stratified = hold_out(rows_with(labels), fraction=0.25, seed=0, stratify=True)

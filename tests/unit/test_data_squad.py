@@ -1,5 +1,6 @@
 """Files with questions: SQuAD's JSON and flat rows, what is refused, the bundled set."""
 
+import csv
 import gzip
 import io
 import json
@@ -151,6 +152,17 @@ def test_answers_may_be_written_in_several_ways(tmp_path, answers, label):
     path = tmp_path / "x.jsonl"
     path.write_text(json.dumps({"question": "q", "context": CONTEXT, "answers": answers}))
     assert _read(path).rows.columns["label"] == [label]
+
+
+@pytest.mark.parametrize(
+    "written", [{"text": ["Rome"], "answer_start": [13]}, ["Rome"], {"text": [], "answer_start": []}]
+)
+def test_a_cell_may_hold_answers_as_json_or_python_has_them(tmp_path, written):
+    for cell in (json.dumps(written), repr(written)):
+        with (tmp_path / "x.csv").open("w") as file:
+            csv.writer(file).writerows([["question", "context", "answers"], ["q", CONTEXT, cell]])
+        found = _read(tmp_path / "x.csv").rows.columns["label"]
+        assert found == [LABELS[1] if isinstance(written, dict) and not written["text"] else LABELS[0]]
 
 
 def test_an_offset_may_have_a_column_of_its_own(tmp_path):

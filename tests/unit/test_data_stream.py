@@ -69,6 +69,15 @@ def test_columns_are_chosen_once_and_labels_are_optional(tmp_path):
         list(TEXT_READER.stream(path, DataSection(), chunk_rows=1))
 
 
+def test_a_key_that_later_lines_lack_is_missing_there_as_in_the_whole_file(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        "".join(json.dumps({"text": f"t{i}", **({"label": "x"} if i < 2 else {})}) + "\n" for i in range(5))
+    )
+    portions = list(TEXT_READER.stream(path, DataSection(), chunk_rows=2))
+    assert [text for rows in portions for text in rows.columns["text"]] == [f"t{i}" for i in range(5)]
+
+
 def test_quoting_between_tabs_is_judged_by_the_whole_file(tmp_path):
     lines = ["text\tlabel", *(f'"text {i}"\t1' for i in range(2000)), '"not closed\t1', "end\t0"]
     (tmp_path / "a.tsv").write_text("\n".join(lines), encoding="utf-8")

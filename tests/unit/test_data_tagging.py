@@ -1,5 +1,6 @@
 """The reader of token classification: every kind of file to the same rows, and what is refused."""
 
+import csv
 import gzip
 import json
 import re
@@ -209,6 +210,65 @@ def test_a_prediction_file_is_a_labelled_file(tmp_path):
     ):
         rows = read(tmp_path / "p.jsonl", lines(line), **settings)
         assert rows.columns["label"] == [TAGS[0]]
+
+
+def test_places_that_count_words_do_not_stand_for_those_that_count_characters(tmp_path):
+    """As in our own predictions: both are there."""
+    entity = {"type": "LOC", "start": 3, "end": 5, "start_char": 10, "end_char": 18}
+    rows = read(tmp_path / "p.jsonl", lines({"text": TEXT, "entities": [entity]}))
+    assert rows.columns["label"] == [["O", "O", "O", "B-LOC", "I-LOC", "O"]]
+
+
+def test_a_list_that_numpy_wrote_keeps_the_commas_of_its_items(tmp_path):
+    words, tags = ["EU", ",", "it's", 'a "b"'], ["B-X", "O", "O", "O"]
+    written = [" ".join(map(repr, each)).join("[]") for each in (words, tags)]
+    with (tmp_path / "a.csv").open("w") as file:
+        csv.writer(file).writerows([["words", "tags"], written])
+    rows = READER.read(tmp_path / "a.csv", DataSection(), split="train", label_needed=True, listener=Listener()).rows
+    assert [list(rows.columns[name][0]) for name in ("words", "label")] == [words, tags]
+
+
+SPAN = {"infons": {"type": "PER"}, "locations": [{"offset": 0, "length": 4}]}
+
+
+def test_bioc_with_its_text_in_sentences_and_spans_of_parts(tmp_path):
+    parts = {"infons": {"type": "LOC"}, "locations": [{"offset": 10, "length": 3}, {"offset": 14, "length": 4}]}
+    sentence = {"offset": 0, "text": TEXT, "annotations": [SPAN, parts]}
+    passage, heard = {"offset": 0, "infons": {}, "sentences": [sentence], "annotations": []}, Heard()
+    document = {"documents": [{"id": "1", "passages": [passage]}], "source": ""}
+    rows = read(tmp_path / "a.json", json.dumps(document), heard=heard)
+    assert rows.columns["label"] == [["B-PER", *["O"] * 5]]
+    assert [text for text in heard.warned if "1 spans of several parts" in text]
+
+
+def test_spans_that_count_what_a_browser_shows_are_refused(tmp_path):
+    place = {"start": "/p[1]/text()[1]", "startOffset": 0, "globalOffsets": {"start": 0, "end": 4}}
+    result = {"type": "hypertextlabels", "value": {**place, "hypertextlabels": ["PER"]}}
+    task = {"id": 1, "data": {"text": f"<p>{TEXT}</p>"}, "annotations": [{"result": [result]}]}
+    with pytest.raises(DataError, match="what a browser shows of HTML"):
+        read(tmp_path / "a.json", json.dumps([task]))
+
+
+def test_relations_of_pubtator_are_no_spans(tmp_path):
+    text = f"1|t|{TEXT}\n1|a|\n1\t0\t4\tAnna\tPER\tD1\n"
+    rows = read(tmp_path / "a.pubtator", f"{text}1\tPositive_Correlation\t22\tD2\tNovel\n\n")
+    assert rows.columns["label"] == [["B-PER", *["O"] * 5]]
+    with pytest.raises(DataError, match="no span of a text above it"):
+        read(tmp_path / "a.pubtator", text.replace("\t0\t", "\t0x\t"))
+
+
+def test_brat_cuts_lines_at_line_feeds_alone(tmp_path):
+    (tmp_path / "a.txt").write_text(f"Anna\u2028T x. {TEXT}")
+    rows = read(tmp_path / "a.ann", "T1\tPER 0 8\tAnna\u2028T x\n")
+    assert rows.columns["label"][0][0] == "B-PER"
+
+
+@pytest.mark.parametrize("name", ["data", "documents"])
+def test_lines_with_a_list_of_such_a_name_are_lines(tmp_path, name):
+    rows = read(
+        tmp_path / "a.jsonl", lines(*({"words": w, "tags": t, name: [1, 2]} for w, t in zip(WORDS, TAGS, strict=True)))
+    )
+    assert rows.columns["words"] == WORDS
 
 
 def stream(path: Path | str, **options: Any) -> list[Any]:

@@ -48,6 +48,9 @@ def test_a_model_is_trained_opened_scored_and_asked(tiny_model: Path, opinions: 
     assert [answer["prediction"] for answer in answers] == ["pos", "neg"]
     assert predict(tmp_path / "run", [{"text": "it was bad food"}])[0]["probabilities"].keys() == {"neg", "pos"}
     assert predict(again, []) == []
+    for examples in ("a text", ["a", None], [{"text": "a"}, "b"], [1.0]):
+        with pytest.raises(UsageError, match="a list of texts, or a list of mappings"):
+            predict(again, examples)  # type: ignore[arg-type]
 
 
 def test_a_finished_run_is_not_trained_again(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
@@ -82,6 +85,9 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         bertctl.load_recipe("sst2", {"training.epoch": 3})
     with pytest.raises(UnavailableError):
         bertctl.load_run(tmp_path)
+    for texts in ("a text", ["a", None], [1.0]):
+        with pytest.raises(UsageError, match="a list of texts"):
+            bertctl.extract_features(texts, "minilm")
     with pytest.raises(AttributeError, match="train"):
         bertctl.train  # noqa: B018
 

@@ -24,7 +24,7 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
     parted = 0
     encoding, listener = options.settings.encoding, options.listener
     annotations = read_text(source, encoding, listener) if source.stat().st_size else ""
-    for number, line in enumerate(annotations.splitlines(), start=1):
+    for number, line in enumerate(annotations.replace("\r\n", "\n").split("\n"), start=1):
         if not line.startswith("T"):  # relations, events, attributes, notes
             continue
         found = _SPAN.fullmatch(line)

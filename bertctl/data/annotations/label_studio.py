@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from bertctl.data.annotations.document import Document, Span, part
+from bertctl.errors import DataError
 from bertctl.writing import write_array
 
 
@@ -16,6 +17,9 @@ def documents_of(tasks: Sequence[Mapping[str, Any]], source: str) -> Iterator[Do
         results = (given or task.get("predictions") or [{}])[0].get("result") or ()
         spans: list[Span] = []
         for result in results:
+            if result.get("type") == "hypertextlabels":
+                what = f"{where}: its spans count what a browser shows of HTML, not the characters of the text"
+                raise DataError(what, remedy="Annotate plain text, with <Text> and <Labels> in the project.")
             if result.get("type") == "labels":
                 value = part(result, "value", dict, where)
                 start, end = (part(value, name, int, where) for name in ("start", "end"))

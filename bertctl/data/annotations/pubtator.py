@@ -32,6 +32,8 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
             if line.strip() and len(columns) == 1:
                 raise DataError(f"{where}: this is neither a text nor a span of PubTator: {line!r:.80}")
             continue
+        if columns[1].replace("_", "").isalpha():  # a relation, as BioRED has them
+            continue
         if columns[0] not in texts or not (columns[1].isdecimal() and columns[2].isdecimal()):
             raise DataError(f"{where}: this is no span of a text above it: {line!r:.80}")
         spans.setdefault(columns[0], []).append((int(columns[1]), int(columns[2]), columns[4]))
