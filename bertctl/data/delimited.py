@@ -63,6 +63,9 @@ def detect_dialect(
         DataError: no line with content, two columns of one name.
     """
     csv.field_size_limit(_FIELD_LIMIT)
+    if sample and sample[0].startswith("sep="):
+        what = f"{source}:1: {sample[0].rstrip()!r} is a note to a spreadsheet and no header"
+        raise DataError(what, remedy="Take the line out; the separator is found without it.")
     expected = "\t" if tabs else ","
     delimiter = _delimiter(sample, expected, settings)
     if delimiter != expected and settings.delimiter is None:

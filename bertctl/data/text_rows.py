@@ -17,7 +17,8 @@ from bertctl.data.text_columns import TextColumns, choose_columns, label_kind, r
 from bertctl.data.text_files import Source
 from bertctl.errors import DataError
 
-_FLAGS = {"0": 0, "0.0": 0, "False": 0, "1": 1, "1.0": 1, "True": 1}  # of a column for one label, as Jigsaw has them
+_FLAGS = {**dict.fromkeys(("0", "0.0", "False", "false"), 0), **dict.fromkeys(("1", "1.0", "True", "true"), 1)}
+"""Values of a column for one label, as Jigsaw has them."""
 
 
 @dataclass(frozen=True)

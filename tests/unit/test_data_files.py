@@ -88,6 +88,11 @@ def test_encodings_and_line_ends(tmp_path, encoding, said, line_end):
     assert list(rows.columns)[:2] == ["text", "label"]
 
 
+def test_a_note_to_a_spreadsheet_is_no_header(tmp_path):
+    with pytest.raises(DataError, match="'sep=;' is a note to a spreadsheet"):
+        read(write(tmp_path / "a.csv", "sep=;\n" + as_csv(";")))
+
+
 @pytest.mark.parametrize("delimiter", [",", "\t", ";", "|"])
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".txt"])
 def test_delimiters_are_detected_and_said_where_the_suffix_says_another(tmp_path, delimiter, suffix):
