@@ -105,7 +105,7 @@ def load_data(
         dataset=source.dataset,
         validation_splits=validation,
         columns=source.columns,
-        hashes=_hashes(recipe, read, source.dataset),
+        hashes=_hashes(recipe, read, source),
         recipe=recipe,
     )
 
@@ -121,7 +121,7 @@ def _held_out(recipe: Recipe, splits: Sequence[str], listener: Listener) -> Load
             f"a corpus has no split '{splits[0]}'", remedy="Give a file: bertctl evaluate RUN --file FILE."
         )
     rows = {"validation": held_out_rows(recipe, listener)}
-    return LoadedData(rows, None, None, ("validation",), {}, _hashes(recipe, rows, None), recipe)
+    return LoadedData(rows, None, None, ("validation",), {}, _hashes(recipe, rows), recipe)
 
 
 def _confirming(rows: Rows, recipe: Recipe, columns: Mapping[str, str], listener: Listener) -> dict[str, Rows]:
@@ -152,8 +152,7 @@ def groups_of(rows: Rows, recipe: Recipe, columns: Mapping[str, str], *, require
     given = recipe.data.group_column
     if given is None:
         return READERS[recipe.task].groups(rows)
-    renamed = f"file_{given}" if rows.has(f"file_{given}") else given  # it has the name of what is read from another
-    canonical = {name: role for role, name in columns.items()}.get(given, renamed)
+    canonical = _canonical(given, rows, columns)
     if not (required or rows.has(canonical)):
         return READERS[recipe.task].groups(rows)
     _require_column(rows, canonical, "data.group_column")
@@ -175,9 +174,19 @@ def limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> d
     return found
 
 
-def _hashes(recipe: Recipe, splits: Mapping[str, Rows], dataset: DatasetRow | None) -> dict[str, str]:
+def _canonical(given: str, rows: Rows, columns: Mapping[str, str]) -> str:
+    """Returns what rows call a column of their file."""
+    renamed = f"file_{given}" if rows.has(f"file_{given}") else given  # it has the name of what is read from another
+    return {name: role for role, name in columns.items()}.get(given, renamed)
+
+
+def _hashes(recipe: Recipe, splits: Mapping[str, Rows], source: "_Source | None" = None) -> dict[str, str]:
     """Returns what decides the numbers of each split; also the labels' order, where a person's own file says it."""
-    found = {name: content_hash(rows, READERS[recipe.task].columns) for name, rows in splits.items()}
+    found, group = dict[str, str](), recipe.data.group_column
+    dataset = source.dataset if source else None
+    for name, rows in splits.items():
+        groups = [_canonical(group, rows, source.columns)] if source and group else []
+        found[name] = content_hash(rows, [*READERS[recipe.task].columns, *groups])
     if dataset is not None and dataset.home is not None and dataset.labels:
         found["labels"] = hashlib.sha256("\n".join(dataset.labels).encode()).hexdigest()
     return found

@@ -76,9 +76,9 @@ class _State:
 
     def add(self, rows: Rows) -> None:
         """Counts rows in the hash over the input, so that a changed input is noticed."""
-        for name in ("text", "pair"):
+        for name in ("text", "pair", "label"):
             if rows.has(name):
-                self._hash.update("\x00".join(rows.columns[name]).encode() + b"\x01")
+                self._hash.update("\x00".join(map(str, rows.columns[name])).encode() + b"\x01")
 
     def check(self) -> None:
         """Refuses an input whose first rows are not those that were extracted."""

@@ -129,6 +129,12 @@ def windows_of(features: Features) -> Ints:
     return np.bincount(features.rows, minlength=len(features.tokens))
 
 
+def data_document(features: Mapping[str, Features], hashes: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Returns what metrics.json says of the rows of each split: `truncation_counts` and their hash."""
+    hashed = {split: {"sha256": hashes[split]} if split in hashes else {} for split in features}
+    return {split: truncation_counts(each) | hashed[split] for split, each in features.items()}
+
+
 def truncation_counts(features: Features) -> dict[str, int]:
     """Returns what a split has lost: truncated examples, truncated and unknown tokens; and the tokens read.
 

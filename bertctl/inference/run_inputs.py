@@ -15,7 +15,7 @@ from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.engine import Engine
-from bertctl.inference.evaluate import SplitResult, evaluate_split, metrics_document, truncation_counts
+from bertctl.inference.evaluate import SplitResult, data_document, evaluate_split, metrics_document
 from bertctl.progress import Listener
 from bertctl.run_folder import CONFIRM, RunFolder
 from bertctl.runtime.device import Compute
@@ -88,7 +88,7 @@ class ReadyRun:
             **metrics_document(results, primary=self.primary, selection=self.selection),
             "constant_answer": constant,
             "baseline": {split: self.task.baseline(constant, result.rows) for split, result in results.items()},
-            "data": {split: truncation_counts(features) for split, features in self.features.items()},
+            "data": data_document(self.features, self.data.hashes),
         }
 
 

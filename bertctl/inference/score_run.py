@@ -17,10 +17,10 @@ from bertctl.errors import DataError
 from bertctl.inference.decision import Decision, read_decision
 from bertctl.inference.evaluate import (
     SplitResult,
+    data_document,
     evaluate_split,
     metrics_document,
     report_truncation,
-    truncation_counts,
     write_predictions,
 )
 from bertctl.inference.trained import TrainedRun
@@ -65,7 +65,7 @@ def evaluate_run(
     _note_decision(metrics, decision, names)
     if decision is not None and decision.selected():
         metrics["selected_on"] = metrics.get("selected_on", {}) | decision.selected()
-    metrics["data"] |= {name: truncation_counts(result.features) for name, result in results.items()}
+    metrics["data"] |= data_document({name: result.features for name, result in results.items()}, data.hashes)
     if workers.is_first:
         with run.folder.held():
             _write(run, run.folder, results, metrics)
@@ -101,7 +101,7 @@ def evaluate_file(
         primary = next(iter(results["file"].metrics))
     metrics = metrics_document(results, primary=primary, selection="file")
     metrics["baseline"] = _baseline(run, trained.get("constant_answer"), results)
-    metrics["data"] = {name: truncation_counts(result.features) for name, result in results.items()}
+    metrics["data"] = data_document({name: result.features for name, result in results.items()}, {})
     _note_decision(metrics, read_decision(run.folder), results)
     if not workers.is_first:
         return metrics

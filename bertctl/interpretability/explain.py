@@ -129,7 +129,11 @@ class Explainer:
         methods = {name: METHODS[name](network, lines, self.asked.steps) for name in self.asked.methods}
         values = np.array([one.value for one in methods[self.asked.methods[0]]])
         left = max(0, self.asked.faithful_rows - len(self.faithful))
-        orders = {name: [order_of(one.words) for one in found[:left]] for name, found in methods.items()}
+        can_go = [line.removable for line in lines[:left]]
+        orders = {
+            name: [order_of(np.where(here, one.words, np.nan)) for one, here in zip(found, can_go, strict=False)]
+            for name, found in methods.items()
+        }
         # A random order is the same whenever a row comes.
         seeds = [zlib.crc32(row.encode("utf-8", "surrogatepass")) for row in ids]
         orders["random"] = [

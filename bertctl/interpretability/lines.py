@@ -63,8 +63,10 @@ class Line:
         return there
 
     def without(self, words: Bools) -> "Line":
-        """Returns the line without the tokens of these (W,) words, those behind moved up."""
+        """Returns the line without the tokens of these (W,) words, which are removable; those behind move up."""
         kept = np.append(~words, True)[self.word]  # -1 is the last one
+        if not all(kept[place[0]] for place in self.places if len(place) > 1):
+            raise ValueError("a token whose output is read can't be left out")
         before = np.cumsum(kept) - 1
         places = tuple((int(before[place[0]]), *place[1:]) if len(place) > 1 else place for place in self.places)
         return replace(self, ids=self.ids[kept], type_ids=self.type_ids[kept], word=self.word[kept], places=places)

@@ -54,6 +54,8 @@ def near_tokens(model: str, expression: str, *, top: int = 10, whole_words: bool
     if whole_words:
         special, prefix = tokenizer.get_added_tokens_decoder(), continuation_prefix(tokenizer) or "[unused"
         left_out |= {i for i, one in enumerate(tokens) if i in special or one.startswith((prefix, "[unused"))}
+        if mark := next((m for m in ("\u0120", "\u2581") if any(one.startswith(m) for one in tokens)), None):
+            left_out |= {i for i, one in enumerate(tokens) if not one.startswith(mark) or one == mark}
     order = [int(i) for i in np.argsort(-scores[: len(tokens)], kind="stable") if tokens[i] and i not in left_out][:top]
     found = [{"text": tokens[i], "id": i, "score": round(float(scores[i]), 6)} for i in order]
     return _placed({"query": expression.strip(), "model": model}, wanted, units[order], found)
@@ -98,6 +100,9 @@ def near_places(
             if inside.any():  # what was cut off is not read
                 shown.append(text)
                 vectors.append(states[inside].mean(axis=0))
+        if not shown:  # of the first batch, which is the context alone
+            told = f"'{word}' stands behind what the model reads of the context"
+            raise UsageError(told, remedy="Give a shorter context.")
         listener.advance("places", len(shown) - 1, 0)
         batch = list(islice(places, _TOGETHER))
     listener.finish("places")

@@ -249,7 +249,8 @@ class _Judge:
         found = f"{named} is {metric.value:.4f}{interval} on {metric.n} examples{together}"
         message = _sentence(found, verdict, policy, ends, f"{'at least' if at_least else 'at most'} {limit.limit:g}")
         verdict, message = self._above_constant(limit, metric, policy, verdict, message)
-        return Judgement(limit, verdict, metric, None, None, ends, _detectable(*ends, n=metric.n), message)
+        detectable = _detectable(metric.value, *ends, n=metric.n, at_least=at_least)
+        return Judgement(limit, verdict, metric, None, None, ends, detectable, message)
 
     def _above_constant(
         self, limit: Limit, metric: MetricValue, policy: Policy, verdict: GateVerdict, message: str
@@ -297,7 +298,7 @@ class _Judge:
         allowed = f"a {'drop' if at_least else 'rise'} of at most {limit.limit:g}"
         message = _sentence(found, verdict, policy, (low, high), allowed)
         verdict, message = self._above_constant(limit, metric, policy, verdict, message)
-        detectable = _detectable(low, high, n=metric.n)
+        detectable = _detectable(metric.value - baseline.value, low, high, n=metric.n, at_least=at_least)
         return Judgement(limit, verdict, metric, change, baseline.value, (low, high), detectable, message)
 
     def _change(self, name: str, theirs: FinishedRun) -> Difference | None:
@@ -346,8 +347,9 @@ def _sentence(
     return f"{found}: {reason}"
 
 
-def _detectable(low: float | None, high: float | None, *, n: int) -> float | None:
+def _detectable(value: float, low: float | None, high: float | None, *, n: int, at_least: bool) -> float | None:
     """Returns what these examples can show; for a model and itself, what one different answer would show."""
     if low is None or high is None:
         return None
-    return detectable(low, high) if low < high else detectable(*score_interval(0, 0, n))
+    half = value - low if at_least else high - value  # the side that a limit is passed on
+    return detectable(-half, half) if low < high else detectable(*score_interval(0, 0, n))

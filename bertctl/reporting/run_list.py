@@ -97,5 +97,6 @@ def _listed(folder: RunFolder, status: dict[str, Any], now: float) -> ListedRun:
         run = FinishedRun(folder.path, folder, folder.read(folder.metrics), {})
         split, metric = run.split(None), run.primary
         known |= {"split": split, "metric": metric, "score": run.metric(split, metric)}
-        known["scored_on"] = str(run.document("environment").get("data_hashes", {}).get(split, ""))
+        again = run.metrics.get("data", {}).get(split, {}).get("sha256")  # scored since by `evaluate`
+        known["scored_on"] = str(again or run.document("environment").get("data_hashes", {}).get(split, ""))
     return ListedRun(str(folder.path), status["state"], size, max(0, int(age)), **known)

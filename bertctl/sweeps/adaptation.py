@@ -148,7 +148,8 @@ def judged(document: Mapping[str, Any]) -> dict[str, Any]:
     if compared["first"] == 0:
         value, low, high = 0.0 - value, 0.0 - high, 0.0 - low
     words = {True: "gain", False: "worse"}
-    told = compared["verdict"] == "different"
+    away = sum(arm["n"] for arm in arms.values()) - len(ARMS) * len(compared["seeds"])
+    told = compared["verdict"] == "different" and value * (arms["with"]["mean"] - arms["without"]["mean"]) > 0
     verdict = words[(value > 0) == primary["higher_is_better"]] if told else "no gain"
     means = {arm: figure(arms[arm]["mean"]) for arm in ARMS}
     what = f"{primary['name']} on {primary['split']} {means['with']} with pretraining, {means['without']} without"
@@ -156,6 +157,7 @@ def judged(document: Mapping[str, Any]) -> dict[str, Any]:
     n = f"{count(len(compared['seeds']), 'seed')}, {count(compared['n'], 'example')}"
     difference = {"value": value, "low": low, "high": high, "p": compared["p"], "n": compared["n"]}
     sentence = f"{verdict}: {what} ({digits}; {compared['method']}, {n})"
+    sentence += f"; {count(away, 'run')} that diverged in the means alone" if away else ""
     return answer | {
         "difference": difference | {"seeds": len(compared["seeds"]), "method": compared["method"]},
         "verdict": verdict,

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bertctl.data.recipe_data import load_data
 from bertctl.errors import BertctlError, ExitCode, InterruptedRunError
 from bertctl.inference.score_run import evaluate_run
 from bertctl.inference.trained import open_run
@@ -168,7 +169,9 @@ class SweepRunner:
             self._listener.warn("no run was trained to its end, so none is scored on test")
             return
         run = RunFolder(best.path)
-        if "test" in run.read(run.metrics)["metrics"]:
+        typed, scored = self._sweep.request.recipe, run.read(run.metrics)
+        rows = load_data(typed, splits=["test"]).hashes["test"]
+        if "test" in scored["metrics"] and scored["data"]["test"].get("sha256") == rows:
             return
         if not (run.model / "config.json").exists():
             self._listener.say(f"{best.name}: its model was not kept; it is trained again")
@@ -180,7 +183,7 @@ class SweepRunner:
             if replies[0].state != "done":
                 raise BertctlError(f"{best.name} could not be trained again: {replies[0].message}")
         scripts = self._sweep.cells[0].recipe.evaluation.metric_scripts  # of the recipe that was typed
-        named: dict[str, object] = {"evaluation.metric_scripts": scripts}
+        named: dict[str, object] = {"evaluation.metric_scripts": scripts, "data.test_file": typed.data.test_file}
         evaluate_run(open_run(best.path, options=named), split="test", listener=self._listener)
 
     def _pool(self, keep: Keep, jobs: int) -> Pool | Jobs:

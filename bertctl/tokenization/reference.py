@@ -47,6 +47,8 @@ def truncating(
 def unknown_id(tokenizer: Tokenizer) -> int | None:
     """Returns the id of the unknown token, or None where there is none (byte-level vocabularies)."""
     name = getattr(tokenizer.model, "unk_token", None)
+    if type(tokenizer.model).__name__ == "Unigram":  # has a number of it, which only its JSON says
+        name = next((each for each in ("<unk>", "[UNK]") if tokenizer.token_to_id(each) is not None), None)
     return tokenizer.token_to_id(name) if name else None
 
 

@@ -16,13 +16,16 @@ SETS = ("training.max_steps=2", "model.max_length=32", "evaluation.bootstrap_res
 THEN = tuple(word for one in SETS for word in ("--then-set", one))
 
 
-def _document(first: int, *, higher: bool = True, verdict: str = "different") -> dict[str, Any]:
+def _document(
+    first: int, *, higher: bool = True, verdict: str = "different", means: tuple[float, float] = (0.8, 0.75)
+) -> dict[str, Any]:
     """sweep.json of two settings, of which the better one comes first in the comparison."""
+    best, other = means if higher else means[::-1]
     row = {"deviation": 0.01, "min": 0.1, "max": 0.9, "n": 5}
     sign = 1.0 if higher else -1.0
     return {
         "primary": {"split": "validation", "name": "accuracy" if higher else "loss", "higher_is_better": higher},
-        "settings": [{"setting": first, "mean": 0.8, **row}, {"setting": 1 - first, "mean": 0.75, **row}],
+        "settings": [{"setting": first, "mean": best, **row}, {"setting": 1 - first, "mean": other, **row}],
         "comparison": {
             "first": first,
             "second": 1 - first,
@@ -55,9 +58,19 @@ def test_the_difference_is_with_less_without(
     assert found["verdict"] == verdict
     difference = found["difference"]
     assert (difference["value"], difference["low"], difference["high"]) == pytest.approx((value, *ends))
-    assert found["arms"]["with"]["mean"] == (0.8 if first == 1 else 0.75)
+    assert found["arms"]["with"]["mean"] == (0.8 if (first == 1) == higher else 0.75)
     assert found["sentence"].startswith(f"{verdict}: ")
     assert "5 seeds, 200 examples" in found["sentence"]
+
+
+def test_runs_that_diverged_are_in_the_means_and_not_in_the_difference() -> None:
+    """With pretraining two seeds of five diverged: what the other three show does not make it a gain."""
+    document = _document(1, means=(0.6, 0.75))
+    document["comparison"]["seeds"] = [0, 1, 2]
+    found = judged(document)
+    assert (found["verdict"], found["difference"]["value"]) == ("no gain", pytest.approx(0.05))
+    assert found["sentence"].endswith("; 4 runs that diverged in the means alone")
+    assert "diverged" not in judged(_document(1))["sentence"]
 
 
 def test_what_is_not_told_apart_is_no_gain_and_what_is_not_compared_is_said() -> None:

@@ -209,12 +209,23 @@ def test_the_runs_of_a_sweep_are_listed_and_stay(tmp_path: Path, bertctl: Run) -
     assert everything(tmp_path) == before
 
 
+def test_a_run_scored_on_other_rows_since_stands_by_itself(runs: Path, bertctl: Run) -> None:
+    """As `evaluate` leaves it where its validation file has changed."""
+    document = json.loads((runs / "made-0" / "metrics.json").read_text())
+    document["data"]["validation"]["sha256"] = "f" * 64
+    (runs / "made-0" / "metrics.json").write_text(json.dumps(document))
+    assert bertctl("runs", "gc", "runs", "--keep-best", "1").returncode == 0
+    assert {path.name for path in runs.glob("made-*")} == {"made-0", "made-5"}
+
+
 def test_a_run_of_the_real_process_is_listed_and_deleted_whole(tmp_path: Path, bertctl: Run, tiny_run: TinyRun) -> None:
     shutil.copytree(tiny_run.path, tmp_path / "runs" / "real")
     (row,) = json.loads(bertctl("runs", "ls", "--json").stdout)["runs"]
     metrics = json.loads((tiny_run.path / "metrics.json").read_text())["metrics"]["validation"]
     assert row["score"]["value"] == metrics["accuracy"]["value"]
-    assert row["scored_on"]
+    hashes = json.loads((tiny_run.path / "environment.json").read_text())["data_hashes"]
+    data = json.loads((tiny_run.path / "metrics.json").read_text())["data"]
+    assert row["scored_on"] == hashes["validation"] == data["validation"]["sha256"]
     done = bertctl("runs", "rm", ".", cwd=tmp_path / "runs" / "real")
     assert done.returncode == 0, done.stderr
     assert [*(tmp_path / "runs").iterdir()] == []

@@ -349,3 +349,9 @@ def test_the_chosen_model_is_scored_on_test_only_if_asked(
     found = json.loads(tested.stdout)["test"]
     assert [one["split"] for one in found] == ["test"]
     assert found[0]["n"] == 16
+    lines = opinions.read_text().splitlines(keepends=True)
+    (tmp_path / "fewer.csv").write_text("".join(lines[:11]))
+    other = ["fewer.csv" if str(word) == str(opinions) else word for word in words]
+    again = bertctl(*other, "--test", "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["test"][0]["n"] == 10

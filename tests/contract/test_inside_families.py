@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from families import FAMILIES, TRIED, encoder_config, make_encoder
+from families import FAMILIES, TRIED, encoder_config, make_encoder, make_encoder_of_its_kind
 
 from bertctl.errors import UsageError
 from bertctl.interpretability.anatomy import flops, parameters_by_part
 from bertctl.interpretability.hidden_states import layer_similarity, walk_input
 from bertctl.interpretability.likelihood import Scorer, Variant
 from bertctl.interpretability.masked_words import MaskedModel
+from bertctl.interpretability.neighbours import near_tokens
 from bertctl.modeling.families import model_sizes
 from bertctl.modeling.stored_weights import places, stored_weights, word_table
 from bertctl.tokenization.stream import TextChunk
@@ -248,3 +249,10 @@ def test_texts_are_scored_as_minicons_scores_them(variant: Variant, theirs: str,
             own = [score for _, score in wanted]
             mine = [one["log_likelihood"] for one in answer["pieces"]]
             assert mine == pytest.approx(own[1:-1] if len(own) > len(mine) else own, abs=1e-4)
+
+
+def test_whole_words_are_those_that_begin_with_a_space_where_that_is_marked(tmp_path: Path) -> None:
+    folder = make_encoder_of_its_kind("xlm-roberta", tmp_path / "xlm")
+    found = near_tokens(str(folder), "film", top=30, whole_words=True)["neighbours"]
+    assert found
+    assert all(one["text"].startswith("\u2581") and len(one["text"]) > 1 for one in found)

@@ -232,6 +232,19 @@ def test_groups_are_those_of_the_files_own_column_whatever_else_has_its_name(tmp
     assert not {int(one) // 4 for one in left} & {int(one) // 4 for one in held}
 
 
+def test_who_belongs_together_is_part_of_the_hash(tmp_path):
+    """It decides every interval."""
+    found = []
+    for size in (2, 4):
+        lines = [f"text {i},{i % 2},{i // size}" for i in range(40)]
+        (tmp_path / "a.csv").write_text("\n".join(["text,label,g", *lines]) + "\n")
+        files = {"train_file": str(tmp_path / "a.csv"), "validation_file": str(tmp_path / "a.csv")}
+        found += [load(**files).hashes, load(**files, group_column="g").hashes]
+    plain, grouped, plain_again, regrouped = found
+    assert plain == plain_again
+    assert len({hashes["validation"] for hashes in (plain, grouped, regrouped)}) == 3
+
+
 def test_nothing_in_a_list_is_no_label(tmp_path):
     labels = [["x", None], ["y"]] * 9
     lines = (json.dumps({"text": f"text {i}", "label": label}) + "\n" for i, label in enumerate(labels))

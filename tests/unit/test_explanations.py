@@ -147,6 +147,36 @@ def test_rollout_is_the_product_of_the_layers_with_their_residual_path(trained: 
     assert target["methods"]["rollout"]["apart"] == pytest.approx(flow[0] + flow[-1], abs=1e-5)
 
 
+@pytest.mark.parametrize("reads", ["all", "last"])
+def test_rollout_ends_at_the_states_that_the_head_reads(tiny_model: Path, tmp_path: Path, reads: str) -> None:
+    """ModernBERT's head may read the mean of all tokens; a decoder's reads the last one, though [CLS] is first."""
+    shutil.copytree(tiny_model, tmp_path / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "max_position_embeddings": 64, "pad_token_id": tokenizer.pad_token_id}
+    own: Any = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
+    config = (
+        transformers.ModernBertConfig(**sizes, **own, classifier_pooling="mean", cls_token_id=2, sep_token_id=3)
+        if reads == "all"
+        else transformers.LlamaConfig(**sizes, **own, num_key_value_heads=4)
+    )
+    torch.manual_seed(0)
+    network = transformers.AutoModelForSequenceClassification.from_config(config, attn_implementation="eager").eval()
+    network.save_pretrained(tmp_path / "model")
+    inputs = tokenizer(TEXTS[0], return_tensors="pt")
+    inputs.pop("token_type_ids", None)
+    with torch.inference_mode():
+        layers = [layer[0].mean(dim=0) for layer in network(**inputs, output_attentions=True).attentions]
+    flow = one = torch.eye(len(layers[0]))
+    for layer in layers:
+        flow = (layer + one) / 2 @ flow
+    expected = flow.mean(dim=0) if reads == "all" else flow[-1]
+    options = {"runtime.device": "cpu", "runtime.threads": 1, "runtime.precision": "fp32"}
+    [target] = explained(open_run(tmp_path / "model", options=options), [TEXTS[0]], methods=("rollout",))[0]["targets"]
+    assert [word["rollout"] for word in target["words"]] == pytest.approx(expected[1:-1].tolist(), abs=1e-5)
+    assert sum(word["rollout"] for word in target["words"]) > 0.1
+
+
 def test_batches_change_nothing_and_a_repeat_is_equal_to_the_byte(trained: TrainedRun) -> None:
     together = explained(trained, methods=tuple(METHODS))
     assert explained(trained, methods=tuple(METHODS)) == together

@@ -393,6 +393,8 @@ def test_a_resume_with_other_settings_or_another_input_is_refused(tiny_model, tm
         run(tiny_model, out, keep_text=False, resume=True)
     with pytest.raises(DataError, match="changed"):
         run(tiny_model, out, ["other", *TEXTS[1:]], resume=True)
+    with pytest.raises(DataError, match="changed"):
+        run(tiny_model, out, rows=rows_of(TEXTS, label=["x"] * len(TEXTS)), resume=True)
     with pytest.raises(DataError, match="8 had been"):
         run(tiny_model, out, TEXTS[:4], resume=True)
 

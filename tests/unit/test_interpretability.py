@@ -9,7 +9,7 @@ import torch
 import transformers
 from safetensors.numpy import load_file, save_file
 
-from bertctl.errors import UnavailableError
+from bertctl.errors import UnavailableError, UsageError
 from bertctl.interpretability.anatomy import inspect_model
 from bertctl.interpretability.hidden_states import cka_matrix, layer_similarity, walk_input
 from bertctl.interpretability.neighbours import near_places, near_tokens
@@ -101,6 +101,12 @@ def test_a_word_is_compared_where_it_stands() -> None:
     assert found["neighbours"][0]["text"] == "A FILM"
     assert found["neighbours"][0]["score"] == pytest.approx(1.0, abs=1e-5)
     assert all(len(one["text"]) <= 604 for one in found["neighbours"])
+
+
+def test_a_word_behind_what_is_read_of_the_context_is_refused(tiny_model: Path) -> None:
+    """The corpus's first place is no stand-in for it."""
+    with pytest.raises(UsageError, match="'film' stands behind what the model reads of the context"):
+        near_places(str(tiny_model), "film", "z-" * 120 + " film", [["the film was good"]], top=2)
 
 
 def test_senses_are_told_apart() -> None:

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from bertctl.errors import BertctlError, DataError, ExitCode, UnavailableError, UsageError
 from bertctl.metrics.classification import f1_statistic
@@ -173,6 +174,24 @@ def test_ids_pair_examples_whatever_their_order(tmp_path):
     (judgement,) = _gate(new, "max-drop accuracy=0.1", baseline=old).judgements
     expected = share_difference(rows[0][1] == rows[0][0], rows[1][1] == rows[1][0])
     assert judgement.change == expected
+
+
+@pytest.mark.parametrize(("n", "right", "kind"), [(60, 48, "min"), (200, 170, "min"), (200, 170, "max")])
+def test_a_limit_as_far_away_as_is_said_is_kept_to_in_four_of_five_cases(tmp_path, n, right, kind):
+    """The interval of a share is lopsided: what counts is the side that the limit is on."""
+    name, gold = {"min": "accuracy", "max": "loss"}[kind], np.zeros(n, dtype=np.int64)
+    share = _share(right, n) | {"higher_is_better": kind == "min"}
+    run = _write(tmp_path / "run", _lines(gold, (np.arange(n) >= right).astype(int), np.zeros(n)), {name: share})
+    (judgement,) = _gate(run, f"{kind} {name}=0.5", allow_constant=True).judgements
+    limit = right / n + judgement.detectable * (1 if kind == "max" else -1)
+    low, high = np.array([wilson_interval(k, n) for k in range(n + 1)]).T
+    chances = stats.binom.pmf(np.arange(n + 1), n, right / n)
+    assert chances[low >= limit if kind == "min" else high <= limit].sum() == pytest.approx(0.8, abs=0.04)
+
+
+def _share(right, n):
+    low, high = wilson_interval(right, n)
+    return {"value": right / n, "low": low, "high": high, "n": n, "higher_is_better": True}
 
 
 def test_a_model_and_itself_do_not_differ_however_few_the_examples(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
 from bertctl.errors import UnavailableError
 from bertctl.runtime.batching import Padding
@@ -15,7 +15,7 @@ from bertctl.tasks.word_windows import WordFeatures, encode_words
 from bertctl.tokenization import encode
 from bertctl.tokenization.encode import EncodedTexts, TextEncoder, encode_texts
 from bertctl.tokenization.layout import Layout, longest_first
-from bertctl.tokenization.reference import chunks, cut_at_spaces, load_tokenizer
+from bertctl.tokenization.reference import chunks, cut_at_spaces, load_tokenizer, unknown_id
 from bertctl.tokenization.route import find_route
 from tests.minilm import MINILM
 
@@ -94,6 +94,15 @@ def test_what_is_cut_and_unknown_is_counted() -> None:
     assert encoded.lengths.tolist() == [4, 3, 2]
     assert encoded.truncated.tolist() == [True, False, False]
     assert encoded.unknown.tolist() == [2, 0, 0]
+
+
+@pytest.mark.parametrize("unknown", ["<unk>", "[UNK]"])
+def test_what_unigram_does_not_know_is_counted(unknown: str) -> None:
+    """Its model has a number for it, and no name as WordPiece has."""
+    tokenizer = Tokenizer(models.Unigram([("<s>", 0.0), (unknown, 0.0), ("a", -1.0), ("b", -1.0)], 1, False))
+    assert unknown_id(tokenizer) == 1
+    encoded = encode_texts(tokenizer, ["a b", "☃a☃", "b"], max_length=4)
+    assert encoded.unknown.tolist() == [1, 2, 0], "the blank is none of its tokens"
 
 
 def test_nothing_gives_nothing() -> None:
