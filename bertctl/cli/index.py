@@ -7,6 +7,7 @@ import typer
 
 from bertctl.cli.output import Output
 from bertctl.cli.vectors_given import VectorsGiven, takes_vectors
+from bertctl.errors import UsageError
 from bertctl.words import count
 
 
@@ -37,9 +38,11 @@ def index(
         bertctl index articles.jsonl -o articles.index --text-column body
         bertctl index more.txt -o articles.index --append
     """
+    from bertctl.run_folder import hold
     from bertctl.search.index import make_index, numbered_on, there, told_of_twice
 
-    before = there(output, append=append, resume=resume, overwrite=overwrite)
+    on = {"append": append, "resume": resume, "overwrite": overwrite}
+    before = there(output, **on)
     kind = dtype or (before.document["dtype"] if before else "float32")
     rows = given.rows(corpus, out)
     if before:
@@ -47,7 +50,10 @@ def index(
         rows = told_of_twice(rows, before, out) if has_ids else numbered_on(rows, before)
     with out.third_party_kept():
         model = given.model(before, "document", dtype=kind)
-        document = make_index(output, corpus, rows, model, kind, before=before, listener=out)
+        with hold(output / ".lock"):
+            if there(output, **on) != before:  # another command has ended since
+                raise UsageError(f"{output} has changed just now", remedy="Type the command again.")
+            document = make_index(output, corpus, rows, model, kind, before=before, listener=out)
     out.answer({"index": str(output), **document})
     out.say(f"{output}: {count(document['rows'], 'text')}, {document['size']} x {kind}")
     if cost := document.get("recall"):

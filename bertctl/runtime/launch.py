@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -131,18 +132,19 @@ def workers() -> Workers:
             torch.cuda.set_device(local % torch.cuda.device_count())
         # Gradients on GPUs go through NCCL, what `Workers` exchanges lies in host memory and goes through gloo.
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, timeout=_LONGEST_WAIT)
+        # Python hears no signal while torch waits for the others, so another thread does that.
+        ThreadPoolExecutor(1).submit(dist.init_process_group, backend, timeout=_LONGEST_WAIT).result()
     return Workers(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), dist.group.WORLD)
 
 
 def is_worker() -> bool:
     """Returns whether this process was started as one of several."""
     rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "1")
-    return rank.isdecimal() and size.isdecimal() and int(size) > 1
+    return rank.isdecimal() and size.isdecimal() and int(size) > max(1, int(rank))
 
 
 def check_ranks() -> None:
-    """Refuses an environment whose number of this process, or of all, is none.
+    """Refuses an environment whose number of this process, or of all, is none, or does not fit the other.
 
     Raises:
         UsageError: with the variable.
@@ -154,6 +156,10 @@ def check_ranks() -> None:
                 f"{name}={given!r} in the environment: a whole number of at least 0 fits",
                 remedy=f"Unset RANK for a process that is alone; torchrun and --num-processes set {name} themselves.",
             )
+    rank, size = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
+    if 1 < size <= rank:
+        what = f"RANK={rank} in the environment: less than WORLD_SIZE={size} fits"
+        raise UsageError(what, remedy="Unset both for a process that is alone; torchrun and --num-processes set them.")
 
 
 def is_first_worker() -> bool:

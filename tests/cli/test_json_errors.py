@@ -145,6 +145,15 @@ def test_no_verb_at_all_and_ranks_that_are_no_numbers(bertctl) -> None:
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.one_process
+def test_a_rank_that_there_is_not_is_refused_at_once(bertctl) -> None:
+    done = bertctl("docs", env={"RANK": "5", "WORLD_SIZE": "2"})
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        2,
+        "error: RANK=5 in the environment: less than WORLD_SIZE=2 fits",
+    )
+
+
 def test_an_answer_and_then_an_error_are_one_document(bertctl, tiny_run, tmp_path: Path) -> None:
     """The gate has judged, then a report can't be written; predict has answered 2,048 rows, then one is damaged."""
     done = bertctl("gate", tiny_run.path, "--min", "accuracy=0.1", "--junit", tmp_path, "--json")

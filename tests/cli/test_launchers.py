@@ -5,9 +5,11 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.stopping import history_losses
@@ -102,6 +104,22 @@ def test_where_the_processes_meet_has_to_be_said(tiny_model: Path, opinions: Pat
     (done,) = side_by_side(tmp_path, [([sys.executable, *finetune(tiny_model, opinions, "run")], variables)])
     assert done.returncode == 2, done.stderr
     assert "MASTER_ADDR and MASTER_PORT" in done.stderr
+
+
+def test_who_waits_for_the_others_hears_a_signal(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    port = free_port()
+    words = [sys.executable, *finetune(tiny_model, opinions, "run")]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", **by_hand(0, port)}
+    process = subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not any(
+        place.status == psutil.CONN_LISTEN and place.laddr.port == int(port)
+        for place in psutil.Process(process.pid).net_connections()
+    ):
+        time.sleep(0.05)
+    process.terminate()
+    _, err = process.communicate(timeout=3600)
+    assert process.returncode == 143, err
+    assert "terminated" in err
 
 
 def test_accelerate_on_cpus_starts_one_and_it_is_said(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:

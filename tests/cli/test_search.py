@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from bertctl.errors import ExitCode, UnavailableError
+from bertctl.run_folder import hold
 from bertctl.search.index import Index, with_graph
 from tests.conftest import Run, TinyRun
 from tests.documents.schemas import check
@@ -95,11 +96,14 @@ def test_every_form_of_answer(bertctl: Run, tiny_model: Path, corpus: Path, tmp_
 
 def test_it_grows_and_goes_on_where_it_was_killed(bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path) -> None:
     whole = made(bertctl, tiny_model)
-    files = {path.name: path.read_bytes() for path in (tmp_path / "x").iterdir()}
+    files = {path.name: path.read_bytes() for path in (tmp_path / "x").glob("[!.]*")}
     assert bertctl("index", corpus, "-o", "x", "--model", tiny_model).returncode == 2
     made(bertctl, tiny_model, "--resume")
-    assert {path.name: path.read_bytes() for path in (tmp_path / "x").iterdir()} == files, "nothing was left to do"
+    assert {path.name: path.read_bytes() for path in (tmp_path / "x").glob("[!.]*")} == files, "nothing was left to do"
     (tmp_path / "more.txt").write_text("fine food\na film\n")
+    with hold(tmp_path / "x" / ".lock"):  # as another process does that adds to it
+        refused = bertctl("index", "more.txt", "-o", "x", "--append")
+    assert (refused.returncode, "x is in use by" in refused.stderr) == (2, True), refused.stderr
     grown = bertctl("index", "more.txt", "-o", "x", "--append", "--json")
     assert grown.returncode == 0, grown.stderr
     assert json.loads(grown.stdout)["rows"] == 12
@@ -127,7 +131,7 @@ def test_it_grows_and_goes_on_where_it_was_killed(bertctl: Run, tiny_model: Path
         refused = bertctl(*words)
         assert (refused.returncode, "--resume" in refused.stderr) == (3, True), refused.stderr
     made(bertctl, tiny_model, "--resume")
-    assert {path.name: path.read_bytes() for path in (tmp_path / "x").iterdir()} == files
+    assert {path.name: path.read_bytes() for path in (tmp_path / "x").glob("[!.]*")} == files
     (tmp_path / "x" / "index.json").write_text(json.dumps(whole | {"complete": False}))
     other = bertctl("index", "more.txt", "-o", "x", "--resume")
     assert (other.returncode, "first rows of more.txt" in other.stderr) == (3, True)
