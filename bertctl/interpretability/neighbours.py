@@ -23,6 +23,7 @@ from bertctl.tokenization.vocab import word_ids
 _AROUND = 300  # characters of a text on each side of a word
 _MOST = 2000  # places of a word that are looked at
 _TOGETHER = 256  # places whose vectors are computed at once
+_SPACES = ("\u0120", "\u2581")  # marks of a space before a word: of byte-level vocabularies, and of SentencePiece's
 
 
 def near_tokens(model: str, expression: str, *, top: int = 10, whole_words: bool = False) -> dict[str, Any]:
@@ -52,10 +53,12 @@ def near_tokens(model: str, expression: str, *, top: int = 10, whole_words: bool
     scores, tokens = units @ wanted, tokens_by_id(tokenizer)[: len(units)]
     left_out = set(query)
     if whole_words:
-        special, prefix = tokenizer.get_added_tokens_decoder(), continuation_prefix(tokenizer) or "[unused"
-        left_out |= {i for i, one in enumerate(tokens) if i in special or one.startswith((prefix, "[unused"))}
-        if mark := next((m for m in ("\u0120", "\u2581") if any(one.startswith(m) for one in tokens)), None):
-            left_out |= {i for i, one in enumerate(tokens) if not one.startswith(mark) or one == mark}
+        special, prefix = tokenizer.get_added_tokens_decoder(), continuation_prefix(tokenizer)
+        within = (prefix, "[unused") if prefix else "[unused"
+        left_out |= {i for i, one in enumerate(tokens) if i in special or one.startswith(within)}
+        marks = [] if prefix else [mark for mark in _SPACES if any(one.startswith(mark) for one in tokens)]
+        if marks:
+            left_out |= {i for i, one in enumerate(tokens) if not one.startswith(marks[0]) or one == marks[0]}
     order = [int(i) for i in np.argsort(-scores[: len(tokens)], kind="stable") if tokens[i] and i not in left_out][:top]
     found = [{"text": tokens[i], "id": i, "score": round(float(scores[i]), 6)} for i in order]
     return _placed({"query": expression.strip(), "model": model}, wanted, units[order], found)

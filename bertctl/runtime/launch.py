@@ -149,14 +149,16 @@ def check_ranks() -> None:
     Raises:
         UsageError: with the variable.
     """
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_LOCALID"):
-        given = os.environ.get(name, "0")
-        if "RANK" in os.environ and not (given.isascii() and given.isdecimal()):
+    if "RANK" not in os.environ:
+        return
+    numbers = {name: os.environ.get(name, "0") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_LOCALID")}
+    for name, given in numbers.items():
+        if not (given.isascii() and given.isdecimal()):
             raise UsageError(
                 f"{name}={given!r} in the environment: a whole number of at least 0 fits",
                 remedy=f"Unset RANK for a process that is alone; torchrun and --num-processes set {name} themselves.",
             )
-    rank, size = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
+    rank, size = int(numbers["RANK"]), int(numbers["WORLD_SIZE"])
     if 1 < size <= rank:
         what = f"RANK={rank} in the environment: less than WORLD_SIZE={size} fits"
         raise UsageError(what, remedy="Unset both for a process that is alone; torchrun and --num-processes set them.")

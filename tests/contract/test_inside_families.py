@@ -1,5 +1,6 @@
 """Families looked into: parameters by the headers of their files, masked words as the pipeline fills them."""
 
+import json
 import math
 from collections.abc import Callable, Container
 from pathlib import Path
@@ -256,3 +257,13 @@ def test_whole_words_are_those_that_begin_with_a_space_where_that_is_marked(tmp_
     found = near_tokens(str(folder), "film", top=30, whole_words=True)["neighbours"]
     assert found
     assert all(one["text"].startswith("\u2581") and len(one["text"]) > 1 for one in found)
+
+
+def test_a_letter_of_bert_is_no_mark_of_a_space(tmp_path: Path) -> None:
+    """The letter G with a dot above, of Maltese, is what byte-level vocabularies write for a space."""
+    folder = make_encoder_of_its_kind("bert", tmp_path / "bert")
+    document = json.loads((folder / "tokenizer.json").read_text())
+    document["model"]["vocab"]["\u0120"] = document["model"]["vocab"].pop("dull")
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    found = near_tokens(str(folder), "film", top=30, whole_words=True)["neighbours"]
+    assert len(found) == 30
