@@ -106,7 +106,7 @@ def main() -> None:
         rows = screen(["tokenize", SENTENCE, "--model", "minilm"], folder, columns=88)
         draw(f'bertctl tokenize "{SENTENCE}" --model minilm', rows, IMAGES / "tokenize.svg", columns=88)
         training = ["finetune", "demo", "-o", "runs/first"]
-        rows = screen(training, folder, columns=104, until=r"train.*(6|7)\d/")
+        rows = screen(training, folder, columns=104, until=r"train.*(6|7)\d/1[0-4]\d")
         draw("bertctl finetune demo -o runs/first", rows, IMAGES / "finetune.svg", columns=104)
         report(folder / "runs" / "first", folder, IMAGES / "report.png")
     for path in sorted(IMAGES.iterdir()):
