@@ -232,10 +232,10 @@ def _values(document: Mapping[str, Any]) -> Scores:
 def _written(examples: Iterable[str | Mapping[str, Any]], folder: Path) -> tuple[Path, str]:
     """Writes examples into a file that the task's own reader knows; returns the file and its format."""
     listed = [] if isinstance(examples, str) else list(examples)
-    kinds = [next((kind for kind in (str, Mapping) if isinstance(each, kind)), None) for each in listed]
-    if None in kinds or len({*kinds}) != 1:
+    are_texts = all(isinstance(each, str) for each in listed)
+    if not listed or not (are_texts or all(isinstance(each, Mapping) for each in listed)):
         raise UsageError("examples are a list of texts, or a list of mappings", remedy='Give some, such as ["a text"].')
-    if kinds[0] is str:
+    if are_texts:
         file, kind = folder / "texts.txt", "lines"
         lines = [" ".join(str(text).splitlines()) for text in listed]
     else:

@@ -3,13 +3,13 @@
 A row has `text` and `spans` (or `entities`, ...): of each the start, the end (behind its last character) and the type.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bertctl.checking.findings import NO_WORD, Finding, FindingRules, Places, around, codes_of, cuts_word
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
-from bertctl.data.spans import ENDS, LABELS, STARTS
+from bertctl.data.spans import named_parts
 from bertctl.data.tagged_tables import SPAN_COLUMNS
 
 _RULES = FindingRules("spans")
@@ -54,13 +54,12 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
 def _span(given: Any) -> tuple[int, int, str] | None:
     """Returns a span from `{start, end, label}` or `[start, end, label]`; None where it is neither."""
     if isinstance(given, Mapping):
-        values: Sequence[Any] = [next((given[k] for k in keys if k in given), "") for keys in (STARTS, ENDS, LABELS)]
+        start, end, kind = named_parts(given)
     elif isinstance(given, list | tuple) and len(given) >= 2:
-        values = (given[0], given[1], given[2] if len(given) > 2 else "")
+        start, end, kind = [*given, None][:3]
     else:
         return None
-    start, end, kind = values
-    return (start, end, str(kind)) if isinstance(start, int) and isinstance(end, int) else None
+    return (start, end, "" if kind is None else str(kind)) if isinstance(start, int) and isinstance(end, int) else None
 
 
 def _span_fault(text: str, start: int, end: int) -> str | None:

@@ -14,6 +14,7 @@ from bertctl.data.rows import Rows
 from bertctl.tasks.registry import answer_type
 from bertctl.tokenization.encode import EncodedTexts, TextEncoder, encode_texts
 from bertctl.tokenization.long_texts import LongText, kept_words
+from bertctl.tokenization.reference import unknown_id
 from bertctl.tokenization.word_counts import WordCounter
 from bertctl.words import percent
 
@@ -130,13 +131,13 @@ def _whole(first: Sequence[str], second: Sequence[str] | None, index: int) -> st
 def _unknown_words(subject: Subject, texts: Sequence[str]) -> str:
     """Returns the most frequent words of these texts that become [UNK]."""
     tokenizer = subject.tokenizer
-    name = getattr(getattr(tokenizer, "model", None), "unk_token", None)
-    if tokenizer is None or not name:
+    unknown = None if tokenizer is None else unknown_id(tokenizer)
+    if tokenizer is None or unknown is None:
         return ""
     words: Counter[str] = Counter()
     for text in texts:
         encoding = tokenizer.encode(text, add_special_tokens=False)
-        for token, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True):
-            if token == name:
+        for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            if token == unknown:
                 words[shorten(text[start:end], limit=20)] += 1
     return ", ".join(f"'{word}'" for word, _ in words.most_common(5))

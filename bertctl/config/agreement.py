@@ -72,8 +72,8 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         if twice:
             yield Disagreement((name,), f"given twice: {', '.join(twice)}")
     slices = recipe.evaluation.slice_columns
-    own = [name for name in slices if name in published_schema("prediction")["properties"]] if slices else []
-    if own:
+    fields = published_schema("prediction")["properties"] if slices else {}
+    if own := [name for name in slices if name in fields]:
         why = f"prediction files have their own {listing(own)}; rename the column"
         yield Disagreement(("evaluation.slice_columns",), why)
     yield from _training_disagreements(recipe)

@@ -100,12 +100,17 @@ def columns_named(named: Mapping[str, str | None], table: Table, *, optional: st
 
 
 def other_columns(table: Table, used: Collection[str | None], canonical: Collection[str]) -> dict[str, Sequence[Any]]:
-    """Returns the columns that nobody reads; those with a canonical column's name are called `file_NAME`."""
+    """Returns the columns that nobody reads, under a name of their own where theirs is a canonical column's."""
     return {
-        name if name not in canonical else f"file_{name}": values
+        name if name not in canonical else beside_canonical(name): values
         for name, values in table.columns.items()
         if name not in used
     }
+
+
+def beside_canonical(name: str) -> str:
+    """Returns what rows call a column whose name in the file is that of what is read from another one."""
+    return f"file_{name}"
 
 
 def ids_of(table: Table, name: str | None, *, first_id: int = 0) -> list[str]:

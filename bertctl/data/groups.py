@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
 
-from bertctl.data.rows import Rows
+from bertctl.data.rows import Rows, is_missing
 
 
 def group_keys(rows: Rows, columns: Sequence[str]) -> list[Hashable]:
@@ -29,7 +29,7 @@ def group_keys(rows: Rows, columns: Sequence[str]) -> list[Hashable]:
 def _key(value: object, index: int) -> Hashable:
     if isinstance(value, str):
         return normalised(value) or index
-    if value is None or (isinstance(value, float) and value != value):  # NaN, as Parquet files have it
+    if is_missing(value):
         return index
     return repr(value)
 

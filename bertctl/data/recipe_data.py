@@ -13,6 +13,7 @@ from bertctl.catalog.lock import Found, noted
 from bertctl.config.schema import Recipe
 from bertctl.config.task_names import PRETRAINING
 from bertctl.data import catalog_files
+from bertctl.data.columns import beside_canonical
 from bertctl.data.corpora import held_out_rows
 from bertctl.data.groups import group_keys
 from bertctl.data.readers import READERS
@@ -176,8 +177,8 @@ def limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> d
 
 def _canonical(given: str, rows: Rows, columns: Mapping[str, str]) -> str:
     """Returns what rows call a column of their file."""
-    renamed = f"file_{given}" if rows.has(f"file_{given}") else given  # it has the name of what is read from another
-    return {name: role for role, name in columns.items()}.get(given, renamed)
+    own = beside_canonical(given)
+    return {name: role for role, name in columns.items()}.get(given, own if rows.has(own) else given)
 
 
 def _hashes(recipe: Recipe, splits: Mapping[str, Rows], source: "_Source | None" = None) -> dict[str, str]:

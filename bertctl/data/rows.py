@@ -67,3 +67,8 @@ class Rows:
             lines=[self.lines[i] for i in indices] if self.lines else (),
             groups=[self.groups[i] for i in indices] if self.groups else (),
         )
+
+
+def is_missing(value: object) -> bool:
+    """Returns whether a cell has no value: null, or NaN, as Parquet files have it."""
+    return value is None or (isinstance(value, float) and value != value)

@@ -9,10 +9,9 @@ from bertctl.data.tag_schemes import write_tags
 from bertctl.errors import DataError
 from bertctl.progress import Listener
 
-LABELS = ("label", "type", "tag", "entity", "entity_group", "class")
-STARTS = ("start_char", "start", "start_offset", "begin")
-ENDS = ("end_char", "end", "end_offset", "stop")
-"""Usual names; of several that are there the first counts."""
+_STARTS = ("start_char", "start", "start_offset", "begin")
+_ENDS = ("end_char", "end", "end_offset", "stop")
+_LABELS = ("label", "type", "tag", "entity", "entity_group", "class")
 _SHOWN = 5
 
 
@@ -56,18 +55,22 @@ class Misaligned:
         )
 
 
+def named_parts(span: Mapping[str, Any]) -> list[Any]:
+    """Returns start, end and label by their usual names, the first of several; None for what is not there."""
+    return [next((span[name] for name in names if name in span), None) for names in (_STARTS, _ENDS, _LABELS)]
+
+
 def read_span(value: Any, where: str) -> tuple[int, int, str]:
     """Returns start, end and label of a span: an object with these keys (spaCy, Prodigy), or a list (doccano).
 
     Raises:
         DataError: something else, with file and line.
     """
-    found: tuple[Any, Any, Any] = (None, None, None)
+    start, end, label = None, None, None
     if isinstance(value, Mapping):
-        found = tuple(next((value[k] for k in keys if k in value), None) for keys in (STARTS, ENDS, LABELS))  # type: ignore[assignment]
+        start, end, label = named_parts(value)
     elif isinstance(value, list | tuple) and len(value) == 3:
-        found = (value[0], value[1], value[2])
-    start, end, label = found
+        start, end, label = value
     if not (type(start) is int and type(end) is int and isinstance(label, str) and label):
         raise DataError(
             f"{where}: this is no span: {value!r:.100}",

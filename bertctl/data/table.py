@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
-from bertctl.data.rows import Rows
+from bertctl.data.rows import Rows, is_missing
 from bertctl.errors import DataError
 
 _RECORDS = 4096
@@ -101,7 +101,7 @@ def require_label(rows: Rows | Table, index: int, column: str = "label") -> Any:
         DataError: it is missing (empty, null or NaN).
     """
     label = rows.columns[column][index]
-    if label is None or label == "" or (isinstance(label, float) and label != label):
+    if label == "" or is_missing(label):
         shown = "NaN" if isinstance(label, float) else "empty"
         raise DataError(
             f"{rows.where(index)}: the label is {shown}",

@@ -290,7 +290,7 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
         if document is None:
             yield from tables
         elif isinstance(document, dict) and "documents" in document:
-            yield from _of_documents(bioc.documents_of(document, name, options.listener), name, options)
+            yield from _of_documents(bioc.documents_of(document, name), name, options)
         elif isinstance(document, list) and document and isinstance(document[0], dict) and "data" in document[0]:
             yield from _of_documents(label_studio.documents_of(document, name), name, options)
         else:
@@ -298,8 +298,9 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
 
 
 def _of_documents(documents: Iterator[Document], name: str, options: ReadOptions) -> Iterator[Table]:
-    first = 0
+    first = parted = 0
     for chunk in in_chunks(documents, options.chunk_rows):
+        parted += sum(document.parted for document in chunk)
         columns: dict[str, list[Any]] = {
             "text": [document.text for document in chunk],
             "spans": [document.spans for document in chunk],
@@ -307,3 +308,5 @@ def _of_documents(documents: Iterator[Document], name: str, options: ReadOptions
         }
         yield AnnotatedTable(columns, name, first=first)
         first += len(chunk)
+    if parted:
+        options.listener.warn(f"{name}: {parted} spans of several parts are left out")

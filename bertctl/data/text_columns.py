@@ -1,6 +1,5 @@
 """Which column is which: as the recipe says, or guessed from the usual names; then a file's columns as `Rows`."""
 
-import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from bertctl.data.columns import (
     unclear_column,
 )
 from bertctl.data.names import CLASS_NAMES, ID_NAMES, LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, folded
-from bertctl.data.rows import Rows
+from bertctl.data.rows import Rows, is_missing
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
 from bertctl.words import shorten
@@ -112,7 +111,7 @@ def _text(value: Any, name: str, index: int, table: Table) -> str:
     """Returns a text; None is a blank one, a number is its digits."""
     if isinstance(value, str):
         return value
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if is_missing(value):
         return ""
     if isinstance(value, (int, float)):
         return str(value)

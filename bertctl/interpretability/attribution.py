@@ -128,17 +128,14 @@ def rollout(network: EmbeddedNetwork, lines: Sequence[Line], _: int | None) -> l
     """
     found, values = {}, network.values(lines)
     config = getattr(network.engine.network, "config", None)
-    is_mean = getattr(config, "classifier_pooling", "cls") == "mean"  # ModernBERT: all tokens are read
+    is_mean = getattr(config, "classifier_pooling", "cls") == "mean"  # of ModernBERT
     for i, layers in network.attentions(lines):
         flow = np.eye(len(lines[i]))
         for mean in layers:
             flow = (mean + np.eye(len(flow))) / 2 @ flow
-        asked = [place[0] for place in lines[i].places if len(place) > 1]
-        if not asked:  # a decoder, in which no token sees later ones, is read at its last
-            last = len(lines[i]) - 1
-            is_decoder = not np.triu(layers[0], 1).any()
-            asked = list(range(last + 1)) if is_mean else [last if is_decoder else lines[i].summary]
-        found[i] = Attribution.of(lines[i], values[i], flow[asked].mean(axis=0))
+        is_decoder = not np.triu(layers[0], 1).any()  # no token sees later ones
+        read = lines[i].read_by_head(every=is_mean, last=is_decoder)
+        found[i] = Attribution.of(lines[i], values[i], flow[read].mean(axis=0))
     return [found[i] for i in range(len(lines))]
 
 

@@ -50,22 +50,33 @@ class Line:
         return len(self.ids)
 
     @property
-    def summary(self) -> int:
-        """Is the position whose vector stands for the whole line: [CLS], first; the last one in XLNet and GPT."""
-        return 0 if self.word[0] < 0 else len(self) - 1
+    def asked(self) -> list[int]:
+        """Are the positions whose own outputs are looked at; none where the line has one output as a whole."""
+        return [place[0] for place in self.places if len(place) > 1]
+
+    def read_by_head(self, *, every: bool, last: bool) -> list[int]:
+        """Returns the positions whose states the outputs come from: those asked, or what stands for the whole line.
+
+        Args:
+            every: whether that is the mean of all.
+            last: whether it is the last one, whatever is first; so it is where no special token is (XLNet, GPT).
+        """
+        if self.asked or every:
+            return self.asked or list(range(len(self)))
+        return [len(self) - 1 if last or self.word[0] >= 0 else 0]
 
     @cached_property
     def removable(self) -> Bools:
         """(W,) whether a word can be left out: not one at whose token the network is asked."""
         there = np.ones(len(self.words), dtype=np.bool_)
-        asked = self.word[[place[0] for place in self.places if len(place) > 1]]
+        asked = self.word[self.asked]
         there[asked[asked >= 0]] = False
         return there
 
     def without(self, words: Bools) -> "Line":
         """Returns the line without the tokens of these (W,) words, which are removable; those behind move up."""
         kept = np.append(~words, True)[self.word]  # -1 is the last one
-        if not all(kept[place[0]] for place in self.places if len(place) > 1):
+        if not kept[self.asked].all():
             raise ValueError("a token whose output is read can't be left out")
         before = np.cumsum(kept) - 1
         places = tuple((int(before[place[0]]), *place[1:]) if len(place) > 1 else place for place in self.places)

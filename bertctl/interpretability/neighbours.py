@@ -16,14 +16,13 @@ from bertctl.errors import DataError, UsageError
 from bertctl.modeling.pooling import finite, unit_length
 from bertctl.modeling.stored_weights import stored_weights, word_table
 from bertctl.progress import SILENT, Listener
-from bertctl.tokenization.reference import continuation_prefix, tokens_by_id
+from bertctl.tokenization.reference import BYTE_SPACE, PIECE_SPACE, continuation_prefix, tokens_by_id
 from bertctl.tokenization.tokenizer_files import open_tokenizer
 from bertctl.tokenization.vocab import word_ids
 
 _AROUND = 300  # characters of a text on each side of a word
 _MOST = 2000  # places of a word that are looked at
 _TOGETHER = 256  # places whose vectors are computed at once
-_SPACES = ("\u0120", "\u2581")  # marks of a space before a word: of byte-level vocabularies, and of SentencePiece's
 
 
 def near_tokens(model: str, expression: str, *, top: int = 10, whole_words: bool = False) -> dict[str, Any]:
@@ -54,11 +53,11 @@ def near_tokens(model: str, expression: str, *, top: int = 10, whole_words: bool
     left_out = set(query)
     if whole_words:
         special, prefix = tokenizer.get_added_tokens_decoder(), continuation_prefix(tokenizer)
-        within = (prefix, "[unused") if prefix else "[unused"
-        left_out |= {i for i, one in enumerate(tokens) if i in special or one.startswith(within)}
-        marks = [] if prefix else [mark for mark in _SPACES if any(one.startswith(mark) for one in tokens)]
-        if marks:
-            left_out |= {i for i, one in enumerate(tokens) if not one.startswith(marks[0]) or one == marks[0]}
+        spaces = [] if prefix else [one for one in (BYTE_SPACE, PIECE_SPACE) if any(t.startswith(one) for t in tokens)]
+        mark = next(iter(spaces), "")
+        within = (prefix or "[unused", "[unused")
+        begins = [one.startswith(mark) and one != mark and not one.startswith(within) for one in tokens]
+        left_out |= {i for i, is_word in enumerate(begins) if i in special or not is_word}
     order = [int(i) for i in np.argsort(-scores[: len(tokens)], kind="stable") if tokens[i] and i not in left_out][:top]
     found = [{"text": tokens[i], "id": i, "score": round(float(scores[i]), 6)} for i in order]
     return _placed({"query": expression.strip(), "model": model}, wanted, units[order], found)

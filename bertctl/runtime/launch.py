@@ -140,6 +140,7 @@ def workers() -> Workers:
 def is_worker() -> bool:
     """Returns whether this process was started as one of several."""
     rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "1")
+    # A rank beyond the last one is nobody's: `check_ranks` refuses it, and says so, as only one alone or the first can.
     return rank.isdecimal() and size.isdecimal() and int(size) > max(1, int(rank))
 
 

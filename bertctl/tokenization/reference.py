@@ -66,6 +66,10 @@ def continuation_prefix(tokenizer: Tokenizer) -> str:
     return getattr(tokenizer.model, "continuing_subword_prefix", None) or ""
 
 
+BYTE_SPACE, PIECE_SPACE = "Ġ", "▁"
+"""What stands for the space before a word in tokens: of byte-level vocabularies, and of SentencePiece's."""
+
+
 def needs_space(tokenizer: Tokenizer) -> bool:
     """Returns whether words alone lack the mark of a space that they have in a text (RoBERTa, GPT-2, ModernBERT).
 

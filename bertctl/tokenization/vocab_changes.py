@@ -15,7 +15,7 @@ from bertctl.arrays import Bools, Ints
 from bertctl.errors import DataError, UsageError
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.layout import special_ids
-from bertctl.tokenization.reference import continuation_prefix, load_tokenizer, tokens_by_id
+from bertctl.tokenization.reference import PIECE_SPACE, continuation_prefix, load_tokenizer, tokens_by_id
 from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, OpenTokenizer
 from bertctl.tokenization.vocab import count_words, require_bert
@@ -111,7 +111,7 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
     # RoBERTa and its like count positions from the padding's id, which is 1.
     kept = {0, 1, *special_ids(opened.tokenizer), *opened.tokenizer.get_added_tokens_decoder()}
     named = (*SPECIAL_TOKENS, model.get("unk_token"))
-    characters = [token.removeprefix(prefix).removeprefix("▁").removesuffix("</w>") for token in tokens]
+    characters = [token.removeprefix(prefix).removeprefix(PIECE_SPACE).removesuffix("</w>") for token in tokens]
     kept |= {i for i, token in enumerate(tokens) if used[i] or token in named or len(characters[i]) == 1}
     if model["type"] == "Unigram":
         kept |= {model["unk_id"] or 0, int(np.argmin([score for _, score in model["vocab"]]))}

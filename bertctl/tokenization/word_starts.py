@@ -12,9 +12,7 @@ from bertctl.arrays import Bools, Ints, Ints32
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 from bertctl.tokenization.encode import EncodedTexts, TextEncoder
-from bertctl.tokenization.reference import OTHER_TOKENIZER, chunks, continuation_prefix, tokens_by_id
-
-_SPACE = "▁"  # SentencePiece's mark of one
+from bertctl.tokenization.reference import OTHER_TOKENIZER, PIECE_SPACE, chunks, continuation_prefix, tokens_by_id
 
 
 class WordStarts:
@@ -63,7 +61,7 @@ def _goes_on(tokenizer: Tokenizer) -> Bools | None:
         return np.array([name.startswith(prefix) for name in names])
     text = "a a" if tokenizer.normalizer is None else tokenizer.normalizer.normalize_str("a a")
     cut = tokenizer.pre_tokenizer is not None and len(tokenizer.pre_tokenizer.pre_tokenize_str(text)) > 1
-    if cut or not any(name.startswith(_SPACE) for name in names):
+    if cut or not any(name.startswith(PIECE_SPACE) for name in names):
         return None
     added = tokenizer.get_added_tokens_decoder()
-    return np.array([not name.startswith(_SPACE) and i not in added for i, name in enumerate(names)])
+    return np.array([not name.startswith(PIECE_SPACE) and i not in added for i, name in enumerate(names)])

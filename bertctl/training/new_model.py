@@ -16,6 +16,7 @@ from bertctl.errors import UnavailableError, UsageError
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import Listener
 from bertctl.tasks.pretraining import PAIRS
+from bertctl.tokenization.reference import tokens_by_id
 from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.tokenizer_files import open_tokenizer
 from bertctl.tokenization.train import save, train
@@ -107,7 +108,7 @@ def _write(folder: Path, size: str, tokenizer: Tokenizer, *, pairs: bool, seed: 
 
     from bertctl.runtime.seeding import seed_everything
 
-    own = {"vocab_size": 1 + max(tokenizer.get_vocab().values()), "pad_token_id": tokenizer.token_to_id("[PAD]")}
+    own = {"vocab_size": len(tokens_by_id(tokenizer)), "pad_token_id": tokenizer.token_to_id("[PAD]")}
     transformers.utils.logging.disable_progress_bar()
     seed_everything(seed)
     with loading(f"the BERT of '{size}'", kind=UsageError, remedy="Give the fields of a BertConfig that fit together."):

@@ -22,6 +22,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.tasks.corpus_windows import CorpusWindows, mixed, weights_of
 from bertctl.tasks.pretraining import Pretraining
 from bertctl.tokenization.packing import PackedText
+from bertctl.tokenization.reference import tokens_by_id
 from bertctl.training.corpus_cache import CorpusData, read_corpus
 from bertctl.training.first_weights import begin_from
 from bertctl.training.job import Inputs, Job, assembled, check_outside
@@ -55,7 +56,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
         require_order_head(family_of(source.config), source.name)
     tokenizer = build_tokenizer(source, task.auto_class, {})
     corpus = read_corpus(recipe, tokenizer, listener=listener)
-    counts = _token_counts(corpus.train, 1 + max(tokenizer.get_vocab().values()))
+    counts = _token_counts(corpus.train, len(tokens_by_id(tokenizer)))
     task = replace(task, unigram=float(entr(counts / counts.sum()).sum()))
     primary = recipe.evaluation.primary_metric or task.primary_metric
     read = Inputs(_loaded(recipe, corpus), source, task, ("validation",), primary)

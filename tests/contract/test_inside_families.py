@@ -11,6 +11,9 @@ import torch
 import transformers
 from families import FAMILIES, TRIED, encoder_config, make_encoder, make_encoder_of_its_kind
 
+from bertctl.checking.check import check_data
+from bertctl.config.recipe_sections import DataSection, ModelSection
+from bertctl.config.schema import Recipe
 from bertctl.errors import UsageError
 from bertctl.interpretability.anatomy import flops, parameters_by_part
 from bertctl.interpretability.hidden_states import layer_similarity, walk_input
@@ -267,3 +270,12 @@ def test_a_letter_of_bert_is_no_mark_of_a_space(tmp_path: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(document))
     found = near_tokens(str(folder), "film", top=30, whole_words=True)["neighbours"]
     assert len(found) == 30
+
+
+def test_what_unigram_does_not_know_is_named_by_the_check_of_the_data(tmp_path: Path) -> None:
+    folder = make_encoder_of_its_kind("xlm-roberta", tmp_path / "xlm")
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,label\n" + "".join(f"the film {i} was ☃,{i % 2}\n" for i in range(40)), encoding="utf-8")
+    recipe = Recipe(data=DataSection(train_file=str(rows)), model=ModelSection(name=str(folder), max_length=32))
+    (found,) = [one for one in check_data(recipe).findings if (one.code, one.split) == ("unknown-token", "train")]
+    assert "'☃'" in found.message

@@ -6,18 +6,16 @@ from typing import Any, TextIO
 
 from bertctl.data.annotations.document import Document, Span, part
 from bertctl.errors import DataError
-from bertctl.progress import Listener
 from bertctl.writing import write_array
 
 _LONGEST_GAP = 10_000  # characters between two passages
 
 
-def documents_of(collection: Mapping[str, Any], source: str, listener: Listener) -> Iterator[Document]:
+def documents_of(collection: Mapping[str, Any], source: str) -> Iterator[Document]:
     """Yields the documents, passages placed by their offsets; spans of several parts are left out."""
-    parted = 0
     for number, entry in enumerate(part(collection, "documents", list, source), start=1):
         where = f"{source}, document {number}"
-        text, spans = "", list[Span]()
+        text, spans, parted = "", list[Span](), 0
         first = None
         for passage in chain.from_iterable(map(_texts, part(entry, "passages", list, where))):
             offset = part(passage, "offset", int, where)
@@ -33,9 +31,7 @@ def documents_of(collection: Mapping[str, Any], source: str, listener: Listener)
                     start = part(places[0], "offset", int, where) - first
                     kind = str(part(annotation, "infons", dict, where).get("type", ""))
                     spans.append((start, start + part(places[0], "length", int, where), kind))
-        yield Document(str(entry.get("id", number - 1)), text, spans, [])
-    if parted:
-        listener.warn(f"{source}: {parted} spans of several parts are left out")
+        yield Document(str(entry.get("id", number - 1)), text, spans, [], parted)
 
 
 def _texts(passage: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -34,9 +34,7 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
             parted += 1
         else:
             spans.append((int(found[2]), int(found[3]), found[1]))
-    if parted:
-        listener.warn(f"{source}: {parted} spans of several parts are left out")
-    yield Document(source.stem, read_text(source.with_suffix(".txt"), encoding, listener), spans, [])
+    yield Document(source.stem, read_text(source.with_suffix(".txt"), encoding, listener), spans, [], parted)
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:

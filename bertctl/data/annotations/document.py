@@ -17,12 +17,14 @@ class Document(NamedTuple):
         text: what the spans count characters of.
         spans: in any order.
         scores: probability of each span, where they are answers; else empty.
+        parted: how many spans of several parts, which tags can't mark, were left out.
     """
 
     id: str
     text: str
     spans: list[Span]
     scores: list[float]
+    parted: int = 0
 
     @property
     def scored(self) -> list[tuple[Span, float | None]]:
