@@ -11,6 +11,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from bertctl.inference.shards import AGAIN, Sharing
 from bertctl.modeling.families import read_length
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import SCHEMA
+from bertctl.run_folder import SCHEMA, hold
 from bertctl.runtime.heap import trim_heap
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import TruncationMessage
@@ -195,9 +196,9 @@ def extract(
         return _merge(stream, job, layout, settings)
     listener.say(f"{job.output} is made at the end; until then whole rows lie in {job.folder}")
     state = _State(path, settings, left)
-    store = VectorStore(folder, layout, state.progress.store if left else None)
+    begun, rows_saved = state.progress.store if left else None, lambda: state.saved_rows
     try:
-        with outliving(lambda: state.saved_rows):
+        with hold(folder / ".lock"), closing(VectorStore(folder, layout, begun)) as store, outliving(rows_saved):
             _compute_all(stream, encoder, job, state, store, workers, listener)
     except UnavailableError as error:
         if "disk is full" not in error.message:
@@ -207,7 +208,6 @@ def extract(
             remedy="Free some space, then type the same command with --resume.",
         ) from error
     finally:
-        store.close()
         listener.finish("rows")
     return state.document(complete=False) if shard else _finish(job, layout, state, workers)
 

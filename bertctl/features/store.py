@@ -85,8 +85,8 @@ class VectorStore:
     """
 
     def __init__(self, folder: Path, layout: VectorLayout, state: Mapping[str, int] | None) -> None:
-        if state is None:
-            shutil.rmtree(folder, ignore_errors=True)
+        for old in folder.glob("[!.]*") if state is None else ():  # the lock stays, which its maker holds
+            old.unlink()
         self._layout = layout
         self._rows = state["rows"] if state else 0
         self._lines = AppendedFile(folder / "rows.jsonl", state["bytes"] if state else None)

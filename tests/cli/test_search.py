@@ -101,6 +101,7 @@ def test_it_grows_and_goes_on_where_it_was_killed(bertctl: Run, tiny_model: Path
     made(bertctl, tiny_model, "--resume")
     assert {path.name: path.read_bytes() for path in (tmp_path / "x").glob("[!.]*")} == files, "nothing was left to do"
     (tmp_path / "more.txt").write_text("fine food\na film\n")
+    assert (tmp_path / "x" / ".lock").exists(), "what is made anew keeps the lock that its maker holds"
     with hold(tmp_path / "x" / ".lock"):  # as another process does that adds to it
         refused = bertctl("index", "more.txt", "-o", "x", "--append")
     assert (refused.returncode, "x is in use by" in refused.stderr) == (2, True), refused.stderr

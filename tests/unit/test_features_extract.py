@@ -31,6 +31,7 @@ from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers
 from bertctl.modeling.model import Model
 from bertctl.modeling.source import ModelSource, inspect_model
+from bertctl.run_folder import hold
 from bertctl.runtime.device import choose_compute
 from bertctl.runtime.launch import Workers
 from bertctl.tokenization.long_texts import LongText
@@ -376,6 +377,8 @@ def test_an_attempt_that_was_cut_off_is_taken_up_again_and_ends_equal(tiny_model
         file.write(b"half a row")
     with pytest.raises(UsageError, match="unfinished, 8 rows"):
         run(tiny_model, cut, rows=rows, poolings=poolings)
+    with hold(tmp_path / f"cut{suffix}.parts" / "0" / ".lock"), pytest.raises(UsageError, match="0 is in use by"):
+        run(tiny_model, cut, rows=rows, poolings=poolings, resume=True)
     run(tiny_model, cut, rows=rows, poolings=poolings, resume=True)
     assert cut.read_bytes() == whole.read_bytes()
     again = run(tiny_model, cut, rows=rows, poolings=poolings, resume=True)
