@@ -121,7 +121,7 @@ def _memory(config: Mapping[str, Any], parameters: int, length: int, batch_size:
     """Returns about how many bytes a process on a CPU needs, in fp32: to fine-tune, and to answer."""
     from bertctl.training.memory import estimate_memory
 
-    train = estimate_memory(config, parameters=parameters, longest=length, examples=batch_size)
+    train = estimate_memory(config, parameters=(parameters, parameters), longest=length, examples=batch_size)
     states = 4 * _STATES * batch_size * length * model_sizes(config)["hidden"]
     loaded = _PROCESS + 4 * parameters
     return {"length": length, "batch_size": batch_size, "run": loaded + states, "train": loaded + train}

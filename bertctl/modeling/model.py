@@ -52,19 +52,26 @@ class Model:
         """Returns the parameters that training changes, by name."""
         return {name: one for name, one in self.network.named_parameters() if one.requires_grad}
 
-    def copy_weights(self, *, into: "Mapping[str, Tensor] | None" = None) -> "dict[str, Tensor]":
+    def copy_weights(self, *, into: "dict[str, Tensor] | None" = None) -> "dict[str, Tensor]":
         """Returns copies of all weights in host memory, by name; tied weights are copied once.
 
         Args:
-            into: an earlier copy, whose memory is written over.
+            into: an earlier copy, whose memory is written over or let go.
         """
         weights: dict[str, Tensor] = {}
         seen: set[int] = set()
+        into = {} if into is None else into
+        for name, parameter in self.network.named_parameters():
+            if name in into and into[name].shape != parameter.shape:  # a word table, put together anew for each copy
+                del into[name]
+        every = [*self.network.parameters(), *self.network.buffers()]
+        kept = {one.untyped_storage().data_ptr() for one in every}
         for name, tensor in self.network.state_dict(keep_vars=True).items():
             if tensor.data_ptr() in seen and tensor.numel():
                 continue
             seen.add(tensor.data_ptr())
-            weights[name] = copy_tensor(tensor, into.get(name) if into else None)
+            is_new = tensor.is_cpu and tensor.untyped_storage().data_ptr() not in kept
+            weights[name] = tensor if is_new else copy_tensor(tensor, into.get(name))
         return weights
 
     def set_weights(self, weights: "Mapping[str, Tensor]") -> None:

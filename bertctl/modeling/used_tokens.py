@@ -7,6 +7,7 @@ Letters: V rows of the table, U used ones, C numbers of a row.
 """
 
 from collections.abc import Iterable, Mapping
+from mmap import mmap
 from typing import Any
 
 import torch
@@ -58,7 +59,11 @@ class UsedRows(nn.Module):
         self.whole, self.decay = self.first, decay
 
     def _save_to_state_dict(self, destination: Any, prefix: str, *_: Any) -> None:
-        destination[prefix + "weight"] = (self.whole * self.decay).index_copy_(0, self.used, self.weight.detach())
+        room = None
+        if self.whole.is_cpu:  # not of the heap, in which a copy that is let go leaves a gap too small for the next one
+            room = torch.frombuffer(mmap(-1, self.whole.nbytes), dtype=self.whole.dtype).view(self.whole.shape)
+        whole = torch.mul(self.whole, self.decay, out=room)
+        destination[prefix + "weight"] = whole.index_copy_(0, self.used, self.weight.detach())
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], prefix: str, *more: Any) -> None:
         given = state_dict.get(prefix + "weight")
@@ -75,16 +80,16 @@ class UsedRows(nn.Module):
         return self
 
 
-def train_used_rows(network: nn.Module, batches: Iterable[Tensor]) -> UsedRows | None:
-    """Has a network train the rows of its word table that some batches of tokens use, if those are not all.
+def used_tokens(network: nn.Module, batches: Iterable[Tensor]) -> Tensor | None:
+    """Returns which rows of a network's word table some batches of tokens use, (U,), if those are not all.
 
     Args:
-        network: of transformers; changed in place.
+        network: of transformers, or of `torch_bert.py`.
         batches: tokens, of any shape.
 
     Returns:
-        The table; None where it is not trained, is no plain table, is shared by several parts, or the head guesses
-        words: then each row has a gradient, and training puts words in place of others.
+        Their numbers; None where the table is not trained, is no plain table, is shared by several parts, or the head
+        guesses words: then each row has a gradient, and training puts words in place of others.
     """
     try:
         plain = network.get_input_embeddings()  # type: ignore[operator]
@@ -100,9 +105,25 @@ def train_used_rows(network: nn.Module, batches: Iterable[Tensor]) -> UsedRows |
         is_used[ids.flatten()] = True
     if plain.padding_idx is not None:
         is_used[plain.padding_idx] = True
-    if bool(is_used.all()):
+    return None if bool(is_used.all()) else is_used.nonzero().flatten()
+
+
+def num_parameters(network: nn.Module, used: Tensor | None) -> tuple[int, int]:
+    """Returns how many parameters a network has, and how many are trained: of its word table those of used rows."""
+    trained = [one for one in network.parameters() if one.requires_grad]
+    unused = 0
+    if used is not None:
+        table: Any = network.get_input_embeddings()  # type: ignore[operator]
+        unused = (len(table.weight) - len(used)) * table.weight.shape[1]
+    return sum(one.numel() for one in network.parameters()), sum(one.numel() for one in trained) - unused
+
+
+def train_used_rows(network: nn.Module, used: Tensor | None) -> UsedRows | None:
+    """Has a network train these rows of its word table alone, as `used_tokens` gives them; it is changed in place."""
+    if used is None:
         return None
-    rows = UsedRows(plain, is_used.nonzero().flatten())
+    plain: Any = network.get_input_embeddings()  # type: ignore[operator]
+    rows = UsedRows(plain, used)
     rows.train(plain.training)
     (place,) = (name for name, part in network.named_modules() if part is plain)
     network.set_submodule(place, rows)

@@ -8,7 +8,6 @@ from bertctl.inference.evaluate import report_truncation
 from bertctl.progress import Listener
 from bertctl.runtime.batching import Padding
 from bertctl.tokenization.long_texts import LongText
-from bertctl.training.checkpoint import checkpoint_bytes
 from bertctl.training.job import Job
 from bertctl.training.layer_freezing import describe
 from bertctl.words import count, human_bytes
@@ -33,9 +32,8 @@ def announce(job: Job, *, listener: Listener) -> None:
     where = "in all" if job.compute.device == "cpu" else f"of the {job.compute.device} device"
     listener.say(f"memory: about {human_bytes(job.memory)} {where}, for weights, AdamW and activations")
     if training.checkpoint_every != "off":
-        size = checkpoint_bytes(sum(parameter.numel() for parameter in job.loaded.network.parameters()))
         also = f" and every {training.checkpoint_every}" if training.checkpoint_every else ""
-        kept = f"{human_bytes(size)} each; the last two are kept until the run is finished"
+        kept = f"{human_bytes(job.checkpoint_size)} each; the last two are kept until the run is finished"
         listener.say(f"checkpoints: at the end of each epoch{also}, {kept}")
     listener.say(first_example(job))
 

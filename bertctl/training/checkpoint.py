@@ -230,9 +230,12 @@ class Checkpoints:
         return None
 
 
-def checkpoint_bytes(parameters: int) -> int:
-    """Returns the bytes of a checkpoint in fp32: weights and two moments; copies of the best weights come on top."""
-    return parameters * 4 * 3
+def checkpoint_bytes(parameters: int, trained: int) -> int:
+    """Returns the bytes of a checkpoint in fp32: weights, and two moments of those that are trained.
+
+    Copies of the best weights come on top.
+    """
+    return (parameters + trained * 2) * 4
 
 
 def average_file(folder: RunFolder, step: int) -> Path:

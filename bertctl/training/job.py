@@ -3,10 +3,10 @@
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertctl.catalog.mlflow_models import check_registry
 from bertctl.config.agreement import TASK_SECTIONS
@@ -21,14 +21,19 @@ from bertctl.modeling.families import require_head
 from bertctl.modeling.model import Model
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
+from bertctl.runtime.batching import Padding, evaluation_plan
 from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import only_deterministic, seed_everything
 from bertctl.tasks.base import Features, Objective, Task
 from bertctl.tasks.class_weights import check_weights
+from bertctl.training.checkpoint import checkpoint_bytes
 from bertctl.training.layer_freezing import check_evaluations, check_layers
 from bertctl.training.loop import steps_per_epoch, total_steps
 from bertctl.training.memory import estimate_memory, resident_bytes
 from bertctl.training.trackers import check_trackers
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(kw_only=True)
@@ -41,6 +46,8 @@ class Job(ReadyRun):
         compute: where and how.
         steps: optimizer steps.
         memory: bytes that it will need, about: see `estimate_memory`.
+        checkpoint_size: bytes of a checkpoint, about.
+        used_tokens: (U,) rows of the word table that are trained, where those are not all.
         run: carries it out, in place of `finetune.run` and as that is called.
     """
 
@@ -49,6 +56,8 @@ class Job(ReadyRun):
     compute: Compute
     steps: int
     memory: int
+    checkpoint_size: int
+    used_tokens: "Tensor | None" = None
     run: Callable[..., Any] | None = None
 
     @property
@@ -203,6 +212,7 @@ def assembled(
     data_read = time.perf_counter()
 
     from bertctl.modeling.build import build_model
+    from bertctl.modeling.used_tokens import num_parameters, used_tokens
 
     compute = source.compute(recipe.runtime)
     resolved = resolved_for(recipe, compute)
@@ -215,9 +225,11 @@ def assembled(
     steps = total_steps(recipe, len(features["train"]))
     check_evaluations(recipe.training, steps, steps_per_epoch(recipe, len(features["train"])))
     settings = recipe.training
+    used = used_tokens(loaded.network, _tokens(features["train"], loaded.padding))
+    parameters = num_parameters(loaded.network, used)
     needed = estimate_memory(
         source.config,
-        parameters=sum(p.numel() for p in loaded.network.parameters()),
+        parameters=parameters,
         longest=int(features["train"].lengths.max()),
         examples=-(-settings.batch_size // settings.accumulation_steps),
         precision=compute.precision,
@@ -235,12 +247,20 @@ def assembled(
         evaluated=read.evaluated,
         primary=read.primary,
         steps=steps,
+        checkpoint_size=checkpoint_bytes(*parameters),
+        used_tokens=used,
         memory=needed + (resident_bytes() if compute.device == "cpu" else 0),
         environment=describe_environment(resolved, compute, data=data, model_hash=model_hash or source.content_hash()),
     )
     encoded_at = time.perf_counter()
     job.seconds = {"read": data_read - started, "load": model_read - data_read, "encode": encoded_at - model_read}
     return job
+
+
+def _tokens(features: Features, padding: Padding) -> "Iterator[Tensor]":
+    """Yields the tokens of rows."""
+    for indices in evaluation_plan(features.lengths, 512):
+        yield features.collate(indices, padding).inputs["input_ids"]
 
 
 def check_outside(recipe: Recipe) -> None:

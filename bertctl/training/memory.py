@@ -11,7 +11,7 @@ from bertctl.modeling.families import model_sizes
 def estimate_memory(
     config: Mapping[str, Any],
     *,
-    parameters: int,
+    parameters: tuple[int, int],
     longest: int,
     examples: int,
     precision: str = "fp32",
@@ -21,31 +21,32 @@ def estimate_memory(
     """Returns the bytes that fine-tuning needs, good to about a fifth: of the device, or what it adds to those that a
     process on a CPU holds once the model is loaded (`resident_bytes`).
 
-    Parameters, their gradients and AdamW's two moments are fp32. A transformer layer keeps about 34 T H + 5 A T^2 bytes
-    for each example in half precision (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer
-    Models", section 4.1), twice that in fp32. On a CPU autocast keeps fp32 copies, attention keeps all its steps, and
-    batches of many shapes leave gaps in the heap: 2.2 and 2.8 times as much, and 150 MB that the first steps take
-    whatever their size. There the process holds the parameters already, with all that Python has imported, and a
-    checkpoint is copied before it is written. (MiniLM, batches of 4 to 32, up to 48 and 79 tokens: 0.82 to 1.21 times
-    the peak of the whole run.)
+    Parameters are fp32, and so are gradients and AdamW's two moments of those that are trained. A transformer layer
+    keeps about 34 T H + 5 A T^2 bytes for each example in half precision (Korthikanti et al. 2022, "Reducing Activation
+    Recomputation in Large Transformer Models", section 4.1), twice that in fp32. On a CPU autocast keeps fp32 copies,
+    attention keeps all its steps, and batches of many shapes leave gaps in the heap: 2.2 and 2.8 times as much, and
+    150 MB that the first steps take whatever their size. There the process holds the parameters already, with all that
+    Python has imported; a checkpoint is copied before it is written, and so is a model of which a part is trained.
+    (MiniLM, batches of 4 to 32, up to 48 and 79 tokens: 0.82 to 1.21 times the peak of the whole run.)
 
     Args:
         config: the model's config.json: layers, hidden size H, heads A.
-        parameters: of the model.
+        parameters: of the model, and those of them that training changes.
         longest: T, tokens of the longest example as the model reads it.
         examples: of a batch on its way through the model at once.
         precision: fp32 or a half precision.
         device: cpu, cuda or mps.
         checkpoints: whether they are saved.
     """
-    sizes = model_sizes(config)
+    (whole, trained), sizes = parameters, model_sizes(config)
     layers, hidden, heads = sizes["layers"] or 12, sizes["hidden"] or 768, sizes["heads"] or 12
     wider = 2.0 if precision == "fp32" else 1.0
     linear, attention = (34 * 2.2, 5 * 2.8) if device == "cpu" else (34 * wider, 5 * wider)
     activations = examples * round(layers * (linear * longest * hidden + attention * heads * longest * longest))
     if device != "cpu":
-        return parameters * 4 * 4 + activations
-    return parameters * 4 * (6 if checkpoints else 3) + 150_000_000 + activations
+        return (whole + trained * 3) * 4 + activations
+    copies = int(checkpoints) + int(trained < whole)
+    return (whole * copies + trained * (5 if checkpoints else 3)) * 4 + 150_000_000 + activations
 
 
 def resident_bytes() -> int:

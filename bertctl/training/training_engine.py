@@ -1,7 +1,7 @@
 """What a training step is computed with: network, optimizer and schedule, as accelerate puts them on their devices."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ from bertctl.errors import DeviceError
 from bertctl.inference.engine import Backend, TorchBackend
 from bertctl.modeling.training_attention import use_fp32_attention
 from bertctl.run_folder import RunFolder
-from bertctl.runtime.batching import evaluation_plan
 from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
@@ -21,7 +20,7 @@ from bertctl.training.optim import build_optimizer, build_schedule
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-    from torch import Tensor, nn
+    from torch import nn
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
@@ -95,7 +94,7 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
         torch.manual_seed(int(seed))
     if not use_packed_encoder(network, job.compute):
         use_fp32_attention(network, job.compute)
-    table = train_used_rows(network, _tokens(job))
+    table = train_used_rows(network, job.used_tokens)
     optimizer = build_optimizer(network, job.recipe.optimizer)
     if table is not None:
         table.follow(optimizer)
@@ -104,13 +103,6 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     schedule = build_schedule(optimizer, job.recipe.optimizer, steps=job.steps)
     computing = job.objective, job.compute, job.recipe.optimizer.max_grad_norm, workers
     return TrainingEngine(job.loaded, wrapped, optimizer, schedule, accelerator, *computing, unfreezing, table)
-
-
-def _tokens(job: "Job") -> "Iterator[Tensor]":
-    """Yields the tokens of all training rows."""
-    features, padding = job.features["train"], job.loaded.padding
-    for indices in evaluation_plan(features.lengths, 512):
-        yield features.collate(indices, padding).inputs["input_ids"]
 
 
 def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerator":

@@ -12,7 +12,7 @@ from torch import nn
 
 from bertctl.modeling.dropout_masks import draw_mask, keep
 from bertctl.modeling.packed_encoder import use_packed_encoder
-from bertctl.modeling.used_tokens import train_used_rows
+from bertctl.modeling.used_tokens import train_used_rows, used_tokens
 from bertctl.runtime.device import Compute
 
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
@@ -200,7 +200,7 @@ def test_dropout_is_the_same_in_both_passes(head: str) -> None:
 
 def _trained(*, used: bool, steps: int = 5) -> tuple[list[float], dict[str, torch.Tensor], Any]:
     network = _network("Bert")
-    table = train_used_rows(network, [_batch()["input_ids"]]) if used else None
+    table = train_used_rows(network, used_tokens(network, [_batch()["input_ids"]])) if used else None
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2, weight_decay=0.1, fused=True)
     if table is not None:
         table.follow(optimizer)
@@ -253,7 +253,7 @@ def test_saved_weights_are_whole_and_come_back() -> None:
 def test_a_table_that_is_not_trained_or_guesses_words_stays() -> None:
     frozen = _network("Bert")
     frozen.get_input_embeddings().requires_grad_(requires_grad=False)
-    assert train_used_rows(frozen, [_batch()["input_ids"]]) is None
+    assert used_tokens(frozen, [_batch()["input_ids"]]) is None
     config = transformers.BertConfig(vocab_size=100, **_SIZES)
-    assert train_used_rows(transformers.BertForMaskedLM(config), [_batch()["input_ids"]]) is None
-    assert train_used_rows(_network("Bert"), [torch.arange(100)]) is None
+    assert used_tokens(transformers.BertForMaskedLM(config), [_batch()["input_ids"]]) is None
+    assert used_tokens(_network("Bert"), [torch.arange(100)]) is None

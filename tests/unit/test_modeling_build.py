@@ -12,6 +12,7 @@ from bertctl.config.schema import Recipe
 from bertctl.modeling.build import build_model
 from bertctl.modeling.model import Model
 from bertctl.modeling.source import inspect_model
+from bertctl.modeling.used_tokens import train_used_rows
 
 AUTO = "AutoModelForSequenceClassification"
 HEAD = {
@@ -114,3 +115,23 @@ def test_weights_that_were_copied_can_be_put_back(tiny_model: Path) -> None:
     assert all(torch.equal(tensor, room[name]) for name, tensor in model.copy_weights().items())
     with pytest.raises(RuntimeError):
         model.set_weights({name: tensor[:1] for name, tensor in room.items()})
+
+
+def test_a_table_of_which_a_part_is_trained_is_put_together_for_each_copy(tiny_model: Path) -> None:
+    model = build(tiny_model)
+    whole = model.copy_weights()
+    table = train_used_rows(model.network, torch.tensor([0, 3, 5]))
+    assert table is not None
+    first = model.copy_weights()
+    assert all(torch.equal(first[name], tensor) for name, tensor in whole.items())
+    earlier = dict(first)
+    (name,) = (name for name, one in model.network.named_parameters() if one is table.weight)
+    table.decay = 0.5
+    with torch.no_grad():
+        table.weight.add_(1.0)
+    second = model.copy_weights(into=first)
+    assert torch.equal(earlier[name], whole[name]), "nothing is written over, and it is let go"
+    assert name not in first
+    assert torch.equal(second[name][[0, 3, 5]], whole[name][[0, 3, 5]] + 1)
+    assert torch.equal(second[name][1], whole[name][1] * 0.5)
+    assert all(second[other] is tensor for other, tensor in first.items())
