@@ -1,5 +1,6 @@
 """`bertctl probe`."""
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,14 +52,16 @@ def probe(
 
     from bertctl.features.probe import announce, prepare, run
 
-    with out.third_party_kept() as log:
-        job = prepare(recipe, listener=out)
-        announce(job, listener=out)
-        named = job.recipe.name if job.recipe.name.startswith("probe") else f"probe-{job.recipe.name}"
-        folder = RunFolder.create(output or default_folder(named, job.hash), overwrite=overwrite)
-        log.write_to(folder.log)
-        metrics = run(job, folder, listener=out)
-    _answer(out, job, folder, metrics, total=time.perf_counter() - started)
+    with contextlib.ExitStack() as lock:
+        with out.third_party_kept() as log:
+            job = prepare(recipe, listener=out)
+            announce(job, listener=out)
+            named = job.recipe.name if job.recipe.name.startswith("probe") else f"probe-{job.recipe.name}"
+            folder = RunFolder.create(output or default_folder(named, job.hash), overwrite=overwrite)
+            lock.enter_context(folder.held())
+            log.write_to(folder.log)
+            metrics = run(job, folder, listener=out)
+        _answer(out, job, folder, metrics, total=time.perf_counter() - started)
 
 
 def _answer(out: Output, job: "ProbeJob", folder: "RunFolder", metrics: "dict[str, Any]", *, total: float) -> None:

@@ -60,6 +60,11 @@ class RowsGiven:
             raise UsageError(
                 "a file, --text or --question, and --split or --data exclude each other", remedy="Give one of them."
             )
+        if "data.max_eval_rows" in self.run.options and sum(given[:2]):
+            raise UsageError(
+                "--max-eval-rows takes a sample of a split; a file or texts are read whole",
+                remedy="Leave it out and give the rows that you mean, or take a split: --split NAME.",
+            )
         if not any(given):
             raise UsageError(
                 f"nothing to {verb}",

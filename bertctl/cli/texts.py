@@ -101,11 +101,6 @@ class TextSource:
             listener.advance("texts", done, 0)
         listener.finish("texts")
 
-    @property
-    def may_have_pairs(self) -> bool:
-        """Returns whether second texts can turn up."""
-        return self.data is not None or any((self.input_format or _kind(file)) != "lines" for file in self.files)
-
     def _of_lines(self, file: str, listener: Listener) -> Iterator[TextChunk]:
         from bertctl.tokenization.lines import LineReader
 

@@ -83,8 +83,7 @@ def tokenize(
     if decode:
         return _decode(out, opened, chunks, output)
     limits = Truncation(max_length, truncation, stride)
-    has_pair = pair is not None or source.may_have_pairs
-    limits.check(opened.tokenizer, pair=has_pair, special_tokens=special_tokens)
+    chunks = limits.checked(chunks, opened.tokenizer, special_tokens=special_tokens)
     if stats:
         others = [open_tokenizer(compare, lowercase=lowercase, listener=out)] if compare else []
         return _stats(out, [opened, *others], chunks, special_tokens=special_tokens, length=max_length or 128)

@@ -115,15 +115,15 @@ def _fill(file: RecipeFile, names: Sequence[str]) -> None:
                 del values[key]
 
 
-def _filled(given: Any, dotted: str, names: Sequence[str]) -> Any:
+def _filled(given: Any, dotted: str, names: Sequence[str], *, in_list: bool = False) -> Any:
     """Returns a value; a text with variables is read anew, as `--set` would read it."""
     if isinstance(given, list):
-        return [_filled(one, dotted, names) for one in given]
+        return [_filled(one, dotted, names, in_list=True) for one in given]
     if not isinstance(given, str) or "${" not in given:
         return given
     kind: dict[str, Any] = field_schema(dotted) if dotted in fields() else {"type": "string"}
     text = _VARIABLE.sub(lambda match: _value(match, names), given)
-    return read_value(text, as_text=kind.get("items", kind)["type"] == "string")
+    return read_value(text, as_text=(kind.get("items", kind) if in_list else kind)["type"] == "string")
 
 
 def _value(match: re.Match[str], names: Sequence[str]) -> str:

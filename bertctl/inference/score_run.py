@@ -57,17 +57,17 @@ def evaluate_run(
         data = load_data(run.recipe, splits=[split] if split else None, listener=listener, skipped=skipped)
     names = (split,) if split else data.validation_splits
     results = score_splits(run, {name: data.splits[name] for name in names}, workers, listener)
-    metrics = run.task.answers.named_today(run.folder.read(run.folder.metrics))
-    fresh = metrics_document(results, primary=metrics["primary"]["name"], selection=metrics["primary"]["split"])
-    metrics["metrics"] |= fresh["metrics"]
-    metrics["baseline"] = metrics.get("baseline", {}) | _baseline(run, metrics.get("constant_answer"), results)
-    decision = read_decision(run.folder)
-    _note_decision(metrics, decision, names)
-    if decision is not None and decision.selected():
-        metrics["selected_on"] = metrics.get("selected_on", {}) | decision.selected()
-    metrics["data"] |= data_document({name: result.features for name, result in results.items()}, data.hashes)
-    if workers.is_first:
-        with run.folder.held():
+    with run.folder.held() if workers.is_first else nullcontext():  # another evaluate may add its splits meanwhile
+        metrics = run.task.answers.named_today(run.folder.read(run.folder.metrics))
+        fresh = metrics_document(results, primary=metrics["primary"]["name"], selection=metrics["primary"]["split"])
+        metrics["metrics"] |= fresh["metrics"]
+        metrics["baseline"] = metrics.get("baseline", {}) | _baseline(run, metrics.get("constant_answer"), results)
+        decision = read_decision(run.folder)
+        _note_decision(metrics, decision, names)
+        if decision is not None and decision.selected():
+            metrics["selected_on"] = metrics.get("selected_on", {}) | decision.selected()
+        metrics["data"] |= data_document({name: result.features for name, result in results.items()}, data.hashes)
+        if workers.is_first:
             _write(run, run.folder, results, metrics)
     return metrics
 
@@ -106,9 +106,10 @@ def evaluate_file(
     if not workers.is_first:
         return metrics
     folder = RunFolder.create(output, overwrite=overwrite)
-    write_text(folder.recipe, dump_recipe(run.recipe, command=f"bertctl evaluate {run.folder.path} --file {path}"))
-    _write(run, folder, results, metrics)
-    folder.set_status("done", step=0)
+    with folder.held():
+        write_text(folder.recipe, dump_recipe(run.recipe, command=f"bertctl evaluate {run.folder.path} --file {path}"))
+        _write(run, folder, results, metrics)
+        folder.set_status("done", step=0)
     return metrics
 
 

@@ -352,4 +352,5 @@ def _detectable(value: float, low: float | None, high: float | None, *, n: int, 
     if low is None or high is None:
         return None
     half = value - low if at_least else high - value  # the side that a limit is passed on
+    half = half or high - low  # at the end of its scale a metric has one side only
     return detectable(-half, half) if low < high else detectable(*score_interval(0, 0, n))

@@ -37,10 +37,11 @@ def slice_contributions(
     by_label = column == LABEL and answers.labels_of(lines[0]) is not None
     values = [answers.labels_of(line) or [] if by_label else [_text(line.get(column))] for line in lines]
     if not by_label and not any(column in line for line in lines):
-        known = [key for key in lines[0] if key not in ("id", "probabilities", "prediction", "gold", "positive")]
+        known = [LABEL] if answers.labels_of(lines[0]) is not None else ["gold"]
+        known += [key for key in lines[0] if key not in ("id", "probabilities", "prediction", "gold", "positive")]
         raise UsageError(
             f"the predictions have no column '{column}'",
-            remedy=f"Columns: {LABEL}, {', '.join(known)}. Others are copied into prediction files when "
+            remedy=f"Columns: {', '.join(known)}. Others are copied into prediction files when "
             f"the run is made with --set evaluation.slice_columns='[{column}]'.",
         )
     chosen = [line for line, of_line in zip(lines, values, strict=True) if value in of_line]

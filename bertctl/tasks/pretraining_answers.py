@@ -11,6 +11,16 @@ from bertctl.metrics.statistics import Statistic
 from bertctl.tasks.answers import Answers, ErrorOrder, Line, Lines, Outcome, Value, field
 
 
+class _Perplexity(Contributions):
+    """Its interval is that of the mean loss, with e to the power of its ends."""
+
+    def _interval(self, resamples: int, seed: int) -> tuple[float | None, float | None]:
+        of_loss = replace(contributions.loss(*self.rows.T), clusters=self.clusters)
+        found = of_loss.metric(resamples=resamples, seed=seed)
+        low, high = (None if end is None else float(np.exp(end)) for end in (found.low, found.high))
+        return low, high
+
+
 def _perplexity_statistic(rows_MS: Any) -> Statistic:
     of_ratio = ratio_statistic(rows_MS)
     return lambda counts: np.exp(of_ratio(counts))
@@ -23,7 +33,7 @@ def _ratio(lines: Lines, numerator: str, denominator: str) -> Contributions:
 
 def _perplexity(_: Answers, lines: Lines) -> Contributions:
     of_words = _ratio(lines, "masked_loss", "gold")  # `losses` has one column where each document has one mask
-    return Contributions(of_words.rows, "statistic", _perplexity_statistic, np.empty((0, 2)), np.empty((0, 4)))
+    return _Perplexity(of_words.rows, "statistic", _perplexity_statistic, np.empty((0, 2)), np.empty((0, 4)))
 
 
 def _share(lines: Lines, right: str, of: str) -> Contributions:

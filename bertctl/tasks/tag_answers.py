@@ -37,15 +37,23 @@ def _macro(answers: "TagAnswers", lines: Lines) -> Contributions | None:
     return tagging.macro_f1(there) if there else None
 
 
-def _counts_by_type(lines: Lines) -> dict[str, list[tuple[int, int, int]]]:
-    """Returns for each type of entity, of each line: how many are there, were answered, are right."""
-    found = [[entity_set(tuple(tags)) for tags in pair] for pair in zip(*sides(lines), strict=True)]
+def _counts_by_type(lines: Lines, *, of_words: bool = False) -> dict[str, list[tuple[int, int, int]]]:
+    """Returns for each type of entity, of each line: how many are there, were answered, are right.
+
+    With `of_words` for each tag, of which every word has one.
+    """
+    spans = _words if of_words else entity_set
+    found = [[spans(tuple(tags)) for tags in pair] for pair in zip(*sides(lines), strict=True)]
     counted = [
         [Counter(kind for kind, _, _ in spans) for spans in (there, answered, there & answered)]
         for there, answered in found
     ]
     kinds = sorted({kind for there, answered, _ in counted for kind in (*there, *answered)})
     return {kind: [(there[kind], said[kind], right[kind]) for there, said, right in counted] for kind in kinds}
+
+
+def _words(tags: Sequence[str]) -> frozenset[tagging.Entity]:
+    return frozenset((tag, place, place + 1) for place, tag in enumerate(tags))
 
 
 @dataclass(frozen=True)
@@ -147,14 +155,15 @@ answer("Ada Lovelace lived in London.")"""
         return " ".join(line.get("words") or ())
 
     def labels_of(self, line: Line) -> list[str]:
-        """Returns the types of the gold entities."""
-        return [kind for kind, _, _ in entities(field(line, "gold"))]
+        """Returns the types of the gold entities, or the gold tags where none mark entities."""
+        gold = field(line, "gold")
+        return [kind for kind, _, _ in entities(gold)] if self.mark_entities else list(gold)
 
     def of_label(self, lines: Lines, name: str, label: str) -> Contributions | None:
-        """Returns precision, recall or F1 of the entities of one type."""
+        """Returns precision, recall or F1 of the entities of one type, or of the words of one tag."""
         if name not in ("precision", "recall", "f1"):
             return None
-        counts = _counts_by_type(lines)[label]
+        counts = _counts_by_type(lines, of_words=not self.mark_entities)[label]
         if name == "precision" and not any(answered for _, answered, _ in counts):
             raise UsageError(f"the precision of '{label}' is undefined: the model never answers '{label}'")
         return clustered(entity_score(f"entity_{name}", counts), lines)

@@ -65,6 +65,7 @@ def open_tokenizer(
         tokenizer = read_vocab_txt(file, lowercase=_lowercase_of(file, lowercase))
     else:
         tokenizer = _read_json(file)
+    _add_told(tokenizer, file.parent)
     document = json.loads(tokenizer.to_str())
     is_bert = _type(document, "model") == "WordPiece" and _type(document, "pre_tokenizer") == "BertPreTokenizer"
     opened = OpenTokenizer(name, tokenizer, _kind(tokenizer, document), is_bert)
@@ -107,6 +108,21 @@ def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
             return None
         roles |= own
     return tokenizer, {role: added[text] for role, text in roles.items()}
+
+
+def _add_told(tokenizer: Tokenizer, folder: Path) -> None:
+    """Adds the tokens that the files beside a vocabulary tell of, in the order of their ids, as transformers does."""
+    files = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+    with loading(f"{folder} as a tokenizer", remedy=f"Repair what its {', '.join(files)} say."):
+        config, roles, older = (_read_config(folder / name) for name in files)
+        said = config.get("added_tokens_decoder") or {}
+        told = {int(number): _added(token) for number, token in said.items()}
+        lists = (part.get("additional_special_tokens") or () for part in (config, roles))
+        special = {_content(token) for tokens in lists for token in tokens}
+        for text, number in () if told else older.items():
+            told[int(number)] = AddedToken(text, normalized=text not in special, special=text in special)
+        known = tokenizer.get_vocab()
+        tokenizer.add_tokens([told[number] for number in sorted(told) if told[number].content not in known])
 
 
 def _added(token: Any) -> AddedToken:

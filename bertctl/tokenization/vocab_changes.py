@@ -73,7 +73,8 @@ def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> 
         )
     names, old = tokens_by_id(opened.tokenizer), opened.tokenizer.get_vocab()
     document = json.loads(opened.tokenizer.to_str())
-    document["model"]["vocab"] |= {one.word: len(names) + i for i, one in enumerate(chosen)}
+    # With added tokens: of those outside, the library makes the ids anew, and they would be those of the last words.
+    document["model"]["vocab"] = old | {one.word: len(names) + i for i, one in enumerate(chosen)}
     new, prefix = load_tokenizer(json.dumps(document)), continuation_prefix(opened.tokenizer)
     encoded = TextEncoder(new, special_tokens=False).encode([one.word for one in split]).lengths.tolist()
     saved = sum(one.count * (len(one.tokens) - now) for one, now in zip(split, encoded, strict=True))
@@ -85,6 +86,7 @@ def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> 
 def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabulary:
     """Returns the tokenizer with only those tokens that a corpus uses, special tokens and single characters.
 
+    The mark of a space counts as a character, and so do the bytes of characters that are no tokens (Gemma, mmBERT).
     The corpus has the same tokens as before. WordPiece takes the longest token that fits, Unigram the best path, and
     what was taken is still there, with less to compete; the score of unknown characters, which hangs on the least
     likely token, is kept by keeping that. Of BPE all merges stay that lead to a kept token.
@@ -110,9 +112,10 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
         raise DataError("there are no texts to count", remedy="Give files with lines or rows.")
     # RoBERTa and its like count positions from the padding's id, which is 1.
     kept = {0, 1, *special_ids(opened.tokenizer), *opened.tokenizer.get_added_tokens_decoder()}
-    named = (*SPECIAL_TOKENS, model.get("unk_token"))
+    letters = [f"<0x{byte:02X}>" for byte in range(256)] if model.get("byte_fallback") else []  # of what is no token
+    named = {*SPECIAL_TOKENS, model.get("unk_token"), *letters}
     characters = [token.removeprefix(prefix).removeprefix(PIECE_SPACE).removesuffix("</w>") for token in tokens]
-    kept |= {i for i, token in enumerate(tokens) if used[i] or token in named or len(characters[i]) == 1}
+    kept |= {i for i, token in enumerate(tokens) if used[i] or token in named or len(characters[i]) < 2}
     if model["type"] == "Unigram":
         kept |= {model["unk_id"] or 0, int(np.argmin([score for _, score in model["vocab"]]))}
     names = _parts({tokens[i] for i in kept}, model.get("merges", ()))

@@ -1,6 +1,6 @@
 """Texts encoded with offsets by the reference library, truncated or cut into windows. Needs no numpy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,6 +27,14 @@ class Truncation:
     max_length: int | None = None
     strategy: Strategy = "longest_first"
     stride: int | None = None
+
+    def checked(
+        self, chunks: Iterable[TextChunk], tokenizer: Tokenizer, *, special_tokens: bool
+    ) -> Iterator[TextChunk]:
+        """Yields the chunks, each after `check`: whether a table has pairs is known when it is read."""
+        for chunk in chunks:
+            self.check(tokenizer, pair=chunk.pairs is not None, special_tokens=special_tokens)
+            yield chunk
 
     def check(self, tokenizer: Tokenizer, *, pair: bool, special_tokens: bool) -> None:
         """Refuses lengths that leave no room.

@@ -15,7 +15,7 @@ from bertctl.config.schema import Recipe
 from bertctl.documents import loading
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import DAMAGED, RunFolder, default_folder, latest_folder
+from bertctl.run_folder import DAMAGED, RunFolder, default_folder, hold, latest_folder
 from bertctl.training.announce import announce
 from bertctl.training.checkpoint import Checkpoint, Checkpoints
 from bertctl.training.finetune import DEFAULT_OPTIONS, Result, RunOptions, run
@@ -161,6 +161,8 @@ def find_run(job: Job, output: Path | None, *, needed: bool, listener: Listener 
     if any(folder.checkpoints.glob("draw-*")):
         listener.say("going on with the draws that are not finished")
         return EarlierRun(folder, None, finished=False, has_draws=True)
+    with hold(path / ".lock", shared=True):  # else who trains without checkpoints would be called a run to start again
+        pass
     checkpoints = Checkpoints(folder, job.hash, listener=listener)
     checkpoint = checkpoints.latest()
     if checkpoint is not None:

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from bertctl.inference.trained import open_run
 
 from bertctl.catalog.datasets import builtin_datasets
 from bertctl.cli.main import main
@@ -462,3 +463,19 @@ def test_a_decision_is_stored_and_applied_by_predict(bertctl, tiny_run, tmp_path
     assert answers == [
         line["prediction"] for line in map(json.loads, bertctl("predict", run, other).stdout.splitlines())
     ]
+
+
+def test_splits_that_another_evaluate_adds_meanwhile_stay(tiny_run, tmp_path, monkeypatch):
+    run = shutil.copytree(tiny_run.path, tmp_path / "run")
+    held = RunFolder.held
+
+    def other_first(folder):
+        metrics = json.loads(folder.metrics.read_text())
+        metrics["metrics"]["other"] = metrics["metrics"]["validation"]
+        folder.metrics.write_text(json.dumps(metrics))
+        return held(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "held", other_first)
+        evaluate_run(open_run(run), split="test")
+    assert set(json.loads((run / "metrics.json").read_text())["metrics"]) == {"validation", "other", "test"}

@@ -98,6 +98,14 @@ def test_a_limit_holds_for_the_call_that_named_it(latin: Path, bertctl: Run) -> 
     assert json.loads(scored.stdout)["metrics"]["file"]["accuracy"]["n"] == 5, scored.stderr
 
 
+@pytest.mark.parametrize("verb", ["predict", "explain"])
+def test_a_sample_of_a_file_is_refused_and_not_forgotten(verb: str, tiny_run: TinyRun, bertctl: Run) -> None:
+    refused = bertctl(verb, tiny_run.path, tiny_run.data, "--max-eval-rows", "3")
+    assert refused.returncode == 2
+    assert "--max-eval-rows" in refused.stderr
+    assert "--split NAME" in refused.stderr
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.tsv", "a.csv.gz", "a.jsonl.gz"])
 def test_the_suffix_decides_how_answers_are_written(name: str, tiny_run: TinyRun, bertctl: Run, tmp_path: Path) -> None:
     done = bertctl("predict", tiny_run.path, tiny_run.data, "-o", tmp_path / name)

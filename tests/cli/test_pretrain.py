@@ -191,3 +191,16 @@ def test_documents_with_one_masked_token_each_have_a_perplexity() -> None:
     found = metric.contribute(PretrainingAnswers(), lines)
     assert found is not None
     assert found.value == pytest.approx(math.exp(2.0))
+
+
+@pytest.mark.parametrize("masks", [(1, 1, 1), (7, 4, 5), (7,)])
+def test_the_interval_of_the_perplexity_is_that_of_the_loss(masks: tuple[int, ...]) -> None:
+    lines = [{"gold": n, "prediction": 0, "masked_loss": n * (3.0 + 0.1 * i)} for i, n in enumerate(masks)]
+    [metric] = [one for one in PretrainingAnswers.metrics if one.name == "perplexity"]
+    assert metric.contribute is not None
+    contributed = metric.contribute(PretrainingAnswers(), lines)
+    assert contributed is not None
+    found, loss = contributed.metric(), PretrainingAnswers().losses(lines).metric()
+    assert found.value == pytest.approx(math.exp(loss.value))
+    for end, of_loss in ((found.low, loss.low), (found.high, loss.high)):
+        assert end == (None if of_loss is None else pytest.approx(math.exp(of_loss)))

@@ -1,6 +1,9 @@
 """`bertctl probe` as a person types it, and the verbs that take its run."""
 
 import json
+import os
+import signal
+import time
 
 import pytest
 
@@ -44,6 +47,23 @@ def test_a_table_a_picture_and_a_run_that_evaluate_and_predict_take(bertctl, tin
     replayed = bertctl("probe", "run/recipe.yaml", "-o", "again", "--json")
     assert replayed.returncode == 0, replayed.stderr
     assert (tmp_path / "again" / "metrics.json").read_bytes() == (run / "metrics.json").read_bytes()
+
+
+def test_a_probe_that_is_computed_holds_its_folder(bertctl, nursery, tiny_model, tmp_path):
+    (tmp_path / "opinions.csv").write_text(_opinions(40))
+    words = ["probe", "opinions.csv", "--model", str(tiny_model), "--max-length", "40", "-o", "run"]
+    probe = nursery.start(words, cwd=tmp_path, env=dict(os.environ))
+    while not (tmp_path / "run" / "environment.json").exists():
+        assert probe.poll() is None, probe.communicate()
+        time.sleep(0.01)
+    probe.send_signal(signal.SIGSTOP)
+    seconds = [bertctl("runs", "rm", "run"), bertctl(*words, "--overwrite")]
+    probe.send_signal(signal.SIGCONT)
+    probe.communicate()
+    for second in seconds:
+        assert (second.returncode, "run is in use by process" in second.stderr) == (2, True), second.stderr
+    assert probe.returncode == 0
+    assert (tmp_path / "run" / "metrics.json").exists()
 
 
 def test_tags_of_words(bertctl, tiny_model, tmp_path):

@@ -113,6 +113,17 @@ def test_values_of_the_environment_are_read_as_the_field_wants_them(
     assert load_recipe(str(tmp_path / "plain.yaml")).description == "costs ${EPOCHS}", "nobody asked for it"
 
 
+def test_a_list_may_come_from_the_environment(tmp_path: Path, bertctl: Run) -> None:
+    text = "environment: [LABELS]\ntask: text-classification\ntext_classification:\n  labels: ${LABELS:-[a, b]}\n"
+    write(tmp_path, {"mine.yaml": text})
+    for value, labels in {"": ["a", "b"], "[no, '1', a=b]": ["no", "1", "a=b"]}.items():
+        shown = bertctl("recipes", "show", "mine.yaml", env={"LABELS": value})
+        assert shown.returncode == 0, shown.stderr
+        assert yaml.safe_load(shown.stdout)["text_classification"]["labels"] == labels
+        typed = bertctl("recipes", "show", "mine.yaml", "--set", f"text_classification.labels={value or '[a, b]'}")
+        assert yaml.safe_load(typed.stdout)["text_classification"]["labels"] == labels, "as --set reads it"
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -186,6 +186,19 @@ def test_two_commands_on_one_folder(training: Training, tmp_path: Path) -> None:
     assert training.start(run, "--overwrite").returncode == 0, "a lock whose holder is dead holds nobody back"
 
 
+def test_resume_of_a_run_that_trains_without_checkpoints_says_who_trains_it(training: Training, tmp_path: Path) -> None:
+    run, own = tmp_path / "run", ("--epochs", "200", "--checkpoint-every", "off")
+    process = training.popen(run, *own)
+    try:
+        training.wait_for_steps(run, 1, process)
+        second = training.start(run, "--resume", *own)
+    finally:
+        process.kill()
+        process.communicate()
+    assert second.returncode == 2, second.stderr
+    assert f"{run} is in use by process {process.pid} on " in second.stderr
+
+
 @pytest.mark.slow
 def test_two_processes_stop_at_one_step_and_go_on(training: Training, tmp_path: Path) -> None:
     whole, run = tmp_path / "whole", tmp_path / "run"

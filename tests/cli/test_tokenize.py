@@ -184,6 +184,24 @@ def test_a_cut_is_reported_and_windows_lose_nothing(bertctl: Run) -> None:
 
 
 @pytest.mark.one_process
+def test_a_table_without_pairs_is_cut_as_lines_are(bertctl: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("text\na b c d e\nf g\n")
+    (tmp_path / "t.txt").write_text("a b c d e\nf g\n")
+    for cut in (("--max-length", 5, "--stride", 1), ("--max-length", 3)):
+        table, lines = (bertctl("tokenize", "-f", file, "-m", "minilm", *cut) for file in ("t.csv", "t.txt"))
+        assert table.returncode == 0, table.stderr
+        assert table.stdout == lines.stdout
+    refused = bertctl("tokenize", "-f", "t.csv", "-m", "minilm", "--max-length", 4, "--truncation", "only_second")
+    assert refused.returncode == ExitCode.USAGE
+    assert "--truncation only_second is for pairs" in refused.stderr
+    (tmp_path / "t.csv").write_text("text,text_pair\na b c d e,f\n")
+    refused = bertctl("tokenize", "-f", "t.csv", "-m", "minilm", "--max-length", 5, "--stride", 1, "-o", "cut.jsonl",
+                      "--text-column", "text", "--pair-column", "text_pair")  # fmt: skip
+    assert refused.returncode == ExitCode.USAGE
+    assert "only_second (or only_first)" in refused.stderr
+    assert not (tmp_path / "cut.jsonl").exists()
+
+
 def test_json_is_one_document(bertctl: Run, tmp_path: Path) -> None:
     document = json.loads(bertctl("tokenize", TEXT, "b", "--json").stdout)
     assert [text["text"] for text in document["texts"]] == [TEXT, "b"]

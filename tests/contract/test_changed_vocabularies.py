@@ -89,6 +89,26 @@ def test_words_enter_wordpiece_itself(name: str, tied: bool, tmp_path: Path) -> 
     assert torch.allclose(logits[0], logits[1][..., : len(before)], atol=1e-5)
 
 
+def test_tokens_that_were_added_keep_their_ids_beside_new_words(tmp_path: Path) -> None:
+    old = with_head("bert", tmp_path / "old")
+    tokenizer, network = opened(old)
+    tokenizer.add_tokens(["<drug>"])
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[DOC]"]})
+    network.resize_token_embeddings(len(tokenizer))
+    (old / "vocab.txt").unlink()
+    tokenizer.save_pretrained(old)
+    network.save_pretrained(old)
+    grow(str(old), [TextChunk(DOMAIN)], tmp_path / "new", words=10)
+    after, changed = opened(tmp_path / "new")
+    check_sizes(tmp_path / "new", changed, after)
+    vocabulary = after.get_vocab()
+    assert len({*vocabulary.values()}) == len(vocabulary) == len(tokenizer) + 2
+    assert {token: vocabulary[token] for token in tokenizer.get_vocab()} == tokenizer.get_vocab()
+    text = "[DOC] the <drug> was very good"
+    assert after(text)["input_ids"] == tokenizer(text)["input_ids"]
+    assert torch.equal(states(old, text), states(tmp_path / "new", text))
+
+
 def test_the_fast_route_is_still_taken(tmp_path: Path) -> None:
     old = with_head("bert", tmp_path / "old")
     grow(str(old), [TextChunk(DOMAIN)], tmp_path / "new", words=1)
@@ -96,6 +116,38 @@ def test_the_fast_route_is_still_taken(tmp_path: Path) -> None:
     assert all(routes)
     [words] = [json.loads((tmp_path / "new" / "tokenizer.json").read_text())["model"]["vocab"]]
     assert len(words) == len(FAMILIES["bert"].tokenizer()) + 1
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_tokens_that_files_beside_the_vocabulary_tell_of_are_its_own(tmp_path: Path, older: bool) -> None:
+    """As a slow tokenizer of transformers 4 was saved, and one of before 4.34: they keep their rows."""
+    old = with_head("bert", tmp_path / "old")
+    tokenizer, network = opened(old)
+    number = len(tokenizer)
+    network.resize_token_embeddings(number + 2)
+    network.save_pretrained(old)
+    (old / "tokenizer.json").unlink()
+    added = {"<drug>": number, "[DOC]": number + 1}
+    said: dict[str, Any] = {"do_lower_case": True, "tokenizer_class": "BertTokenizer"}
+    if older:
+        (old / "added_tokens.json").write_text(json.dumps(added))
+    else:
+        said["added_tokens_decoder"] = {
+            str(i): {"content": token, "normalized": token != "[DOC]", "special": token == "[DOC]"}
+            for token, i in added.items()
+        }
+    said["additional_special_tokens"] = ["[DOC]"]
+    (old / "tokenizer_config.json").write_text(json.dumps(said))
+    grow(str(old), [TextChunk(DOMAIN)], tmp_path / "grown", words=2)
+    shrink(str(old), [TextChunk(BEFORE)], tmp_path / "shrunk")
+    text = "[DOC] the <drug> film was very good"
+    for folder in (tmp_path / "grown", tmp_path / "shrunk"):
+        after, changed = opened(folder)
+        check_sizes(folder, changed, after)
+        before, now = (one.convert_ids_to_tokens(one(text)["input_ids"]) for one in (opened(old)[0], after))
+        assert now == before
+        assert "<drug>" in now
+        assert torch.equal(states(old, text), states(folder, text))
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
@@ -194,6 +246,24 @@ def test_what_leads_to_a_piece_stays(kind: str) -> None:
         assert changed.tokenizer.get_vocab_size() == len(changed.kept) < tokenizer.get_vocab_size()
         for text in texts:
             assert changed.tokenizer.encode(text).tokens == tokenizer.encode(text).tokens
+
+
+def test_what_any_text_breaks_into_stays() -> None:
+    """The mark of a space by itself, and the bytes of characters that are no tokens: without them texts are unknown."""
+    space, letters = "\u2581", [f"<0x{byte:02X}>" for byte in range(256)]
+    unigram = Tokenizer(models.Unigram([("<unk>", 0.0), (space, -4.0), ("a", -4.0), (space + "the", -2.0)], unk_id=0))
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace()
+    vocabulary = {token: i for i, token in enumerate(["<unk>", "a", "b", space, space + "a", *letters])}
+    pairs = models.BPE(vocabulary, [(space, "a")], unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    bytes_behind = Tokenizer(pairs)
+    bytes_behind.normalizer = normalizers.Replace(" ", space)
+    for kind, tokenizer in (("Unigram", unigram), ("BPE", bytes_behind)):
+        source = OpenTokenizer(kind, tokenizer, kind, is_bert=False)
+        changed = shrunk(source, [TextChunk(["the" if kind == "Unigram" else "ab"])])
+        for text in ("a \U0001f600 a", "\u00fc"):
+            before, after = tokenizer.encode(text), changed.tokenizer.encode(text)
+            assert after.tokens == before.tokens
+            assert [changed.kept[i] for i in after.ids] == before.ids
 
 
 def test_a_head_whose_sides_have_one_size_is_refused(tmp_path: Path) -> None:

@@ -134,6 +134,46 @@ def test_slices_are_judged_by_their_own_interval(tmp_path):
     assert _gate(run, "min-slice source=chat:accuracy=0.5").verdict == "pass"
 
 
+def test_without_labels_no_column_of_labels_is_offered(tmp_path):
+    lines = [
+        {"id": str(i), "context": "c", "choices": ["a", "b"], "gold": i % 2, "prediction": 0, "loss": 0.1}
+        for i in range(8)
+    ]
+    scores = answer_type("multiple-choice").from_lines(lines).score(lines, resamples=100, seed=0)
+    found = {name: each.as_json() for name, each in scores.items()}
+    run = _write(tmp_path / "run", lines, found, task="multiple-choice")
+    with pytest.raises(UsageError, match="no column 'label'") as refused:
+        _gate(run, "min-slice label=1:accuracy=0.5")
+    assert str(refused.value.remedy).startswith("Columns: gold, context, choices, ")
+    (judgement,) = _gate(run, "min-slice gold=1:accuracy=0.5").judgements
+    assert judgement.metric.n == 4
+
+
+def test_nothing_right_shows_no_step_of_nothing(tmp_path):
+    run = _run(tmp_path / "run", n=20, right=0.0)
+    (judgement,) = _gate(run, "min accuracy=0.1").judgements
+    assert judgement.metric.value == judgement.metric.low == 0.0
+    assert judgement.detectable == pytest.approx(detectable(-judgement.metric.high, judgement.metric.high))
+
+
+def test_a_part_of_speech_is_a_slice(tmp_path):
+    gold = [["NOUN", "VERB", "NOUN"], ["DET", "NOUN", "VERB"]] * 20
+    said = [["NOUN", "VERB", "VERB"], ["DET", "NOUN", "NOUN"]] * 20
+    lines = [
+        {"id": str(i), "words": ["a", "b", "c"], "gold": one, "prediction": other, "loss": 0.1}
+        for i, (one, other) in enumerate(zip(gold, said, strict=True))
+    ]
+    scores = answer_type("token-classification").from_lines(lines).score(lines, resamples=100, seed=0)
+    found = {name: each.as_json() for name, each in scores.items()}
+    run = _write(tmp_path / "run", lines, found, task="token-classification")
+    typed = [f"min-slice label={tag}:{name}=0.1" for tag, name in (("NOUN", "recall"), ("VERB", "precision"))]
+    values = [judgement.metric.value for judgement in _gate(run, *typed, "min-slice label=DET:f1=0.1").judgements]
+    assert values == pytest.approx([2 / 3, 1 / 2, 1.0])
+    with pytest.raises(UsageError, match="'ADJ'") as refused:
+        _gate(run, "min-slice label=ADJ:recall=0.1")
+    assert "'DET', 'NOUN', 'VERB'" in str(refused.value.remedy)
+
+
 def test_a_drop_is_tested_paired(tmp_path):
     """The same examples are hard for both models: 8 lost and 1 won are clear to McNemar, invisible unpaired."""
     gold, base, losses = _answers(n=872, right=0.85, seed=3)
@@ -202,6 +242,26 @@ def test_a_model_and_itself_do_not_differ_however_few_the_examples(tmp_path):
     answers = _answers(n=40)
     twin = _write(tmp_path / "twin", _lines(answers[0], answers[1], answers[2] + 1e-9), _metrics(*answers))
     assert _gate(twin, "max-drop accuracy=0", baseline=old).verdict == "inconclusive", "the same answers by two models"
+
+
+def test_several_labels_pair_whatever_their_order(tmp_path):
+    labels, runs = ("joy", "fear", "anger"), []
+    golds = [[name for place, name in enumerate(labels) if i >> place & 1] for i in range(64)]
+    for number, order in enumerate((labels, labels[::-1])):
+        lines = [
+            {
+                "id": str(i), "text": f"text {i}", "gold": sorted(gold, key=order.index), "prediction": gold[number:],
+                "probabilities": {name: 0.9 if name in gold[number:] else 0.1 for name in order}, "loss": 0.1,
+            }
+            for i, gold in enumerate(golds)
+        ]  # fmt: skip
+        scores = answer_type("text-classification").from_lines(lines).score(lines, resamples=100, seed=0)
+        found = {name: each.as_json() for name, each in scores.items()}
+        runs.append(_write(tmp_path / str(number), lines, found))
+    (judgement,) = _gate(runs[1], "max-drop f1_micro=0.01", baseline=runs[0]).judgements
+    assert judgement.change is not None
+    assert judgement.change.changed == sum(map(bool, golds))
+    assert judgement.verdict == "fail"
 
 
 def test_other_data_are_never_a_pass(tmp_path):
