@@ -90,10 +90,8 @@ class RowEncoder:
         self._tokenizer, self._long, self._by_token, self._said = tokenizer, long, by_token, said
         room = long.max_length - tokenizer.num_special_tokens_to_add(False)
         if long.mode == "window" and not 0 <= long.stride < room:
-            raise UsageError(
-                f"--stride {long.stride} does not fit: a window has room for {room} tokens, and must move forward",
-                remedy=f"Take a stride from 0 to {room - 1}.",
-            )
+            what = f"--stride {long.stride} does not fit: a window has room for {room} tokens, and must move forward"
+            raise UsageError(what, remedy=f"Take a stride from 0 to {room - 1}.")
         if by_token and long.mode.endswith("tail"):
             raise UsageError(f"--long-text {long.mode} is for one vector per text", remedy="Use --long-text window.")
 

@@ -353,10 +353,8 @@ def check_pooler(source: ModelSource, loaded: "Model") -> None:
         UsageError: the model has none, or its file has no weights for it.
     """
     if getattr(loaded.network, "pooler", None) is None or not any("pooler" in n for n in stored_weights(source.folder)):
-        raise UsageError(
-            f"'{source.name}' has no pooler with trained weights",
-            remedy="Use --pooling cls for the vector that a pooler would read, or mean.",
-        )
+        what = f"'{source.name}' has no pooler with trained weights"
+        raise UsageError(what, remedy="Use --pooling cls for the vector that a pooler would read, or mean.")
 
 
 def _cls_last(loaded: "Model") -> bool:

@@ -84,10 +84,8 @@ class _State:
     def check(self) -> None:
         """Refuses an input whose first rows are not those that were extracted."""
         if self._hash.hexdigest() != self._expected:
-            raise DataError(
-                "the input's first rows are not those that were extracted before: it has changed",
-                remedy="Start again with --overwrite.",
-            )
+            what = "the input's first rows are not those that were extracted before: it has changed"
+            raise DataError(what, remedy="Start again with --overwrite.")
 
     def document(self, *, complete: bool) -> dict[str, Any]:
         """Returns the content of the file."""
@@ -263,10 +261,8 @@ def _compute_all(
             state.save(store.commit())
             committed = now
     if seen < to_skip:
-        raise DataError(
-            f"{job.source} has {seen} rows, and {to_skip} had been extracted: it has changed",
-            remedy="Start again with --overwrite.",
-        )
+        what = f"{job.source} has {seen} rows, and {to_skip} had been extracted: it has changed"
+        raise DataError(what, remedy="Start again with --overwrite.")
     state.save(store.commit())
 
 
@@ -305,10 +301,8 @@ def _left_by_an_earlier_attempt(
         )
     for name in _MUST_AGREE:
         if state.get(name) != settings.get(name):
-            raise UsageError(
-                f"{output} was begun with {name} {state.get(name)!r}, and now it is {settings.get(name)!r}",
-                remedy="Give the same settings as before, or start again with --overwrite.",
-            )
+            what = f"{output} was begun with {name} {state.get(name)!r}, and now it is {settings.get(name)!r}"
+            raise UsageError(what, remedy="Give the same settings as before, or start again with --overwrite.")
     return state
 
 
@@ -322,19 +316,15 @@ def _layout(encoder: Encoder, job: ExtractJob) -> VectorLayout:
     spec = encoder.spec
     learned = [layer.name for layer in spec.layers if layer.is_learned]
     if learned:
-        raise UsageError(
-            f"'{learned[0]}' is a mix whose weights a probe learns; by itself it has no vectors",
-            remedy=f"Take the layers it is made of, or `bertctl probe ... --layers {learned[0]}`.",
-        )
+        what = f"'{learned[0]}' is a mix whose weights a probe learns; by itself it has no vectors"
+        raise UsageError(what, remedy=f"Take the layers it is made of, or `bertctl probe ... --layers {learned[0]}`.")
     if not spec.by_token and len(spec.poolings) > 1:
         raise UsageError(
             "one file holds one pooling", remedy="Run it once for each, or use `bertctl probe` to compare them."
         )
     if len(set(encoder.sizes)) > 1:
-        raise UsageError(
-            "these layers have vectors of different sizes, which do not fit into one array",
-            remedy="Run it once for each size.",
-        )
+        what = "these layers have vectors of different sizes, which do not fit into one array"
+        raise UsageError(what, remedy="Run it once for each size.")
     is_text = job.output.suffix == ".jsonl"  # numbers with six decimals, whatever the type; needs the words' texts
     return VectorLayout(
         layers=tuple(layer.name for layer in spec.layers),

@@ -100,10 +100,8 @@ def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
             )
         return [FIRST_OF_WORD]
     if "text" not in TASKS[recipe.task].columns:
-        raise UsageError(
-            f"a probe learns a label or a score of a text, or a tag of a word, and the task is {recipe.task}",
-            remedy=f"Fine-tune for it: bertctl finetune {recipe.name}.",
-        )
+        what = f"a probe learns a label or a score of a text, or a tag of a word, and the task is {recipe.task}"
+        raise UsageError(what, remedy=f"Fine-tune for it: bertctl finetune {recipe.name}.")
     if FIRST_OF_WORD in named:
         raise UsageError(f"'{FIRST_OF_WORD}' is for words, and the task is {recipe.task}", remedy="Use cls or mean.")
     return named
@@ -113,10 +111,8 @@ def _refuse_repeats(recipe: Recipe, *, by_word: bool) -> None:
     if recipe.probe.repeats == 1:
         return
     if recipe.data.name or recipe.data.validation_file:
-        raise UsageError(
-            "probe.repeats holds rows out of the training rows again and again, and these have validation rows",
-            remedy="Leave the validation file out, or probe.repeats.",
-        )
+        what = "probe.repeats holds rows out of the training rows again and again, and these have validation rows"
+        raise UsageError(what, remedy="Leave the validation file out, or probe.repeats.")
     if by_word:
         raise UsageError("probe.repeats is for labels of texts", remedy="Leave it out, and give a validation file.")
 

@@ -45,10 +45,8 @@ def calibrate_run(
     """
     task = run.task
     if not isinstance(task, TextClassification):
-        raise UsageError(
-            f"--calibrate and --threshold are for text-classification; {run.folder.path} is a run of {task.name}",
-            remedy="Leave them out; a question answerer has chosen its threshold in training.",
-        )
+        what = f"--calibrate and --threshold are for text-classification; {run.folder.path} is a run of {task.name}"
+        raise UsageError(what, remedy="Leave them out; a question answerer has chosen its threshold in training.")
     data = load_data(run.recipe, splits=[split] if split else None, listener=listener)
     name = split or data.validation_splits[0]
     result = score_splits(run, {name: data.splits[name]}, workers, listener)[name]

@@ -134,10 +134,8 @@ def fit_decision(
     """
     labels, multi_label = task.labels, task.multi_label
     if rule is not None and not multi_label and len(labels) != 2:
-        raise UsageError(
-            f"--threshold needs two labels, or several for each example; this run chooses one of {len(labels)}",
-            remedy="Leave --threshold out; --calibrate works with any number of labels.",
-        )
+        what = f"--threshold needs two labels, or several for each example; this run chooses one of {len(labels)}"
+        raise UsageError(what, remedy="Leave --threshold out; --calibrate works with any number of labels.")
     decision = before or Decision(fitted_on=fitted_on)
     changes: dict[str, Any] = {"fitted_on": fitted_on, "n": len(logits), "null_threshold": None}
     if calibrate:

@@ -131,10 +131,8 @@ class Predictor:
         if self._top_k is None:
             return answer
         if not isinstance(probabilities, dict):
-            raise UsageError(
-                f"{self.run.folder.path} is a run of {self.run.task.name}, whose answers are no labels of a text",
-                remedy="Leave --top-k out.",
-            )
+            what = f"{self.run.folder.path} is a run of {self.run.task.name}, whose answers are no labels of a text"
+            raise UsageError(what, remedy="Leave --top-k out.")
         likeliest = sorted(probabilities.items(), key=lambda each: -each[1])[: self._top_k]
         top = [{"label": label, "probability": probability} for label, probability in likeliest]
         return {name: value for name, value in answer.items() if name != "probabilities"} | {"top": top}
@@ -241,10 +239,8 @@ def question_rows(run: TrainedRun, questions: Sequence[str], context: str, *, li
         DataError: no question, or nothing in the file.
     """
     if not {"question", "context"} <= set(run.task.columns):
-        raise UsageError(
-            f"{run.folder.path} is a run of {run.task.name}: it answers no questions",
-            remedy="Leave --question and --context out, or give a run of question-answering.",
-        )
+        what = f"{run.folder.path} is a run of {run.task.name}: it answers no questions"
+        raise UsageError(what, remedy="Leave --question and --context out, or give a run of question-answering.")
     if is_text(context):
         return questions_about(questions, context)
     require_file(Path(context))

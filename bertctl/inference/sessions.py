@@ -76,10 +76,8 @@ def check_backend(name: str, *, device: str, precision: str) -> None:
     if device not in ("auto", "cpu"):
         raise DeviceError(f"--backend {name} computes on the CPU, not on {device}", remedy="Leave one of them out.")
     if precision not in ("auto", *precisions(name)):
-        raise UsageError(
-            f"--backend {name} does not compute in {precision}",
-            remedy=f"Choose --precision from {', '.join(precisions(name))}.",
-        )
+        what = f"--backend {name} does not compute in {precision}"
+        raise UsageError(what, remedy=f"Choose --precision from {', '.join(precisions(name))}.")
 
 
 @dataclass(frozen=True)

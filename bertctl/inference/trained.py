@@ -88,10 +88,8 @@ class TrainedRun:
                 remedy="Name both columns: --text-column NAME --pair-column NAME "
                 "(lines have one text each: give CSV, TSV or JSONL, for stdin with --input-format).",
             )
-        raise UsageError(
-            f"{self.folder.path} was trained on single texts, and {rows.source} was read as pairs",
-            remedy="Name the column with the text: --text-column NAME.",
-        )
+        what = f"{self.folder.path} was trained on single texts, and {rows.source} was read as pairs"
+        raise UsageError(what, remedy="Name the column with the text: --text-column NAME.")
 
     def load(self, workers: Workers = ALONE, *, to_input: bool = False, plain: bool = False) -> Engine:
         """Returns the model on its device, ready to compute; in fp32 where gradients are to go through `to_input`.
@@ -130,10 +128,8 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
     folder = RunFolder.open(path)
     if not is_probe(path) and not any(folder.model.glob("model*.safetensors")):
         state = folder.read(folder.status)["state"]
-        raise UnavailableError(
-            f"{path} holds no model: the run's state is '{state}'",
-            remedy="Wait for it to finish, or train again with --overwrite.",
-        )
+        what = f"{path} holds no model: the run's state is '{state}'"
+        raise UnavailableError(what, remedy="Wait for it to finish, or train again with --overwrite.")
     recipe = load_recipe(str(folder.recipe), options=options)
     if "data.max_eval_rows" not in (options or {}):  # a limit holds for the call that named it
         recipe = recipe.with_fields("data", max_eval_rows=None)

@@ -112,10 +112,8 @@ class EmbeddedNetwork:
             with contextlib.suppress(AttributeError, IndexError, ValueError, RuntimeError, TypeError):
                 if np.abs(self.values(lines, ends) - plain).max(initial=0) <= _TOLERANCE:
                     return
-        raise UsageError(
-            f"a network of the family '{family}' has no single table of token vectors that its answers go through",
-            remedy="Explain it without gradients: --method leave-one-out.",
-        )
+        what = f"a network of the family '{family}' has no single table of token vectors that its answers go through"
+        raise UsageError(what, remedy="Explain it without gradients: --method leave-one-out.")
 
     @property
     def _budget(self) -> int:

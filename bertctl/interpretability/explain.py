@@ -181,9 +181,7 @@ def answered_rows(run: TrainedRun, lines: Sequence[Line]) -> Rows:
     """
     names = [name for name in run.task.answers.columns if all(name in line for line in lines)]
     if not {*run.task.columns} - {"label"} <= {*names}:
-        raise UsageError(
-            f"the predictions of {run.folder.path} were written without texts, so there is nothing to explain",
-            remedy="Write them again: bertctl evaluate RUN --split SPLIT --text.",
-        )
+        what = f"the predictions of {run.folder.path} were written without texts, so there is nothing to explain"
+        raise UsageError(what, remedy="Write them again: bertctl evaluate RUN --split SPLIT --text.")
     columns = {name: [line[name] for line in lines] for name in names}
     return Rows("errors", columns, [str(line["id"]) for line in lines], str(run.folder.path))

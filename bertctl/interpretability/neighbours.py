@@ -143,10 +143,8 @@ def _one_token(tokenizer: Any, word: str) -> int:
     ids = word_ids(tokenizer, word)
     if len(ids) > 1:
         pieces = " ".join(tokenizer.id_to_token(i) for i in ids)
-        raise UsageError(
-            f"'{word}' is {len(ids)} tokens, {pieces}, and the table has a vector for each",
-            remedy="Give one of them, or compare the word in texts: --context TEXT --file FILE.",
-        )
+        what = f"'{word}' is {len(ids)} tokens, {pieces}, and the table has a vector for each"
+        raise UsageError(what, remedy="Give one of them, or compare the word in texts: --context TEXT --file FILE.")
     return ids[0]
 
 

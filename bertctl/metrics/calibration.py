@@ -324,10 +324,8 @@ def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
     probability_N, gold_N = _checked(probability, gold)
     wanted = int(gold_N.sum())
     if not wanted:
-        raise DataError(
-            "no example has the label that the threshold is for, so none can be chosen",
-            remedy="Choose it on examples some of which have the label.",
-        )
+        what = "no example has the label that the threshold is for, so none can be chosen"
+        raise DataError(what, remedy="Choose it on examples some of which have the label.")
     order = np.argsort(-probability_N, kind="stable")
     sorted_N, hits_N = probability_N[order], np.cumsum(gold_N[order])
     # One cut for each different probability, after the last example that has it: equals are not parted.

@@ -71,10 +71,8 @@ def script_metrics(
         for key, value in _run(script, predictions, references).items():
             name = script.stem if key == script.stem and key not in reserved else f"{script.stem}_{key}"
             if name in metrics or name in reserved:
-                raise UsageError(
-                    f"{script}: its result '{key}' would be called {name}, which is another metric's name",
-                    remedy="Rename the script's file.",
-                )
+                what = f"{script}: its result '{key}' would be called {name}, which is another metric's name"
+                raise UsageError(what, remedy="Rename the script's file.")
             metrics[name] = MetricValue(value, None, None, len(predictions))
     return metrics
 

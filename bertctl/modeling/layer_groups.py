@@ -92,10 +92,8 @@ def _stacks(network: "nn.Module") -> "dict[str, nn.ModuleList]":
                 found[name] = module
     if found:
         return found
-    raise UsageError(
-        f"the {count} layers of this {type(network).__name__} can't be told apart",
-        remedy="Leave out what the recipe says about layers, or choose another model.",
-    )
+    what = f"the {count} layers of this {type(network).__name__} can't be told apart"
+    raise UsageError(what, remedy="Leave out what the recipe says about layers, or choose another model.")
 
 
 def _prefix(network: "nn.Module") -> str:

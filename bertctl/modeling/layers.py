@@ -82,10 +82,8 @@ def layer_count(config: Mapping[str, Any]) -> int:
     for name in ("num_hidden_layers", "n_layers", "n_layer", "num_layers"):
         if isinstance(config.get(name), int):
             return int(config[name])
-    raise UsageError(
-        f"config.json of this model ('{config.get('model_type', 'no type')}') does not say how many layers it has",
-        remedy="Give an encoder of the kinds in `bertctl recipes ls --models`.",
-    )
+    what = f"config.json of this model ('{config.get('model_type', 'no type')}') does not say how many layers it has"
+    raise UsageError(what, remedy="Give an encoder of the kinds in `bertctl recipes ls --models`.")
 
 
 def choose_layers(names: Sequence[str], n_layers: int) -> tuple[LayerChoice, ...]:

@@ -33,10 +33,8 @@ def require_order_head(family: str, name: str) -> None:
 
     found: Any = AutoModelForPreTraining._model_mapping.get(CONFIG_MAPPING[family], None)
     if found is None or not _ORDER_LABELS & set(inspect.signature(found.forward).parameters):
-        raise UsageError(
-            f"the family '{family}' ('{name}') has no head for next sentences in transformers",
-            remedy="Train on masked words alone: --objective mlm. (BERT and ALBERT have one.)",
-        )
+        what = f"the family '{family}' ('{name}') has no head for next sentences in transformers"
+        raise UsageError(what, remedy="Train on masked words alone: --objective mlm. (BERT and ALBERT have one.)")
 
 
 @contextlib.contextmanager

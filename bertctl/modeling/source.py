@@ -92,10 +92,8 @@ def inspect_model(settings: ModelSection, *, own: bool = False) -> ModelSource:
         UnavailableError: files that are not there.
     """
     if sys.flags.optimize > 1:
-        raise UsageError(
-            "PYTHONOPTIMIZE=2 (python -OO) takes docstrings away, and transformers can't be imported without them",
-            remedy="Unset PYTHONOPTIMIZE, or set it to 1.",
-        )
+        what = "PYTHONOPTIMIZE=2 (python -OO) takes docstrings away, and transformers can't be imported without them"
+        raise UsageError(what, remedy="Unset PYTHONOPTIMIZE, or set it to 1.")
     folder = locate_model(settings.name, revision=settings.revision, own=own)
     config = read_json(folder / "config.json", limit=_CONFIG_LIMIT)
     _refuse_foreign(config, folder)
@@ -107,10 +105,8 @@ def inspect_model(settings: ModelSection, *, own: bool = False) -> ModelSource:
             remedy=f"pip install {' '.join(_CONVERTERS.values())}, or give a folder that has its tokenizer.json.",
         )
     if not there:
-        raise UnavailableError(
-            f"the model folder {folder} has no tokenizer (none of {', '.join(TOKENIZER_FILES)})",
-            remedy="Save the tokenizer beside the model: tokenizer.save_pretrained(folder).",
-        )
+        what = f"the model folder {folder} has no tokenizer (none of {', '.join(TOKENIZER_FILES)})"
+        raise UnavailableError(what, remedy="Save the tokenizer beside the model: tokenizer.save_pretrained(folder).")
     with loading(f"the model in {folder}", kind=UnavailableError, remedy="Give files that save_pretrained wrote."):
         _check_length(settings, config)
         _check_size(config, folder)
@@ -152,10 +148,8 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
     """
     labels = max(config.get("num_labels") or 0, *(len(config.get(name) or ()) for name in ("id2label", "label2id")))
     if len(config) > _KEY_LIMIT or labels > _LABEL_LIMIT:
-        raise UnavailableError(
-            f"{folder / 'config.json'} has {len(config):,} keys and {labels:,} labels",
-            remedy=f"At most {_KEY_LIMIT:,} and {_LABEL_LIMIT:,} are read.",
-        )
+        what = f"{folder / 'config.json'} has {len(config):,} keys and {labels:,} labels"
+        raise UnavailableError(what, remedy=f"At most {_KEY_LIMIT:,} and {_LABEL_LIMIT:,} are read.")
     weights, sizes = stored_weights(folder), model_sizes(config)
     layers, hidden, inner = (sizes[name] for name in ("layers", "hidden", "inner"))
     if layers > len(weights) and not config.get("num_hidden_groups"):  # ALBERT's layers share their weights
@@ -193,10 +187,8 @@ def _check_added_tokens(tokenizer: dict[str, Any], folder: Path) -> None:
         for token in tokens:
             unknown = set(token) - _TOKEN_KEYS if isinstance(token, dict) and "content" in token else ()
             for key in sorted(unknown):
-                raise UnavailableError(
-                    f"{folder / name}: the token {token['content']!r:.60} has the key {key!r:.60}",
-                    remedy=f"The keys of a token are {', '.join(sorted(_TOKEN_KEYS))}.",
-                )
+                what = f"{folder / name}: the token {token['content']!r:.60} has the key {key!r:.60}"
+                raise UnavailableError(what, remedy=f"The keys of a token are {', '.join(sorted(_TOKEN_KEYS))}.")
 
 
 def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:

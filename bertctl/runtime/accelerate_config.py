@@ -48,10 +48,8 @@ def read_accelerate_config(path: Path) -> AccelerateConfig:
     with loading(path, kind=UsageError):
         document = yaml.safe_load(read_text(path, limit=2**20, kind=UsageError))
     if not isinstance(document, dict) or "distributed_type" not in document:
-        raise UsageError(
-            f"{path} is no configuration of accelerate: it has no distributed_type",
-            remedy=f"Write one with `accelerate config --config_file {path}`.",
-        )
+        what = f"{path} is no configuration of accelerate: it has no distributed_type"
+        raise UsageError(what, remedy=f"Write one with `accelerate config --config_file {path}`.")
     kind = "NO" if document["distributed_type"] is False else str(document["distributed_type"]).upper()
     if kind not in _KINDS:
         raise _unsupported(str(path), f"distributed_type: {kind}")

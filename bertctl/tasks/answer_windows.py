@@ -162,10 +162,8 @@ def encode_questions(
     layout = Layout.of(tokenizer, pair=True)
     room = max_length - layout.special
     if room < 1:
-        raise UsageError(
-            f"model.max_length {max_length} leaves no room for a context beside {layout.special} special tokens",
-            remedy="Take more: --max-length 384.",
-        )
+        what = f"model.max_length {max_length} leaves no room for a context beside {layout.special} special tokens"
+        raise UsageError(what, remedy="Take more: --max-length 384.")
     numbers: dict[str, int] = {}
     context_of = np.array([numbers.setdefault(c, len(numbers)) for c in rows.columns["context"]], dtype=np.int64)
     contexts = encode_contexts(list(numbers), tokenizer)

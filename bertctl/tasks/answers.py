@@ -325,10 +325,8 @@ def field(line: Line, key: str) -> Any:
         DataError: the line lacks it.
     """
     if key not in line:
-        raise DataError(
-            f"a prediction line (id {line.get('id')!r}) has no '{key}'",
-            remedy="Write the predictions again: bertctl evaluate RUN --split SPLIT.",
-        )
+        what = f"a prediction line (id {line.get('id')!r}) has no '{key}'"
+        raise DataError(what, remedy="Write the predictions again: bertctl evaluate RUN --split SPLIT.")
     return line[key]
 
 

@@ -22,10 +22,8 @@ def check_weights(training: TrainingSection, labels: Sequence[str]) -> None:
     """
     given = training.class_weights
     if isinstance(given, list) and len(given) != len(labels):
-        raise UsageError(
-            f"training.class_weights: {len(given)} given, for {len(labels)} labels",
-            remedy=f"Give one for each, in this order: {listing(labels)}; or `balanced`.",
-        )
+        what = f"training.class_weights: {len(given)} given, for {len(labels)} labels"
+        raise UsageError(what, remedy=f"Give one for each, in this order: {listing(labels)}; or `balanced`.")
 
 
 def class_weights(training: TrainingSection, gold: Array, labels: Sequence[str]) -> tuple[float, ...] | None:

@@ -56,10 +56,8 @@ class MultipleChoice(Task):
             return
         for index, (label, choices) in enumerate(zip(rows.columns["label"], rows.columns["choices"], strict=True)):
             if not 0 <= label < len(choices):
-                raise DataError(
-                    f"{rows.where(index)}: the label {label} points outside its {len(choices)} choices",
-                    remedy=f"Numbers of choices count from 0; here 0 to {len(choices) - 1} fit.",
-                )
+                what = f"{rows.where(index)}: the label {label} points outside its {len(choices)} choices"
+                raise DataError(what, remedy=f"Numbers of choices count from 0; here 0 to {len(choices) - 1} fit.")
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> ChoiceFeatures:
         """Returns each choice as a pair with its context; labels to (N,) int64."""

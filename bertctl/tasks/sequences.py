@@ -149,10 +149,8 @@ def long_text_of(recipe: Recipe, train: Rows | None = None) -> LongText:
         UsageError: windows over pairs of texts.
     """
     if train is not None and train.has("pair") and recipe.model.long_text == "window":
-        raise UsageError(
-            "model.long_text: window slides over one text, and these are pairs of texts",
-            remedy="Use --long-text head-tail or tail, or a larger --max-length.",
-        )
+        what = "model.long_text: window slides over one text, and these are pairs of texts"
+        raise UsageError(what, remedy="Use --long-text head-tail or tail, or a larger --max-length.")
     return replace(LongText.of(recipe.model), pooling=recipe.model.window_pooling or "attention")
 
 

@@ -95,10 +95,8 @@ class TextClassification(Task):
                 remedy="Check --label-column, or add rows with another label.",
             )
         if len(names) > max(50, len(train) // 2) and not named:
-            raise DataError(
-                f"{train.source}: {len(names)} different labels in {len(train)} rows",
-                remedy="Is --label-column the right one? For numbers use the recipe text-regression.",
-            )
+            what = f"{train.source}: {len(names)} different labels in {len(train)} rows"
+            raise DataError(what, remedy="Is --label-column the right one? For numbers use the recipe text-regression.")
         positive = positive_label(names, multi_label, recipe.evaluation.positive_label)
         return replace(task, positive=positive, long=long_text_of(recipe, train))
 
@@ -259,10 +257,8 @@ def _refuse_number(label: object, where: str) -> None:
             "--set text_classification.labels='[..., nan]'.",
         )
     if is_decimal and not math.isnan(as_number(label)):
-        raise DataError(
-            f"{where}: the label {label!r} is a decimal number, not a class",
-            remedy="To learn numbers use the recipe text-regression; else check --label-column.",
-        )
+        what = f"{where}: the label {label!r} is a decimal number, not a class"
+        raise DataError(what, remedy="To learn numbers use the recipe text-regression; else check --label-column.")
 
 
 def _natural(name: str) -> tuple[int, float, str]:

@@ -59,10 +59,8 @@ class TextRegression(Task):
         scores = _scores(train)
         low, high = float(scores.min()), float(scores.max())
         if low == high:
-            raise DataError(
-                f"{train.source}: every score is {low:g}; nothing can be learned",
-                remedy="Check --label-column, or add rows with other scores.",
-            )
+            what = f"{train.source}: every score is {low:g}; nothing can be learned"
+            raise DataError(what, remedy="Check --label-column, or add rows with other scores.")
         clip = recipe.text_regression.clip_to_training_range
         scale, long = (float(scores.mean()), float(scores.std())), long_text_of(recipe, train)
         return cls(low if clip else None, high if clip else None, *scale, long)

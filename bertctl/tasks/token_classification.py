@@ -87,10 +87,8 @@ class TokenClassification(Task):
         numbered = tuple(settings.labels or ())
         tags = [_tags(train, i, numbered) for i in range(len(train))]
         if any(tags) and all(tag.isdecimal() for row in tags for tag in row):
-            raise DataError(
-                f"{train.source}: the tags are numbers, and nothing says what they stand for",
-                remedy="Name them, from 0 on: --set token_classification.labels='[O, B-PER, I-PER]'.",
-            )
+            what = f"{train.source}: the tags are numbers, and nothing says what they stand for"
+            raise DataError(what, remedy="Name them, from 0 on: --set token_classification.labels='[O, B-PER, I-PER]'.")
         of_file = train.tag_kind
         kind = of_file if of_file and of_file.entities else tag_kind(tags, train.where)
         context = settings.context == "document"
@@ -284,18 +282,14 @@ def _tags(rows: Rows, index: int, numbered: Sequence[str]) -> list[str]:
     words = rows.columns["words"][index]
     if not isinstance(tags, list | tuple) or len(tags) != len(words):
         found = f"{len(tags)} tags" if isinstance(tags, list | tuple) else "no tags"
-        raise DataError(
-            f"{rows.where(index)}: a sentence of {len(words)} words has {found}",
-            remedy="Every row of a labelled split needs a tag for each word.",
-        )
+        what = f"{rows.where(index)}: a sentence of {len(words)} words has {found}"
+        raise DataError(what, remedy="Every row of a labelled split needs a tag for each word.")
     if not numbered or not all(tag.isdecimal() for tag in tags):
         return list(tags)
     beyond = next((tag for tag in tags if int(tag) >= len(numbered)), None)
     if beyond is not None:
-        raise DataError(
-            f"{rows.where(index)}: the tag {beyond} is the number of none of the {len(numbered)} names",
-            remedy="Complete token_classification.labels; numbers count from 0.",
-        )
+        what = f"{rows.where(index)}: the tag {beyond} is the number of none of the {len(numbered)} names"
+        raise DataError(what, remedy="Complete token_classification.labels; numbers count from 0.")
     return [numbered[int(tag)] for tag in tags]
 
 

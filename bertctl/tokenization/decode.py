@@ -51,8 +51,6 @@ class Decoder:
             ) from error
         for value in values:
             if value not in self._known:
-                raise DataError(
-                    f"line {number}: {value} is no id of this vocabulary of {len(self._known):,} tokens",
-                    remedy="Name the model that the ids come from with --model.",
-                )
+                what = f"line {number}: {value} is no id of this vocabulary of {len(self._known):,} tokens"
+                raise DataError(what, remedy="Name the model that the ids come from with --model.")
         return [value for value in values if value not in self._dropped]

@@ -125,10 +125,8 @@ def _in_a_file(values: NDArray[_Number]) -> NDArray[_Number]:
             file.flush()
             return np.memmap(file, dtype=values.dtype, mode="r", shape=values.shape)
     except OSError as error:
-        raise UnavailableError(
-            f"{tempfile.gettempdir()}: no room for {human_bytes(values.nbytes)} of token ids",
-            remedy="Free some space there, or set TMPDIR to a folder with more.",
-        ) from error
+        what = f"{tempfile.gettempdir()}: no room for {human_bytes(values.nbytes)} of token ids"
+        raise UnavailableError(what, remedy="Free some space there, or set TMPDIR to a folder with more.") from error
 
 
 class TextEncoder:

@@ -43,10 +43,8 @@ class LineReader:
             if end < 0:
                 rest.append(chunk)
                 if len(rest) * BLOCK > LONGEST_LINE:
-                    raise DataError(
-                        f"{self._source}:{self._lines + 1}: this line has more than {human_bytes(LONGEST_LINE)}",
-                        remedy="Cut it at the ends of sentences or documents.",
-                    )
+                    what = f"{self._source}:{self._lines + 1}: this line has more than {human_bytes(LONGEST_LINE)}"
+                    raise DataError(what, remedy="Cut it at the ends of sentences or documents.")
                 continue
             yield self._split(b"".join([*rest, chunk[:end]]))
             rest = [chunk[end + 1 :]] if end + 1 < len(chunk) else []

@@ -89,8 +89,6 @@ def _encode(encoder: ChunkEncoder, chunk: TextChunk) -> Any:
         for number, text in enumerate(chunk.texts):
             both = text if chunk.pairs is None else text + chunk.pairs[number]
             if any("\ud800" <= c <= "\udfff" for c in both):
-                raise DataError(
-                    f"text {before + number + 1} holds half of a surrogate pair, which is no character",
-                    remedy=r"Repair the \ud... escapes of that row.",
-                ) from error
+                what = f"text {before + number + 1} holds half of a surrogate pair, which is no character"
+                raise DataError(what, remedy=r"Repair the \ud... escapes of that row.") from error
         raise

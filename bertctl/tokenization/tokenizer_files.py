@@ -71,10 +71,8 @@ def open_tokenizer(
     opened = OpenTokenizer(name, tokenizer, _kind(tokenizer, document), is_bert)
     stored = (document.get("normalizer") or {}).get("lowercase")
     if lowercase is not None and stored is not None and stored != lowercase:
-        raise UsageError(
-            f"{file} says lower-casing {'on' if stored else 'off'}, and the command line says the opposite",
-            remedy="Leave --lowercase and --cased out; they are for a bare vocab.txt.",
-        )
+        what = f"{file} says lower-casing {'on' if stored else 'off'}, and the command line says the opposite"
+        raise UsageError(what, remedy="Leave --lowercase and --cased out; they are for a bare vocab.txt.")
     if not opened.is_bert:
         listener.say(f"{opened.name} is no BERT tokenizer: {opened.kind}")
     return opened
@@ -261,18 +259,14 @@ def _tokenizer_file(place: Path) -> Path:
 def _lowercase_of(file: Path, said: bool | None) -> bool:
     stored = _read_config(file.parent / "tokenizer_config.json").get("do_lower_case")
     if said is not None and isinstance(stored, bool) and said != stored:
-        raise UsageError(
-            f"{file.parent / 'tokenizer_config.json'} says do_lower_case {stored}, the command line the opposite",
-            remedy="Leave --lowercase and --cased out; they are for a vocabulary without that file.",
-        )
+        what = f"{file.parent / 'tokenizer_config.json'} says do_lower_case {stored}, the command line the opposite"
+        raise UsageError(what, remedy="Leave --lowercase and --cased out; they are for a vocabulary without that file.")
     if said is not None:
         return said
     if isinstance(stored, bool):
         return stored
-    raise UsageError(
-        f"{file} does not say whether its text is lower-cased, and there is no tokenizer_config.json beside it",
-        remedy="Add --lowercase (bert-base-uncased and its like) or --cased (bert-base-cased).",
-    )
+    what = f"{file} does not say whether its text is lower-cased, and there is no tokenizer_config.json beside it"
+    raise UsageError(what, remedy="Add --lowercase (bert-base-uncased and its like) or --cased (bert-base-cased).")
 
 
 def _read_config(file: Path) -> dict[str, Any]:

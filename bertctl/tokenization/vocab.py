@@ -186,7 +186,5 @@ def require_bert(opened: OpenTokenizer, verb: str) -> None:
         UsageError: it is no WordPiece vocabulary of BERT's kind.
     """
     if not opened.is_bert:
-        raise UsageError(
-            f"{verb} is for BERT's WordPiece; {opened.name} is {opened.kind}",
-            remedy="Name a model of BERT's kind, such as bert-base, distilbert-base or minilm.",
-        )
+        what = f"{verb} is for BERT's WordPiece; {opened.name} is {opened.kind}"
+        raise UsageError(what, remedy="Name a model of BERT's kind, such as bert-base, distilbert-base or minilm.")

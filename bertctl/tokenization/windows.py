@@ -51,22 +51,16 @@ class Truncation:
         special = tokenizer.num_special_tokens_to_add(pair) if special_tokens else 0
         room = self.max_length - special
         if room < 1:
-            raise UsageError(
-                f"--max-length {self.max_length} leaves no room beside {special} special tokens",
-                remedy=f"Take at least {special + 1}, or add --no-special-tokens.",
-            )
+            what = f"--max-length {self.max_length} leaves no room beside {special} special tokens"
+            raise UsageError(what, remedy=f"Take at least {special + 1}, or add --no-special-tokens.")
         if self.stride is not None and pair and self.strategy == "longest_first":
-            raise UsageError(
-                "--stride slides a window over one text of a pair, and does not know which",
-                remedy="Add --truncation only_second (or only_first).",
-            )
+            what = "--stride slides a window over one text of a pair, and does not know which"
+            raise UsageError(what, remedy="Add --truncation only_second (or only_first).")
         if self.strategy != "longest_first" and not pair:
             raise UsageError(f"--truncation {self.strategy} is for pairs", remedy="Leave it out, or add the pair.")
         if self.stride is not None and not 0 <= self.stride < room:
-            raise UsageError(
-                f"--stride {self.stride} does not fit: a window has room for {room} tokens, and must move forward",
-                remedy=f"Take a stride from 0 to {room - 1}.",
-            )
+            what = f"--stride {self.stride} does not fit: a window has room for {room} tokens, and must move forward"
+            raise UsageError(what, remedy=f"Take a stride from 0 to {room - 1}.")
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,5 @@ def _require_tokens(tokenizer: Tokenizer, folder: Path) -> None:
     """
     missing = [name for name in ("[PAD]", "[CLS]", "[SEP]", "[MASK]") if tokenizer.token_to_id(name) is None]
     if missing:
-        raise UnavailableError(
-            f"the vocabulary in {folder} has no {', '.join(missing)}",
-            remedy="Train one with `bertctl vocab train`, or leave --vocab out.",
-        )
+        what = f"the vocabulary in {folder} has no {', '.join(missing)}"
+        raise UnavailableError(what, remedy="Train one with `bertctl vocab train`, or leave --vocab out.")

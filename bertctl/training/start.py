@@ -195,10 +195,8 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
     hashes: dict[str, str] = job.environment["data_hashes"]
     changed = [split for split, digest in hashes.items() if data_hashes.get(split) != digest]
     if changed:
-        raise DataError(
-            f"the rows of {', '.join(changed)} are not those that the run in {folder.path} was started with",
-            remedy=f"Give the same files again. {again}",
-        )
+        what = f"the rows of {', '.join(changed)} are not those that the run in {folder.path} was started with"
+        raise DataError(what, remedy=f"Give the same files again. {again}")
     if model_hash != job.environment["model_hash"]:
         raise UnavailableError(
             f"the files of the model '{job.recipe.model.name}' are not those that the run in {folder.path} was started "

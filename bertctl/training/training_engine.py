@@ -85,10 +85,8 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     network = job.loaded.network
     accelerator = _accelerator(job, folder, workers)
     if accelerator.num_processes != workers.count:
-        raise DeviceError(
-            f"{workers.count} processes share this job, and accelerate sees {accelerator.num_processes}",
-            remedy="Start them with --num-processes, torchrun or `accelerate launch`.",
-        )
+        what = f"{workers.count} processes share this job, and accelerate sees {accelerator.num_processes}"
+        raise DeviceError(what, remedy="Start them with --num-processes, torchrun or `accelerate launch`.")
     if workers.rank:
         seed = np.random.SeedSequence([job.recipe.training.seed_of_init, workers.rank]).generate_state(1)[0]
         torch.manual_seed(int(seed))

@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from bertctl.inference.trained import open_run
 
 from bertctl.catalog.datasets import builtin_datasets
 from bertctl.cli.main import main
