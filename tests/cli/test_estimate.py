@@ -63,6 +63,7 @@ def test_a_person_gets_a_table_with_the_sweep(bertctl: Run, opinions: Path, tiny
     ]
 
 
+@pytest.mark.slow
 def test_an_absurd_number_of_epochs_takes_no_longer(bertctl: Run, opinions: Path, tiny_model: Path) -> None:
     """Its batches are not all laid out: that took memory without an end."""
     arguments = ("text-classification", "--train-file", opinions, "--model", tiny_model, *SETTINGS)

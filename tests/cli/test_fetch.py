@@ -149,6 +149,7 @@ def test_sizes_before_a_byte_is_loaded_and_a_line_for_a_cache(bertctl, hub, repo
     assert len(hub.asked) == asked
 
 
+@pytest.mark.slow
 def test_a_carried_folder_serves_at_another_path_without_a_network(bertctl, carried, tmp_path):
     assert not [path for path in carried.rglob("*") if path.is_symlink()], "some disks and archives have no links"
     words = ["finetune", "sst2", "--locked", "--offline", "--max-length", "32", "-o", tmp_path / "run", "--dry-run"]

@@ -78,6 +78,7 @@ def test_a_run_that_is_scored_told_and_used_like_any_classifier(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_with_the_draw_that_is_not_finished(
     nursery: Nursery, bertctl: Run, tiny_model: Path, rows: Path, tmp_path: Path, number: signal.Signals
@@ -100,6 +101,7 @@ def test_a_killed_run_goes_on_with_the_draw_that_is_not_finished(
     assert "finished already" in finished.stderr
 
 
+@pytest.mark.slow
 def test_long_texts_are_learned_from_as_they_are_read(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     """Texts that differ in their ends alone."""
     for name, words in {"one": ("good fine", "bad dull"), "other": ("food film", "was the")}.items():

@@ -54,6 +54,7 @@ def test_recipes_validate_takes_the_recipes_and_refuses_a_wrong_one(
     assert "training.epoch" in done.stderr
 
 
+@pytest.mark.slow
 def test_data_check_takes_the_files_of_its_args_and_refuses_faulty_rows(
     hooks: dict[str, dict[str, Any]], bertctl: Run, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def test_losses_do_not_depend_on_who_computes_them(
         assert json.loads((tmp_path / "shared" / "performance.json").read_text())["processes"] == 2
 
 
+@pytest.mark.slow
 def test_two_processes_score_to_the_same_bytes(
     bertctl: Run, nursery: Nursery, tiny_run: TinyRun, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def test_from_nothing_to_a_model_that_others_use(bertctl: Run, corpus: Path, tmp
     assert bertctl("extract-features", opinions, "--model", "run", "-o", "v.npy", *QUICK[:4]).returncode == 0
 
 
+@pytest.mark.slow
 def test_words_alone_on_weights_without_the_head(bertctl: Run, corpus: Path, tiny_model: Path, tmp_path: Path) -> None:
     options = ("--model", tiny_model, "--no-nsp", *QUICK, "--max-steps", 2)
     done = bertctl("pretrain", corpus, *options, "-o", "run")
@@ -95,6 +96,7 @@ def test_words_alone_on_weights_without_the_head(bertctl: Run, corpus: Path, tin
     assert "what is longer was read in windows" in (tmp_path / "run/model/README.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bytes(corpus: Path, tmp_path: Path, nursery: Nursery) -> None:
     words = [
         "pretrain",

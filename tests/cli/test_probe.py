@@ -85,6 +85,7 @@ def test_tags_of_words(bertctl, tiny_model, tmp_path):
     assert "task is question-answering" in wrong.stderr
 
 
+@pytest.mark.slow
 def test_the_tutorials_recipe_has_twenty_splits(bertctl, tiny_model, tmp_path):
     (tmp_path / "train.tsv").write_text("".join(line.replace(",", "\t") for line in _opinions(40).splitlines(True)[1:]))
     result = bertctl(

@@ -50,6 +50,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(training: Training, tmp_p
     assert history_losses(run) == history_losses(training.undisturbed)
 
 
+@pytest.mark.slow
 def test_max_steps_end_a_run_within_an_epoch_and_a_resumed_one_too(training: Training, tmp_path: Path) -> None:
     """An epoch has 12 steps: 3 are less than one, 30 are two and a half, and `--epochs 2` says nothing."""
     few, most = ("--set", "training.max_steps=3"), ("--set", "training.max_steps=30")
@@ -133,6 +134,7 @@ def test_history_and_recipe_are_put_back_and_leftovers_cleared(
         assert not [path for path in run.rglob("*") if path.name == "checkpoints" or path.suffix == ".part"]
 
 
+@pytest.mark.slow
 def test_a_damaged_status_is_noticed_before_anything_is_trained(
     training: Training, stopped: Path, tmp_path: Path
 ) -> None:

@@ -158,6 +158,7 @@ def test_a_training_shows_a_bar_with_the_time_left(terminal, tiny_model, tmp_pat
     recorded("finetune", ["While it trains:", bars[0].rstrip(), "", "In the end:", *shown(sent)])
 
 
+@pytest.mark.slow
 def test_a_wide_terminal_has_room_for_all_figures(terminal, opinions, tiny_model):
     words = ["finetune", "text-classification", "--train-file", opinions, "--model", tiny_model, *HOW, "-o", "run"]
     more = ["--epochs", 30, "--batch-size", 4, "--set", "training.evaluate_every=60", "--checkpoint-every", "off"]

@@ -74,6 +74,7 @@ def test_shards_of_a_split_are_added_to_the_run_by_the_merge(bertctl: Run, tiny_
         assert (whole / name).read_bytes() == (run / name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"), [("v.npy", ()), pytest.param("v.safetensors", ("--pooling", "none"), marks=pytest.mark.slow)]
 )

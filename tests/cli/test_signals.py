@@ -108,6 +108,7 @@ def test_a_second_signal_ends_it_at_once(training: Training, tmp_path: Path, num
     assert difference(training.undisturbed, run) is None
 
 
+@pytest.mark.slow
 def test_texts_of_an_index_outlive_it_and_that_is_said(tiny_model: Path, tmp_path: Path) -> None:
     """The first chunk of texts is whole, and the process waits for the others."""
     process = subprocess.Popen(

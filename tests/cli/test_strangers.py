@@ -215,6 +215,7 @@ def test_a_line_is_refused_before_it_is_in_memory(tmp_path):
     assert peak < 60_000_000
 
 
+@pytest.mark.slow
 def test_python_without_docstrings_and_too_little_room_are_said_as_such(tiny_model, tmp_path):
     (tmp_path / "few.txt").write_text("the film was good\n")
     words = ["-m", "bertctl", "extract-features", "few.txt", "--model", tiny_model, "--max-length", "16", "-o", "x.npy"]

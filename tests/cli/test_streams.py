@@ -232,6 +232,7 @@ def test_an_encoding_that_lacks_the_letters(tmp_path: Path) -> None:
         assert b"Traceback" not in refused.stderr
 
 
+@pytest.mark.slow
 def test_names_that_are_not_utf8(nursery: Nursery, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
     """They work, or are refused in a sentence."""
     odd = os.fsdecode(b"caf\xe9")

@@ -238,6 +238,7 @@ def test_a_worker_that_dies_fails_its_cell_and_the_others_go_on(
     assert _result(tmp_path / "sweep") == _result(swept)
 
 
+@pytest.mark.slow
 def test_two_shards_merged_are_the_whole(
     bertctl: Run, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -311,6 +311,7 @@ def test_replaced_bytes_are_counted(bertctl: Run, tmp_path: Path) -> None:
     assert "2 byte sequences" in done.stderr
 
 
+@pytest.mark.slow
 def test_nuls_and_a_long_line_and_no_last_line_end(bertctl: Run, tmp_path: Path) -> None:
     texts = ["nul\x00nul", "word " * 100_000 + "e\u0301", "x" * 300_000, "end"]
     (tmp_path / "f.txt").write_text("\n".join(texts), encoding="utf-8")

@@ -104,7 +104,7 @@ def _steps(model: Model, kind: str, precision: str) -> tuple[list[float], dict[s
     return losses, {name: one.double().sum().item() for name, one in network.named_parameters()}
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("family", "kind"), _CASES)
 def test_training_is_that_of_transformers_to_the_bit(
     family: str, kind: str, precision: str, tiny_model: Path, tmp_path: Path

@@ -195,6 +195,7 @@ def test_a_mix_leaves_no_window_out_and_has_its_weights() -> None:
     assert np.bincount(corpora[chosen]).tolist() == [900, 900]
 
 
+@pytest.mark.slow
 def test_accumulation_and_replay_change_nothing(tmp_path: Path) -> None:
     few = {"training.max_steps": 6}
     whole = trained(corpus_recipe(DEMO, **few), tmp_path / "whole")

@@ -23,6 +23,7 @@ def _train(bertctl: Run, run: Path, train: Path, *more: object) -> list[dict[str
     return [json.loads(line) for line in (run / "predictions" / "validation.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_the_scale_of_the_scores_does_not_matter(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     """400 to 406 in steps of 1 are learned as 0 to 6 are; model/ gives these scores in plain transformers."""
     found = {}

@@ -57,7 +57,9 @@ def _inputs(family: str, head: str, *, padded: bool) -> dict[str, torch.Tensor]:
     return {name: each.view(3, 2, -1) for name, each in inputs.items()} if head == "MultipleChoice" else inputs
 
 
-@pytest.mark.parametrize("padded", [True, False], ids=["padded", "of one length"])
+@pytest.mark.parametrize(
+    "padded", [pytest.param(True, id="padded"), pytest.param(False, id="of one length", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("head", _HEADS)
 @pytest.mark.parametrize("family", _FAMILIES)
 def test_answers_are_those_of_transformers(family: str, head: str, padded: bool, tmp_path: Path) -> None:

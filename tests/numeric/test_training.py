@@ -66,6 +66,7 @@ def test_replay_of_the_resolved_recipe_gives_the_same_bytes(tiny_model: Path, op
     )
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_numbers(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
     first, other = RunFolder.create(tmp_path / "first"), RunFolder.create(tmp_path / "other")
     run(prepare(tiny_recipe(tiny_model, opinions)), first)

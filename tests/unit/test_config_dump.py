@@ -113,7 +113,7 @@ def test_forty_dumped_recipes_read_back_equal(recipe):
     assert read_back(dump_recipe(recipe, command="bertctl finetune x.yaml")) == recipe
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(recipes())
 @example(Recipe.model_validate({"text_classification": {"labels": ODD}, "description": " ".join(ODD)}))
 @example(Recipe.model_validate({"description": "a  b " * 60 + "c"}))

@@ -170,6 +170,7 @@ def test_stdin_in_every_format(tmp_path, suffix):
     assert counted.startswith("50 49 ")
 
 
+@pytest.mark.slow
 def test_a_large_stream_stays_in_bounded_memory():
     line = b"a line of words that is long enough to count as one \n"
     shown, counted = from_stdin(line * 600_000, "")  # 32 MB

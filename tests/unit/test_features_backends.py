@@ -90,7 +90,8 @@ def test_a_model_is_converted_once(tiny_model, backend):
     assert {path: path.stat().st_mtime_ns for path in cache_folder().rglob("model.onnx")} == before
 
 
-@pytest.mark.parametrize("backend", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["onnx", "openvino"], indirect=True)
 def test_vectors_that_are_not_torchs_are_refused(tiny_model, backend, tmp_path, monkeypatch):
     """Another model's conversion lies where this one's should."""
     monkeypatch.setenv("BERTCTL_CACHE", str(tmp_path / "cache"))

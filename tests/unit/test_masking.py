@@ -24,7 +24,7 @@ def _drawn(windows: int, length: int, *, words: int = 1, **settings: object) -> 
     return tokens, np.array(shown), np.array(chosen)
 
 
-@pytest.mark.parametrize("length", [7, 126])
+@pytest.mark.parametrize("length", [pytest.param(7, marks=pytest.mark.slow), 126])
 def test_fifteen_of_a_hundred_are_chosen_and_most_are_masked(length: int) -> None:
     tokens, shown, chosen = _drawn(80_000 // length if length == 7 else 8000, length)
     assert chosen.mean() == pytest.approx(0.15, abs=0.001 if length > 7 else 0.003)

@@ -136,6 +136,7 @@ def _scipy_f1_difference(a, b):
     return f1_score(a // 2, a % 2, zero_division=0) - f1_score(b // 2, b % 2, zero_division=0)
 
 
+@pytest.mark.slow
 def test_the_exchange_test_of_f1_equals_scipys_exact_permutation_test():
     a, b = _label_rows(60, seed=3, right=(0.9, 0.8))
     assert 3 <= int((a != b).any(axis=1).sum()) <= 16
@@ -152,6 +153,7 @@ def test_the_exchange_test_of_f1_equals_scipys_exact_permutation_test():
     assert bootstrap_difference(a, b, _make_f1).p == pytest.approx(expected.pvalue, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_drawn_exchange_test_equals_scipys_permutation_test():
     rng = np.random.default_rng(4)
     x = rng.normal(size=80)

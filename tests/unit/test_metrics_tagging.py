@@ -79,7 +79,7 @@ def sentences_of(tags: list[str]) -> st.SearchStrategy[tuple[Sentences, Sentence
     )
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(sentences_of(["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-GPE-X", "I-GPE-X", "B", "I", "B-", "I-"]))
 def test_counts_are_those_of_conlleval_for_every_sequence_of_b_i_and_o(pair):
     gold, predicted = pair

@@ -146,6 +146,7 @@ def test_at_most_ten_annotations_of_a_kind_the_worst_first():
     assert github.annotations(_checks()[:1]) == []
 
 
+@pytest.mark.slow
 def test_four_thousand_failures_stay_within_every_limit(tmp_path, monkeypatch):
     many = [Check(f"check {i}", "data", "fail", NASTY, detail=NASTY, file=NASTY, line=i) for i in range(4_000)]
     path = tmp_path / "summary.md"

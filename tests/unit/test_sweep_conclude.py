@@ -55,6 +55,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_escapes_what_it_shows(tmp_pat
     assert page.count("<svg") == 2
 
 
+@pytest.mark.slow
 def test_equal_sweeps_give_the_same_document_but_for_the_times(tmp_path: Path) -> None:
     options: dict[str, Any] = {"states": {(0, 1): "diverged", (1, 1): "failed"}}
     first = made_sweep(tmp_path / "one", RATES[:2], [0.9, 0.8], **options)

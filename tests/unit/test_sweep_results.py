@@ -288,6 +288,7 @@ def test_one_seed_tells_no_settings_apart(tmp_path: Path) -> None:
     assert "not told apart, which takes two seeds" in found["sentence"]
 
 
+@pytest.mark.slow
 def test_what_to_expect_is_corrected_for_the_choice_and_both_numbers_are_said(tmp_path: Path) -> None:
     folder = made_sweep(tmp_path, PAPER, [0.8] * 18, n=60)
     document = conclude(folder)

@@ -57,7 +57,7 @@ def assert_equal(found: EncodedTexts, expected: EncodedTexts) -> None:
     assert found.starts.dtype == np.int64
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     batch=st.lists(st.tuples(sentences, sentences), min_size=1, max_size=5),
     max_length=st.one_of(st.none(), st.integers(4, 24)),
