@@ -106,7 +106,7 @@ def _text(
     arrays = {name: one for name, one in found.items() if isinstance(one, np.ndarray)}
     if found["cut"]:
         kept = len(arrays["tokens"])
-        out.warn(f"{count(found['cut'], 'token')} were cut off, {kept} are shown (--max-length N, or the model's)")
+        out.warn(f"{count(found['cut'], 'token')} cut off, {kept} shown (--max-length N, or the model's)")
     if npz is not None:
         with replacing_file(npz) as target:
             np.savez(target, allow_pickle=False, **arrays)

@@ -126,10 +126,12 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
     if is_hub_id or is_model:
         return _open_model(path, options or {}, listener)
     folder = RunFolder.open(path)
+    state = folder.read(folder.status)["state"]
     if not is_probe(path) and not any(folder.model.glob("model*.safetensors")):
-        state = folder.read(folder.status)["state"]
         what = f"{path} holds no model: the run's state is '{state}'"
         raise UnavailableError(what, remedy="Wait for it to finish, or train again with --overwrite.")
+    if state != "done":
+        listener.warn(f"{path} is not finished (its state is '{state}'): this is its best model so far")
     recipe = load_recipe(str(folder.recipe), options=options)
     if "data.max_eval_rows" not in (options or {}):  # a limit holds for the call that named it
         recipe = recipe.with_fields("data", max_eval_rows=None)

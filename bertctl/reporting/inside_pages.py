@@ -32,7 +32,7 @@ _SMALL, _SMALL_BYTES, _BYTES = 1_200_000, 1_400_000, 24_000_000
 
 def attention_page(found: Mapping[str, Any], texts: Sequence[str]) -> str:
     """Returns the page of what `read_attention` gives for a text, or pair."""
-    cut = f" ({count(found['cut'], 'token')} more were cut off)" if found["cut"] else ""
+    cut = f" ({count(found['cut'], 'more token')} cut off)" if found["cut"] else ""
     tokens, layers, heads = (count(len(found[f"{noun}s"]), noun) for noun in ("token", "layer", "head"))
     data = {name: found[name].tolist() for name in ("sides", "layers", "heads", "scaling") if name in found}
     data |= {"tokens": [harmless(token) for token in found["tokens"]], **_packed(found)}

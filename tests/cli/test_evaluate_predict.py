@@ -478,3 +478,13 @@ def test_splits_that_another_evaluate_adds_meanwhile_stay(tiny_run, tmp_path, mo
         patch.setattr(RunFolder, "held", other_first)
         evaluate_run(open_run(run), split="test")
     assert set(json.loads((run / "metrics.json").read_text())["metrics"]) == {"validation", "other", "test"}
+
+
+def test_answers_of_a_run_that_is_not_finished_are_said_to_be(bertctl, tiny_run, tmp_path):
+    run = shutil.copytree(tiny_run.path, tmp_path / "run")
+    assert "not finished" not in bertctl("predict", run, "fine").stderr
+    status = json.loads((run / "status.json").read_text())
+    (run / "status.json").write_text(json.dumps(status | {"state": "interrupted"}))
+    done = bertctl("predict", run, "fine")
+    assert done.returncode == 0
+    assert f"{run} is not finished (its state is 'interrupted'): this is its best model so far" in done.stderr
