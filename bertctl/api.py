@@ -11,7 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bertctl.arrays import Floats32
+from bertctl.config.load import NULL
 from bertctl.config.load import load_recipe as load_recipe_with
 from bertctl.config.schema import Recipe
 from bertctl.config.schema import fields as known_fields
@@ -31,7 +34,7 @@ from bertctl.writing import protect
 __all__ = ["Recipe", "Run", "evaluate", "extract_features", "finetune", "load_recipe", "load_run", "predict"]
 
 Fields = Mapping[str, Any]
-"""Recipe fields by their dotted names."""
+"""Recipe fields by their dotted names; None sets a field to null."""
 
 Scores = dict[str, dict[str, float]]
 """Split -> metric -> value."""
@@ -54,8 +57,7 @@ class Run:
 
     def __init__(self, path: Path | str, fields: Fields | None = None) -> None:
         self.path = Path(path)
-        _check_names(fields)
-        self._trained = open_run(self.path, options=dict(fields or {}))
+        self._trained = open_run(self.path, options=_options(fields))
 
     @property
     def recipe(self) -> Recipe:
@@ -72,12 +74,13 @@ class Run:
         """Returns the value of each metric by split, from metrics.json (which has intervals and counts as well)."""
         return _values(self._trained.folder.read(self._trained.folder.metrics))
 
-    def predict(self, examples: Sequence[str] | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def predict(self, examples: Iterable[str] | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Returns one answer per example, in order; see `bertctl.predict`."""
-        if not examples:
+        listed = _listed(examples)
+        if not listed:
             return []
         with tempfile.TemporaryDirectory() as folder:
-            file, kind = _written(examples, Path(folder))
+            file, kind = _written(listed, Path(folder))
             return list(self._predictor.predict(unlabelled_rows(self._trained, str(file), kind=kind)))
 
     def evaluate(self, split: str | None = None) -> Scores:
@@ -123,8 +126,7 @@ def load_recipe(name: str | Path, fields: Fields | None = None) -> Recipe:
     Raises:
         UsageError: unknown fields, impossible values: all of them at once.
     """
-    _check_names(fields)
-    return load_recipe_with(str(name), options=fields)
+    return load_recipe_with(str(name), options=_options(fields))
 
 
 def load_run(path: Path | str, fields: Fields | None = None) -> Run:
@@ -164,7 +166,7 @@ def finetune(
     return Run(result.folder.path)
 
 
-def predict(run: Run | Path | str, examples: Sequence[str] | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def predict(run: Run | Path | str, examples: Iterable[str] | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns one answer per example, in order: the prediction, and what the task adds (probabilities, spans, ...).
 
     Args:
@@ -184,7 +186,7 @@ def evaluate(run: Run | Path | str, split: str | None = None) -> Scores:
 
 
 def extract_features(
-    texts: Sequence[str],
+    texts: Iterable[str],
     model: str | Path = "bert-base",
     *,
     layers: str = "last",
@@ -206,20 +208,24 @@ def extract_features(
     from bertctl.features.extract_job import VectorNames
     from bertctl.search.vectors import TextVectors
 
-    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+    texts = _listed(texts)
+    if not all(isinstance(text, str) for text in texts):
         raise UsageError("texts are a list of texts", remedy='Such as ["a text"].')
     recipe = load_recipe("text-classification", {"model.name": str(model), **(fields or {})})
     names = VectorNames(tuple(names_in(layers)), tuple(names_in(pooling)))
-    rows = Rows("texts", {"text": list(texts)}, [str(i) for i in range(len(texts))], "texts")
+    rows = Rows("texts", {"text": texts}, [str(i) for i in range(len(texts))], "texts")
     of_folder = pooling == "model" and "model.max_length" not in (fields or {})
     return TextVectors(recipe, names, length=None if of_folder else recipe.model.max_length).of(rows)
 
 
-def _check_names(fields: Fields | None) -> None:
+def _options(fields: Fields | None) -> dict[str, Any]:
+    """Returns the fields as options of a recipe: null is said, and NumPy's numbers are Python's."""
     known = known_fields()
     for name in fields or ():
         if name not in known:
             raise UsageError(unknown("recipe field", name, known), remedy="`bertctl recipes show NAME` lists them.")
+    given = {name: NULL if value is None else value for name, value in (fields or {}).items()}
+    return {name: value.tolist() if isinstance(value, np.generic) else value for name, value in given.items()}
 
 
 def _values(document: Mapping[str, Any]) -> Scores:
@@ -229,17 +235,32 @@ def _values(document: Mapping[str, Any]) -> Scores:
     }
 
 
-def _written(examples: Iterable[str | Mapping[str, Any]], folder: Path) -> tuple[Path, str]:
+def _listed(given: Any) -> list[Any]:
+    """Returns rows one by one: of a list, a column of a table, a generator. What is no rows is one, which won't fit."""
+    # The parts of a text are letters, those of a mapping or a table the names of its columns.
+    is_one = isinstance(given, str | Mapping) or hasattr(given, "columns") or not isinstance(given, Iterable)
+    return [None] if is_one else list(given)
+
+
+def _plain(value: Any) -> Any:
+    """Returns what NumPy has in an example as JSON has it."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    what = f"an example holds {value!r}, of type {type(value).__name__}: texts, numbers and lists of them fit"
+    raise UsageError(what, remedy="Make a text of it, or leave its column out.")
+
+
+def _written(listed: Sequence[str] | Sequence[Mapping[str, Any]], folder: Path) -> tuple[Path, str]:
     """Writes examples into a file that the task's own reader knows; returns the file and its format."""
-    listed = [] if isinstance(examples, str) else list(examples)
     are_texts = all(isinstance(each, str) for each in listed)
-    if not listed or not (are_texts or all(isinstance(each, Mapping) for each in listed)):
-        raise UsageError("examples are a list of texts, or a list of mappings", remedy='Give some, such as ["a text"].')
+    if not (are_texts or all(isinstance(each, Mapping) for each in listed)):
+        what = "examples are a list of texts, or a list of mappings"
+        raise UsageError(what, remedy='Such as ["a text"], or of a table its column, or table.to_dict("records").')
     if are_texts:
         file, kind = folder / "texts.txt", "lines"
         lines = [" ".join(str(text).splitlines()) for text in listed]
     else:
         file, kind = folder / "examples.jsonl", "jsonl"
-        lines = [json.dumps(example, ensure_ascii=False) for example in listed]
+        lines = [json.dumps(example, ensure_ascii=False, default=_plain) for example in listed]
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return file, kind

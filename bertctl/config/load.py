@@ -62,6 +62,9 @@ class Origin(NamedTuple):
 
 DEFAULT = Origin(-1, 0, "", "default")
 
+NULL = object()
+"""An option's value that sets a field to null, where None means that the option is not given."""
+
 
 def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> Recipe:
     """Returns a recipe, complete and checked; see `trace_recipe`."""
@@ -79,7 +82,7 @@ def trace_recipe(
     Args:
         name_or_path: a built-in recipe, or a YAML file (see `find_recipe`).
         sets: `section.field=value` each, the value in YAML (a text needs no quotes).
-        options: dotted field -> value, from the command line; None means not given.
+        options: dotted field -> value, from the command line; None means not given, `NULL` is null.
 
     Raises:
         RecipeError: a UsageError with every unknown key, wrong type, impossible value and disagreement at once.
@@ -93,7 +96,7 @@ def trace_recipe(
         layers.add_set(given)
     for dotted, value in (options or {}).items():
         if value is not None:
-            layers.add_option(dotted, value)
+            layers.add_option(dotted, None if value is NULL else value)
     layers.add_places_of_data()
     layers.add_preset()
     layers.prefer_epochs()

@@ -33,6 +33,10 @@ _FORM = ("encoding", "delimiter", "header")
 _COLUMNS = ("text_column", "pair_column", "label_column", "label_columns", "choice_columns", "id_column")
 
 
+_LEARNED = ("model.", "training.", "optimizer.")
+"""Begin the fields that a trained model has been made with."""
+
+
 @dataclass(frozen=True)
 class TrainedRun:
     """A run whose model can answer; nothing is loaded before `load`.
@@ -126,6 +130,12 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
     if is_hub_id or is_model:
         return _open_model(path, options or {}, listener)
     folder = RunFolder.open(path)
+    learned = [(name, value) for name, value in (options or {}).items() if name.startswith(_LEARNED)]
+    for name, value in learned:
+        if name == "model.max_length" or (name == "model.long_text" and value != "window"):
+            continue
+        what = f"{path} was trained with its own {name}, which can't be changed afterwards"
+        raise UsageError(what, remedy="Leave it out; fields of data, evaluation and runtime can be changed.")
     state = folder.read(folder.status)["state"]
     if not is_probe(path) and not any(folder.model.glob("model*.safetensors")):
         what = f"{path} holds no model: the run's state is '{state}'"

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import io
 import itertools
 import os
 import shutil
@@ -14,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from bertctl.errors import DeviceError, ExitCode, UsageError
 from bertctl.progress import SILENT, Listener
@@ -248,7 +249,8 @@ def launch(arguments: Sequence[str], count: int, *, config: Path | None = None, 
         codes = Path(folder) / "codes"
         codes.mkdir()
         if "-" in passed:
-            spooled = Path(folder) / "stdin.txt"
+            packed = cast(io.BufferedReader, sys.stdin.buffer).peek(2)[:2] == b"\x1f\x8b"  # as `open_bytes` takes stdin
+            spooled = Path(folder) / ("stdin.txt.gz" if packed else "stdin.txt")
             with spooled.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
             passed[passed.index("-")] = str(spooled)

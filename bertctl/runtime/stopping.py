@@ -92,16 +92,19 @@ def watch() -> None:
 
 
 class handled_by:  # noqa: N801 - reads as a verb in `with`; contextlib would have to be imported
-    """Has another handler hear the signals within `with`; those that are ignored stay so."""
+    """Has another handler hear the signals within `with`; those that are ignored stay so, and all in other threads."""
 
     def __init__(self, handler: "Handler") -> None:
         self._handler = handler
 
     def __enter__(self) -> None:
         self._before = {number: signal.getsignal(number) for number in STOPS}
-        for number, before in self._before.items():
-            if before != signal.SIG_IGN:
-                signal.signal(number, self._handler)
+        try:
+            for number, before in self._before.items():
+                if before != signal.SIG_IGN:
+                    signal.signal(number, self._handler)
+        except ValueError:  # another thread than the main one: no signal comes to it
+            self._before = {}
 
     def __exit__(self, *_: object) -> None:
         for number, before in self._before.items():

@@ -1,8 +1,10 @@
 """One job in two processes: the same losses, the same bytes, one voice, the worker's own exit code."""
 
+import gzip
 import json
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,17 @@ def test_two_processes_of_our_own_predict_the_same_bytes(bertctl: Run, tiny_run:
     assert (alone.returncode, shared.returncode) == (0, 0), shared.stderr
     assert alone.stdout == shared.stdout
     assert alone.stdout.count("\n") == 150
+
+
+@pytest.mark.slow
+def test_packed_stdin_is_unpacked_for_several_processes(tiny_run: TinyRun, tmp_path: Path) -> None:
+    """A file takes the place of stdin, which is told to be gzip by its first bytes."""
+    packed = gzip.compress(b"it was fine\nvery dull\n")
+    words = ("predict", tiny_run.path, "-", "--num-processes", "2", "--device", "cpu")
+    command = [sys.executable, "-m", "bertctl", *map(str, words)]
+    done = subprocess.run(command, input=packed, capture_output=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == ["it was fine", "very dull"]
 
 
 @pytest.mark.slow

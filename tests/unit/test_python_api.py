@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import bertctl
 from bertctl.errors import UnavailableError, UsageError
+from tests.conftest import TinyRun
 
 
 def fields(tiny_model: Path, data: Path) -> dict[str, object]:
@@ -44,13 +46,29 @@ def test_a_model_is_trained_opened_scored_and_asked(tiny_model: Path, opinions: 
     assert evaluate(again)["validation"]["accuracy"] == 1.0
     assert again.evaluate_file(opinions, tmp_path / "scored")["file"]["accuracy"] == 1.0
 
+    pd = pytest.importorskip("pandas")  # comes with datasets
+    table = pd.DataFrame({"text": ["good food", "dull"]}, index=[5, 7])
     answers = predict(again, ["the film was good\nand very fine", "it was bad food"])
     assert [answer["prediction"] for answer in answers] == ["pos", "neg"]
     assert predict(tmp_path / "run", [{"text": "it was bad food"}])[0]["probabilities"].keys() == {"neg", "pos"}
     assert predict(again, []) == []
-    for examples in ("a text", ["a", None], [{"text": "a"}, "b"], [1.0]):
+    for examples in ("a text", ["a", None], [{"text": "a"}, "b"], [1.0], {"text": "a"}, None, table):
         with pytest.raises(UsageError, match="a list of texts, or a list of mappings"):
             predict(again, examples)  # type: ignore[arg-type]
+    texts = [answer["text"] for answer in predict(again, table["text"])]
+    assert texts == ["good food", "dull"], "a column, whatever its index"
+    assert predict(again, np.array(texts)) == predict(again, (text for text in texts)) == predict(again, texts)
+    assert predict(again, [{"text": np.array(["dull"])[0], "stars": np.int64(1)}])[0]["text"] == "dull"
+    with pytest.raises(UsageError, match="of type Timestamp"):
+        predict(again, [{"text": "dull", "day": pd.Timestamp("2020-01-01")}])
+
+
+def test_another_thread_trains_the_same_model(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    short = {**fields(tiny_model, opinions), "training.epochs": 1}
+    here = bertctl.finetune("text-classification", short, output=tmp_path / "here")
+    with ThreadPoolExecutor(1) as pool:
+        there = pool.submit(bertctl.finetune, "text-classification", short, output=tmp_path / "there").result()
+    assert there.metrics == here.metrics
 
 
 def test_a_finished_run_is_not_trained_again(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
@@ -85,11 +103,26 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         bertctl.load_recipe("sst2", {"training.epoch": 3})
     with pytest.raises(UnavailableError):
         bertctl.load_run(tmp_path)
-    for texts in ("a text", ["a", None], [1.0]):
+    for texts in ("a text", ["a", None], [1.0], {"text": "a"}, None):
         with pytest.raises(UsageError, match="a list of texts"):
             bertctl.extract_features(texts, "minilm")
     with pytest.raises(AttributeError, match="train"):
         bertctl.train  # noqa: B018
+
+
+def test_what_a_run_was_trained_with_stays(tiny_run: TinyRun) -> None:
+    assert bertctl.load_run(tiny_run.path, {"model.max_length": 8}).recipe.model.max_length == 8
+    for name, value in {"model.long_text": "window", "training.epochs": 9, "model.name": "minilm"}.items():
+        with pytest.raises(UsageError, match=f"was trained with its own {name}"):
+            bertctl.load_run(tiny_run.path, {name: value})
+
+
+def test_values_of_fields_may_be_none_and_of_numpy() -> None:
+    assert bertctl.load_recipe("mrpc-small").training.preset == "small-data"
+    assert bertctl.load_recipe("mrpc-small", {"training.preset": None}).training.preset is None
+    of_numpy = {"training.batch_size": np.int64(8), "optimizer.learning_rate": np.float32(0.5)}
+    recipe = bertctl.load_recipe("sst2", of_numpy)
+    assert (recipe.training.batch_size, recipe.optimizer.learning_rate) == (8, 0.5)
 
 
 def test_the_import_costs_nothing_until_a_name_is_used() -> None:
