@@ -17,6 +17,7 @@ RUN/.lock                    held by the process that writes the run
 import fcntl
 import itertools
 import os
+import shlex
 import shutil
 import socket
 from collections.abc import Collection, Iterator
@@ -95,6 +96,10 @@ class RunFolder:
     def predictions(self, split: str) -> Path:
         """Returns the prediction file of a split."""
         return self.path / "predictions" / f"{split}.jsonl"
+
+    def command(self, verb: str) -> str:
+        """Returns the command that does this run again, as a shell takes it."""
+        return shlex.join(["bertctl", verb, str(self.recipe), "-o", str(self.path)])
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast, get_args
 
+from bertctl.data.annotations import label_studio
 from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
 from bertctl.data.reading import ReadOptions
 from bertctl.data.table import Table, in_chunks, table_of_objects, table_of_records
@@ -214,6 +215,8 @@ def table_of_document(document: Any, source: str, options: ReadOptions) -> Table
         raise DataError(f"{source}: this JSON has no list of objects", remedy=options.form)
     if not entries:
         raise DataError(f"{source} has no rows", remedy=options.form)
+    if all("annotations" in entry and isinstance(entry.get("data"), dict) for entry in entries):
+        entries = [label_studio.row_of(entry) for entry in entries]
     return replace(table_of_objects(list(enumerate(entries, start=1)), source), lines=())
 
 

@@ -119,6 +119,20 @@ class ReadOptions:
         return self if skipped is None else replace(self, skipped=skipped, on_bad_record=skipped.errors.append)
 
 
+def _refuse_rejected(table: Table, label: str | None, options: ReadOptions) -> None:
+    """Refuses rows whose label a person rejected or ignored, as `answer` says in what Prodigy writes."""
+    answers = table.columns.get("answer", ())
+    learned = options.whole and options.label_needed and label not in (None, "answer")
+    if not learned or not all(answer in ("accept", "reject", "ignore") for answer in answers):
+        return
+    for index, answer in enumerate(answers):
+        if answer != "accept":
+            rest = """with: grep '"answer": *"accept"' FILE > accepted.jsonl"""
+            remedy = f"Keep the accepted rows, {rest}, or learn the answers themselves: --label-column answer."
+            what = f"{table.where(index)}: 'answer' is '{answer}': its label was not accepted (Prodigy)"
+            raise DataError(what, remedy=remedy)
+
+
 class Told(TypedDict, total=False):
     """What `Reader.read` and `Reader.stream` are told of `ReadOptions`."""
 
@@ -215,6 +229,7 @@ class Reader(ABC):
             DataError: rows that are not what they should be; all of them, or such as nobody wants to skip.
         """
         try:
+            _refuse_rejected(table, columns.label, options)
             return self.rows_of(table, columns, options, first_id=first_id)
         except DataError:
             if options.skipped is None:
@@ -222,6 +237,7 @@ class Reader(ABC):
             alone, kept, bad = replace(options, listener=SILENT), [], []
             for index in range(len(table)):
                 try:
+                    _refuse_rejected(table.select([index]), columns.label, options)
                     self.rows_of(table.select([index]), columns, alone, first_id=first_id + index)
                     kept.append(index)
                 except DataError as error:

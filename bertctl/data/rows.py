@@ -19,6 +19,7 @@ class Rows:
         ids: one string for each row, unique within the split.
         source: the file or hub address, for messages.
         lines: line in the file where each row begins, counted from 1; empty where there are no lines (Parquet).
+        numbers: of a part of a file without lines, the number of each row in the file, counted from 1.
         tag_kind: of words with tags, what those of the whole file are, of which this may be a part.
         groups: a key for each row, the same for rows that hang together; empty where that is not asked (training).
     """
@@ -28,6 +29,7 @@ class Rows:
     ids: Sequence[str]
     source: str
     lines: Sequence[int] = ()
+    numbers: Sequence[int] = ()
     tag_kind: TagKind | None = None
     groups: Sequence[Hashable] = ()
 
@@ -50,7 +52,9 @@ class Rows:
 
     def where(self, index: int) -> str:
         """Returns `file:line` (or `file, row n`) of a row, for messages."""
-        return f"{self.source}:{self.lines[index]}" if self.lines else f"{self.source}, row {index + 1}"
+        if self.lines:
+            return f"{self.source}:{self.lines[index]}"
+        return f"{self.source}, row {self.numbers[index] if self.numbers else index + 1}"
 
     def parts(self, size: int) -> Iterator["Rows"]:
         """Yields the rows, so many at a time."""
@@ -65,6 +69,7 @@ class Rows:
             columns={name: [values[i] for i in indices] for name, values in self.columns.items()},
             ids=[self.ids[i] for i in indices],
             lines=[self.lines[i] for i in indices] if self.lines else (),
+            numbers=() if self.lines else [self.numbers[i] if self.numbers else i + 1 for i in indices],
             groups=[self.groups[i] for i in indices] if self.groups else (),
         )
 

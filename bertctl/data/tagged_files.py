@@ -292,6 +292,8 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
         elif isinstance(document, dict) and "documents" in document:
             yield from _of_documents(bioc.documents_of(document, name), name, options)
         elif isinstance(document, list) and document and isinstance(document[0], dict) and "data" in document[0]:
+            if options.label_needed:
+                label_studio.require_spans(document, name)
             yield from _of_documents(label_studio.documents_of(document, name), name, options)
         else:
             yield from table_of_document(document, name, options).chunks(options.chunk_rows)

@@ -44,7 +44,6 @@ from bertctl.tokenization.reference import tokens_by_id
 from bertctl.writing import refuse_input, refuse_links, write_json
 
 _SECONDS_BETWEEN_COMMITS = 2.0
-_CUT = TruncationMessage(remedy="--stride 32 reads them whole, in windows")
 
 
 @dataclass
@@ -151,7 +150,9 @@ def extract_features(
     document = extract(itertools.chain([first], stream), encoder, job, workers=workers, listener=listener)
     if document:
         counts = {**document, "examples": document["rows"]}
-        warn_of_truncation(rows.name, counts, message=_CUT, max_length=job.long.max_length, listener=listener)
+        length = job.long.max_length
+        cut = TruncationMessage(remedy=f"--stride {min(32, length // 8)} reads them whole, in windows")
+        warn_of_truncation(rows.name, counts, message=cut, max_length=length, listener=listener)
     return document
 
 

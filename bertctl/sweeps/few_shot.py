@@ -141,7 +141,7 @@ def run(job: FewShotJob, folder: RunFolder, *, options: RunOptions, listener: Li
         return _carry_out(job, folder, listener)
     except (KeyboardInterrupt, InterruptedRunError) as error:
         terminated = isinstance(error, Terminated) or getattr(error, "exit_code", 0) == ExitCode.TERMINATED
-        what, again = "stopped; what is finished stays", f"bertctl {job.verb} {folder.recipe} -o {folder.path} --resume"
+        what, again = "stopped; what is finished stays", f"{folder.command(job.verb)} --resume"
         folder.set_status("interrupted", step=0, message=what)
         raise InterruptedRunError(what, remedy=f"Go on with `{again}`.", terminated=terminated) from error
     except Exception as error:

@@ -220,8 +220,8 @@ def _interruption(this: _TrainingRun, *, terminated: bool) -> InterruptedRunErro
     """Returns the error for Ctrl-C, SIGTERM and SIGHUP, after a checkpoint was saved where a step had been taken."""
     state, folder = this.state, this.folder
     saved = "no step was complete, so there is nothing to keep"
-    remedy = f"Start again with `bertctl {this.job.verb} {folder.recipe} -o {folder.path} --overwrite`."
-    resume = f"`bertctl {this.job.verb} {folder.recipe} -o {folder.path} --resume`"
+    remedy = f"Start again with `{folder.command(this.job.verb)} --overwrite`."
+    resume = f"`{folder.command(this.job.verb)} --resume`"
     if this.checkpointing is not None and state.step and this.options.workers.is_first:
         # Once trained, the network may hold the best weights instead of the last ones; the end of the last epoch
         # has left a checkpoint.

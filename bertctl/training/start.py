@@ -207,5 +207,5 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
     shown = "".join(f"\n  {name}: {then} then, {now} now" for name, then, now in differing(before, job.recipe))
     raise UsageError(
         f"the run in {folder.path} was started with other settings:{shown or ' see its recipe.yaml'}",
-        remedy=f"Go on with its own: `bertctl {job.verb} {folder.recipe} -o {folder.path} --resume`. {again}",
+        remedy=f"Go on with its own: `{folder.command(job.verb)} --resume`. {again}",
     )

@@ -156,3 +156,13 @@ def test_two_processes_equal_one_and_exit_codes_hold(bertctl, tiny_model, tmp_pa
     assert wrong.returncode == 2
     assert wrong.stderr.count("no layer 7") == 1
     assert "torch/distributed" not in wrong.stderr
+
+
+def test_the_stride_that_reads_long_texts_whole_fits_their_windows(bertctl, tiny_model, tmp_path):
+    (tmp_path / "a.txt").write_text("good film number 0123456789 and dull food 0123456789\n")
+    words = ("extract-features", "a.txt", "--model", tiny_model, "--max-length", 32)
+    cut = bertctl(*words, "-o", "a.npy")
+    remedy = cut.stderr.split("lose ")[1].split("; ")[1].split(" reads")[0]
+    whole = bertctl(*words, "-o", "b.npy", *remedy.split())
+    assert whole.returncode == 0, whole.stderr
+    assert " lose " not in whole.stderr

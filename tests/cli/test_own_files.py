@@ -85,6 +85,14 @@ def test_every_verb_that_reads_files_takes_their_encoding(
     assert read.returncode == 0, read.stderr
 
 
+def test_a_row_of_a_file_without_lines_keeps_its_number(tiny_model: Path, bertctl: Run, tmp_path: Path) -> None:
+    rows = [{"text": f"film {i}", "label": "ab"[i % 2] if i < 39 else None} for i in range(40)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    refused = bertctl("finetune", tmp_path / "rows.json", "--model", tiny_model, "--max-length", "32", "--dry-run")
+    assert refused.returncode == 3
+    assert "rows.json, row 40: the label is empty" in refused.stderr
+
+
 def test_a_limit_holds_for_the_call_that_named_it(latin: Path, bertctl: Run) -> None:
     assert json.loads((latin / "metrics.json").read_text())["metrics"]["validation"]["accuracy"]["n"] == 4
     answered = bertctl("predict", latin, "--split", "test", cwd=latin.parent)
@@ -121,3 +129,20 @@ def test_the_suffix_decides_how_answers_are_written(name: str, tiny_run: TinyRun
     if name != "a.json":
         again = bertctl("predict", tiny_run.path, tmp_path / name, "--text-column", "text", "-o", tmp_path / "b.jsonl")
         assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.parametrize("row", [{"label": "POS"}, {"spans": [{"start": 0, "end": 4, "label": "X"}]}])
+def test_what_was_rejected_in_prodigy_is_not_learned(row: dict, tiny_model: Path, bertctl: Run, tmp_path: Path) -> None:
+    labels = [row, {**row, "label": "NEG"}] if "label" in row else [row, row]
+    rows = [{"text": f"film {i} was fine", **labels[i % 2], "answer": "accept"} for i in range(12)]
+    (tmp_path / "accepted.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    rows[7]["answer"] = "reject"
+    (tmp_path / "all.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    options = ("--model", tiny_model, "--max-length", "32", "--dry-run")
+    assert bertctl("finetune", tmp_path / "accepted.jsonl", *options).returncode == 0
+    refused = bertctl("finetune", tmp_path / "all.jsonl", *options)
+    assert refused.returncode == 3, refused.stderr
+    assert "all.jsonl:8: 'answer' is 'reject'" in refused.stderr
+    if "label" in row:
+        learned = bertctl("finetune", tmp_path / "all.jsonl", "--label-column", "answer", *options)
+        assert "accept: " in learned.stderr, learned.stderr

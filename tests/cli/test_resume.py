@@ -24,12 +24,12 @@ def training(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery
 def test_a_stopped_run_saves_and_goes_on_to_the_same_end(
     training: Training, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    run = tmp_path / "run"
+    run = tmp_path / "the run"
     stopped = training.disturbed(run, number, after_steps=7)
     assert stopped.returncode == code, stopped.stderr
     assert "checkpoint" in stopped.stderr
     hint = stopped.stderr.rpartition("Go on with `")[2].partition("`")[0]
-    assert hint == f"bertctl finetune {run / 'recipe.yaml'} -o {run} --resume"
+    assert hint == f"bertctl finetune '{run / 'recipe.yaml'}' -o '{run}' --resume"
     assert json.loads((run / "status.json").read_text())["state"] == "interrupted"
     step = json.loads((run / "status.json").read_text())["step"]
     assert 7 <= step < 24, "it stopped after the step it was in"

@@ -74,3 +74,25 @@ def test_data_check_guesses_the_task_and_right_tags_are_right(bertctl, tmp_path)
     (tmp_path / "q.jsonl").write_text(json.dumps(question) + "\n")
     checked = bertctl("data", "check", "q.jsonl", "--model", "none/such", "--offline", "--json")
     assert "looks like question-answering" in checked.stderr
+
+
+def test_choices_of_label_studio_are_labels_of_texts(bertctl, tiny_model, tmp_path):
+    def annotated(*labels):
+        said = {"type": "choices", "from_name": "s", "to_name": "text", "value": {"choices": list(labels)}}
+        return [{"was_cancelled": True, "result": []}, {"result": [said]}]
+
+    tasks = [{"id": 7 * i, "data": {"text": f"film {i}"}, "annotations": annotated("ab"[i % 2])} for i in range(12)]
+    (tmp_path / "tasks.json").write_text(json.dumps(tasks))
+    options = ("--model", tiny_model, "--max-length", "32", "--dry-run")
+    learned = bertctl("finetune", "tasks.json", *options)
+    assert learned.returncode == 0, learned.stderr
+    assert "tasks.json looks like text-classification: text from 'text', label from 'label'" in learned.stderr
+    assert bertctl("data", "check", "tasks.json", "--json").returncode == 0
+    refused = bertctl("finetune", "token-classification", "--train-file", "tasks.json", *options)
+    assert refused.returncode == 3
+    assert "choices for whole texts, and no spans\nbertctl finetune text-classification --train-file " in refused.stderr
+    tasks[3]["annotations"] = annotated("a", "b")
+    (tmp_path / "tasks.json").write_text(json.dumps(tasks))
+    several = bertctl("finetune", "tasks.json", *options)
+    assert several.returncode == 0, several.stderr
+    assert "held out for validation (seed 42, not stratified)" in several.stderr, "several labels for a text"
