@@ -87,19 +87,23 @@ def failures_of(path: Path, *, replaced: bool = False) -> Iterator[None]:
 
 def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> UnavailableError:
     """Returns the error for a place that can't be written, with what to do about it; see `failures_of`."""
+    how = "with -o"
+    with suppress(UnavailableError):  # there is no cache
+        if path.absolute().is_relative_to(cache_folder().absolute()):
+            how = "in BERTCTL_CACHE"
     if error.errno in _FULL:
         kept = " (the version written before is whole)" if replaced and path.is_file() else ""
         place = next((one for one in path.parents if one.is_dir()), Path())
         return UnavailableError(
             f"{path}: the disk is full{_FULL[error.errno]}{kept}",
             remedy=f"Free some space on the disk of {path.parent} ({human_bytes(shutil.disk_usage(place).free)} are "
-            "free), or choose another folder with -o.",
+            f"free), or choose another folder {how}.",
             file=path,
         )
     why = "it is a link, and none is followed" if error.errno == errno.ELOOP else error.strerror or error
     return UnavailableError(
         f"{path}: can't be written ({why})",
-        remedy="Check that the folder exists and that you may write there, or choose another with -o.",
+        remedy=f"Check that the folder exists and that you may write there, or choose another {how}.",
         file=path,
     )
 
@@ -156,11 +160,19 @@ def write_array(items: Iterable[Any], out: TextIO) -> None:
 
 
 def cache_folder() -> Path:
-    """Returns BERTCTL_CACHE, else XDG_CACHE_HOME/bertctl, else ~/.cache/bertctl."""
+    """Returns BERTCTL_CACHE, else XDG_CACHE_HOME/bertctl, else ~/.cache/bertctl.
+
+    Raises:
+        UnavailableError: the user has no home folder.
+    """
     named = os.environ.get("BERTCTL_CACHE")
-    if named:
-        return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertctl"
+    try:
+        if named:
+            return Path(named).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertctl"
+    except RuntimeError as error:
+        what = f"BERTCTL_CACHE is {named}, and there is no such user" if named else "this user has no home folder"
+        raise UnavailableError(what, remedy="Name a folder where you may write in BERTCTL_CACHE.") from error
 
 
 def copy_file(source: Path, target: Path) -> None:

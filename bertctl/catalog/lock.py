@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from bertctl.config.recipe_files import expanded_path
 from bertctl.documents import read_json, sha256_of
 from bertctl.errors import DataError, UnavailableError
 from bertctl.words import listing
@@ -149,7 +150,7 @@ def enforce() -> None:
 
 def lock_file() -> Path:
     """Returns the absolute path of the lock that BERTCTL_LOCKED names, else of that in the current folder."""
-    path = Path(os.environ.get(LOCKED, "")).expanduser().absolute()
+    path = expanded_path(os.environ.get(LOCKED, "")).absolute()
     return path / LOCK_NAME if path.is_dir() else path
 
 

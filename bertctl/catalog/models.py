@@ -11,6 +11,7 @@ import yaml
 
 from bertctl.catalog import hub
 from bertctl.catalog.lock import Found, file_sha256, noted
+from bertctl.config.recipe_files import expanded_path
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.words import unknown
 
@@ -92,7 +93,7 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
         packaged = _package_folder(row, weights=weights)
         if packaged is not None:
             return _noted(packaged, row.name, whole=weights)
-    path = Path(name).expanduser()
+    path = expanded_path(name)
     if row is None and path.is_dir():
         return _noted(_model_folder(path), "" if own else path.resolve().name, whole=weights)
     if row is None and path.is_file():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bertctl.catalog.datasets import find_dataset
 from bertctl.checking.findings import Example, Finding, FindingRules, shorten
+from bertctl.config.recipe_files import expanded_path
 from bertctl.config.schema import Recipe
 from bertctl.data.files import kind_of, read_tables
 from bertctl.data.readers import READERS
@@ -80,7 +81,7 @@ def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Lis
             splits[name] = load_data(recipe, listener=heard, splits=[name], whole=True).splits[name]
         except DataError as error:
             bad: list[DataError] = []
-            rows = _read_past(Path(file).expanduser(), recipe, name, bad.append)
+            rows = _read_past(expanded_path(file), recipe, name, bad.append)
             if rows is not None:
                 splits[name] = rows
             findings.append(_bad_records(bad, len(rows), name) if rows is not None and bad else refusal(error, name))

@@ -57,14 +57,17 @@ def run(arguments: list[str]) -> int:
 
 def _run(arguments: list[str], on_output: OnOutput) -> int:
     try:
-        return int(build(on_output).main(args=arguments, prog_name="bertctl", standalone_mode=False) or ExitCode.OK)
+        code = int(build(on_output).main(args=arguments, prog_name="bertctl", standalone_mode=False) or ExitCode.OK)
     except SystemExit as error:  # completion, which Typer ends so
-        return int(error.code or 0)
+        code = int(error.code or 0)
     except typer.TyperException as error:
         if type(error).__name__ == "NoArgsIsHelpError" and "--json" not in arguments:
             sys.stdout.write(error.format_message() + "\n")
             return ExitCode.USAGE
         raise _usage(arguments, error) from error
+    if code and arguments and arguments[0] in ("--install-completion", "--show-completion"):
+        raise UsageError("completion is not made for this shell", remedy="Type it in bash, zsh, fish or PowerShell.")
+    return code
 
 
 def _delivered(code: int, outputs: "Sequence[Output]") -> int:

@@ -125,7 +125,7 @@ def group_help(ctx: typer.Context) -> str:
 
 
 def _width() -> int:
-    return min(_WIDEST, shutil.get_terminal_size().columns)
+    return max(2 * _NARROW, min(_WIDEST, shutil.get_terminal_size().columns))
 
 
 def _bold(text: str) -> str:

@@ -115,9 +115,11 @@ def sweep(
         from bertctl.sweeps.conclude import conclude
         from bertctl.sweeps.page import sweep_tables
         from bertctl.sweeps.run import run_sweep
+        from bertctl.writing import failures_of
 
         out.say(f"sweep folder: {folder}")
-        folder.mkdir(parents=True, exist_ok=True)
+        with failures_of(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         log.write_to(folder / "log.txt")
         summary = run_sweep(made, started=started, listener=out)
         document = conclude(folder, test_split=test, listener=out)

@@ -1,7 +1,6 @@
 """`bertctl vocab show|search|stats|coverage|diff|neighbours|train|grow|shrink`."""
 
 import dataclasses
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -338,8 +337,14 @@ def _rereadable(source: TextSource) -> Iterator[TextSource]:
     if "-" not in source.files:
         yield source
         return
+    from bertctl.tokenization.lines import LONGEST_LINE
+    from bertctl.words import human_bytes
+
     with tempfile.NamedTemporaryFile(suffix=".txt") as copy:
-        shutil.copyfileobj(sys.stdin.buffer, copy)
+        while line := sys.stdin.buffer.readline(LONGEST_LINE + 1):
+            if len(line) > LONGEST_LINE:  # /dev/zero, say, of which no disk has room
+                raise DataError(f"stdin: a line has more than {human_bytes(LONGEST_LINE)}", remedy="Cut it up.")
+            copy.write(line)
         copy.flush()
         yield dataclasses.replace(source, files=[copy.name if file == "-" else file for file in source.files])
 

@@ -58,7 +58,7 @@ def is_of_run(path: Path) -> bool:
     return path.name == "recipe.yaml" and path.with_name("status.json").exists()
 
 
-def expanded_path(path: str) -> Path:
+def expanded_path(path: str | Path) -> Path:
     """Returns the path with `~` written out, or as it is where there is no such user."""
     return Path(os.path.expanduser(path))  # noqa: PTH111  # Path.expanduser raises where there is no such user
 
@@ -81,5 +81,5 @@ def is_recipe(name: str) -> bool:
 
 def is_data_file(name: str) -> bool:
     """Returns whether a file of rows is meant, not a recipe: a file, or a name with a suffix, that is no YAML."""
-    path = Path(name).expanduser()
+    path = expanded_path(name)
     return not is_recipe(name) and (path.is_file() or (bool(path.suffix) and not path.is_dir()))

@@ -18,6 +18,7 @@ import numpy as np
 
 from bertctl.arrays import Ints
 from bertctl.catalog.datasets import BUNDLED_CORPORA
+from bertctl.config.recipe_files import expanded_path
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
 from bertctl.data.files import SUFFIXES, suffix_of, text_lines
@@ -123,7 +124,7 @@ def _place(given: str) -> tuple[str, Path]:
     """Returns what a corpus is called, and where it is."""
     if given in BUNDLED_CORPORA:
         return given, BUNDLED_CORPORA[given]
-    path = Path(given).expanduser()
+    path = expanded_path(given)
     return (path.resolve().name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem), path
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.catalog.datasets import find_dataset
 from bertctl.catalog.lock import Found, noted
+from bertctl.config.recipe_files import expanded_path
 from bertctl.config.schema import Recipe
 from bertctl.config.task_names import PRETRAINING
 from bertctl.data import catalog_files
@@ -276,7 +277,7 @@ class _CatalogSource(_Source):
         """Returns the given folder, or that of the `datasets.yaml`; None where the hub or the package has the rows."""
         if self._row.bundled:
             return None
-        folders = [Path(given).expanduser()] if given else []
+        folders = [expanded_path(given)] if given else []
         folders += [self._row.home] if self._row.home else []
         for folder in folders:
             if any(self._file(name, folder) for name in self._row.split_names):
@@ -347,7 +348,7 @@ class _OwnFiles(_Source):
         return ("validation",)
 
     def read_whole(self, split: str) -> Rows:
-        path = Path(self._files[split] or "").expanduser()
+        path = expanded_path(self._files[split] or "")
         noted(Found("dataset", path.name, {path.name: path}))
         reader, told = READERS[self._recipe.task], Told(listener=self._listener, skipped=self._skipped)
         reading = reader.read(path, self._settings, split=split, label_needed=split != "test", **told)

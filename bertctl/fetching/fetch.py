@@ -7,7 +7,6 @@ fetch, and, when that is here, to write down what they find.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from bertctl.catalog.datasets import builtin_datasets, find_dataset
@@ -15,7 +14,7 @@ from bertctl.catalog.downloads import RemoteFile, bring, look_up
 from bertctl.catalog.hub import HubFiles, NotCachedError, asking, cache_only, cached_files, is_offline
 from bertctl.catalog.lock import Found, Lock, file_sha256, recording
 from bertctl.catalog.models import MODELS, locate_model
-from bertctl.config.recipe_files import builtin_recipes
+from bertctl.config.recipe_files import builtin_recipes, expanded_path
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
 from bertctl.errors import BertctlError, UsageError, all_of
@@ -42,7 +41,7 @@ def needs_of_name(name: str) -> Iterator[Need]:
     Raises:
         UsageError: there is neither.
     """
-    if name in MODELS or name.count("/") == 1 or Path(name).expanduser().is_dir():
+    if name in MODELS or name.count("/") == 1 or expanded_path(name).is_dir():
         yield partial(locate_model, name)
     elif name in builtin_datasets():
         row = builtin_datasets()[name]

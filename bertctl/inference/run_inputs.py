@@ -4,13 +4,13 @@ primary metric.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from bertctl.catalog.models import MODELS
 from bertctl.config.dump import dump_recipe
+from bertctl.config.recipe_files import expanded_path
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData
 from bertctl.errors import DataError, UsageError
@@ -150,7 +150,7 @@ def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:
 
 def resolved_for(recipe: Recipe, compute: Compute) -> Recipe:
     """Returns the recipe with the device, precision and threads that are used, and a folder's name made absolute."""
-    name, folder = recipe.model.name, Path(recipe.model.name).expanduser()
+    name, folder = recipe.model.name, expanded_path(recipe.model.name)
     if name not in MODELS and folder.is_dir():  # `tiny` would be another folder elsewhere
         name = str(folder.absolute())
     used = {"device": compute.device, "precision": compute.precision, "threads": compute.threads}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.catalog.models import locate_model
+from bertctl.config.recipe_files import expanded_path
 from bertctl.documents import loading, read_json
 from bertctl.errors import BertctlError, UnavailableError
 from bertctl.modeling.families import family_of, model_positions, model_sizes
@@ -68,7 +69,7 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
 
 def _find(name: str) -> tuple[Path, dict[str, Any], int]:
     """Returns the folder of the model, what the recipe of its run says, and the parameters of a probe on it."""
-    path = Path(name).expanduser()
+    path = expanded_path(name)
     if not (path / "status.json").exists():
         folder = locate_model(name, weights=False)  # does not read the weights of a package to check them
         return folder if any(folder.glob("model*.safetensors")) else locate_model(name), {}, 0

@@ -10,6 +10,7 @@ import numpy as np
 
 from bertctl.arrays import Array
 from bertctl.catalog.hub import is_offline
+from bertctl.config.recipe_files import expanded_path
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.metrics.value import MetricValue
 
@@ -25,7 +26,7 @@ def find_script(given: str) -> Path:
         UsageError: a bare name, which would be a download; or a folder or file that is no metric script.
         UnavailableError: a path with nothing there.
     """
-    path = Path(given).expanduser()
+    path = expanded_path(given)
     if path.is_dir():
         inside = path.resolve() / f"{path.resolve().name}.py"
         if not inside.is_file():

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertctl.config.recipe_files import expanded_path
 from bertctl.errors import DeviceError
 from bertctl.runtime.cpu import CPU_FEATURES, cpu_name, cpu_words, system_file
 from bertctl.runtime.device import available_cores, fastest_on_cpu
@@ -188,5 +189,5 @@ def group_limits(group: Path = _CONTROL_GROUP, root: Path = _CONTROL_GROUPS) -> 
 
 def existing_folder(folder: Path) -> Path:
     """Returns the folder, or the nearest one above it that is there."""
-    place = folder.expanduser().absolute()
+    place = expanded_path(folder).absolute()
     return next(one for one in (place, *place.parents) if one.exists())

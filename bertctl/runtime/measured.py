@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bertctl.documents import read_json
-from bertctl.errors import BertctlError
+from bertctl.errors import BertctlError, UnavailableError
 from bertctl.runtime.cpu import CPU_FEATURES, cpu_name, cpu_words
 from bertctl.writing import cache_folder, write_json
 
@@ -37,7 +37,10 @@ def measured_once(
     told = [os.environ.get(name, "") for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")]
     machine = [cpu_name(), *sorted(cpu_words() & CPU_FEATURES), str(threads), torch.__version__, *told]
     name = hashlib.sha256(json.dumps([*machine, *about]).encode()).hexdigest()[:16]
-    path = cache_folder() / kind / f"{name}.json"
+    try:
+        path = cache_folder() / kind / f"{name}.json"
+    except UnavailableError:  # no place to keep it: each process measures
+        return measure()
     return _read(path, names) or _kept(measure(), path)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from bertctl.config.bases import read_files
 from bertctl.config.load import read_field
 from bertctl.config.problems import RecipeError, unknown_key
+from bertctl.config.recipe_files import expanded_path
 from bertctl.config.schema import Recipe, fields, sections
 from bertctl.config.strict_yaml import read_document
 from bertctl.errors import UsageError
@@ -113,7 +114,7 @@ def _from_file(name: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
     """Reads a file of fields with lists; one with a base has the base's fields too, but for those of its own."""
     pairs: list[tuple[str, list[Any]]] = []
     problems: list[str] = []
-    for file in read_files(Path(name).expanduser(), name):
+    for file in read_files(expanded_path(name), name):
         document, own = file.document, []
         problems += [f"{file.shown}:{line}: {sentence}" for line, sentence in document.problems]
         for key, value in document.values.items():

@@ -12,6 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from bertctl.catalog.hub import cache_folder
 from bertctl.catalog.models import MODELS, locate_model
+from bertctl.config.recipe_files import expanded_path
 from bertctl.documents import loading, read_json, read_text, refuse_far_ids
 from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
@@ -221,7 +222,7 @@ def _read_json(file: Path) -> Tokenizer:
 
 
 def _locate(name: str) -> Path:
-    path = Path(name).expanduser()
+    path = expanded_path(name)
     if name not in MODELS:
         if path.suffix in (".json", ".txt") and (path.exists() or path.parent != Path()):
             if not path.is_file():

@@ -34,7 +34,7 @@ from bertctl.training.snapshot import random_states, take
 from bertctl.training.step import training_step
 from bertctl.training.training_engine import build_engine
 from bertctl.words import human_bytes
-from bertctl.writing import part_in
+from bertctl.writing import failures_of, part_in
 
 TIMED_STEPS = 10
 """Batches that are timed, each twice."""
@@ -79,7 +79,7 @@ def estimate_run(
         listener.warn(
             f"about {human_bytes(job.memory)} will be needed, {human_bytes(free)} of memory is free: this may end here"
         )
-    with part_in(existing_folder(place)) as scratch:
+    with failures_of(place), part_in(existing_folder(place)) as scratch:
         rehearsal = Rehearsal(job, scratch)
         train, spread = rehearsal.training(steps, listener)
         evaluate, line_bytes = rehearsal.evaluation(listener)

@@ -104,6 +104,8 @@ def run(
         except KeyboardInterrupt as error:
             raise _interruption(this, terminated=isinstance(error, Terminated)) from error
         except Exception as error:
+            with contextlib.suppress(BertctlError):  # a checkpoint that is being written is worth having, and no part
+                this.checkpoints.wait()
             message = error.message if isinstance(error, BertctlError) else f"{type(error).__name__}: {error}"
             this.writer.try_set_status("failed", step=this.state.step, message=message, reason=_reason(error))
             raise

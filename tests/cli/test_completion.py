@@ -9,6 +9,7 @@ import pytest
 from bertctl.catalog.models import MODELS
 from bertctl.cli.app import VERBS
 from bertctl.config.recipe_files import builtin_recipes
+from tests.conftest import ROOT
 
 SLOW = ("torch", "transformers", "numpy", "pydantic", "bertctl.config.schema")
 """What no completion has the time to import."""
@@ -116,3 +117,15 @@ def test_completion_is_among_the_options_of_the_command(bertctl):
     shown = bertctl("--help").stdout
     assert "--install-completion" in shown
     assert "--show-completion" in shown
+
+
+def test_a_shell_that_is_not_known_is_a_refusal(tmp_path):
+    """As where no shell has started the command: code 1 would be a bug of ours."""
+    code = "import shellingham, sys\ndef fails(*_): raise shellingham.ShellDetectionFailure\n"
+    code += "shellingham.detect_shell = fails\nfrom bertctl.cli.main import main; sys.exit(main(['--show-completion']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, cwd=ROOT,
+        capture_output=True, text=True, timeout=3600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "error: completion is not made for this shell\nType it in bash, zsh, fish or PowerShell." in done.stderr

@@ -82,3 +82,16 @@ def test_what_finetune_would_refuse_is_refused(bertctl: Run) -> None:
     done = bertctl("estimate", "demo", "--cells", 0)
     assert done.returncode == 2
     assert "--cells 0" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("estimate",), ("sweep", "--grid", "training.epochs=1,2", "--seeds", "1")])
+def test_a_place_that_cannot_be_written_is_named_with_what_to_do(
+    bertctl: Run, opinions: Path, tiny_model: Path, words: tuple[str, ...]
+) -> None:
+    """Nobody makes a file in /proc, not even root."""
+    recipe = opinions.with_name("mine.yaml")
+    recipe.write_text(f"task: text-classification\ndata: {{train_file: {opinions}}}\nmodel: {{name: {tiny_model}}}\n")
+    refused = bertctl(words[0], recipe, *words[1:], "--max-length", 32, "-o", "/proc/made")
+    assert refused.returncode == 4, refused.stderr
+    assert "error: /proc/made: can't be written" in refused.stderr
+    assert "choose another with -o" in refused.stderr

@@ -381,3 +381,19 @@ def test_a_full_disk_behind_stdout_is_no_bug_of_ours(nursery, tmp_path):
     _, stderr = process.communicate(60)
     assert process.returncode == 4
     assert "error: stdout can't be written: No space left on device\n" in stderr
+
+
+@pytest.mark.parametrize("words", [("tokenize", "x", "--model"), ("inspect",), ("fetch",), ("score",)])
+def test_the_home_of_a_user_that_is_not_there_is_no_bug_of_ours(bertctl, words):
+    """The shell leaves such a name as it is; Path.expanduser raises RuntimeError."""
+    place = "~nobody-of-that-name/model"
+    last = ("a text",) if words == ("score",) else ()
+    refused(bertctl(*words, place, *last), 4, f"the model folder {place} does not exist", "Give a folder")
+
+
+def test_a_cache_without_a_home_says_what_to_name(bertctl, tmp_path):
+    """As in a container with a user that /etc/passwd lacks; there it is HOME that is not known."""
+    (tmp_path / "corpus.txt").write_text("a film\n\na good film\n\nnot a film\n")
+    env = {"BERTCTL_CACHE": "~nobody-of-that-name/cache"}
+    result = bertctl("pretrain", "corpus.txt", "--from-scratch", "tiny", "-o", "run", env=env)
+    refused(result, 4, "BERTCTL_CACHE is ~nobody-of-that-name/cache", "Name a folder where you may write")

@@ -3,13 +3,22 @@
 import json
 import shutil
 import signal
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from bertctl.errors import UnavailableError
+from bertctl.run_folder import RunFolder
+from bertctl.training.checkpoint import Checkpoints
+from bertctl.training.finetune import run
+from bertctl.training.job import prepare
+from bertctl.training.run_writer import RunWriter
 from tests.nursery import Nursery
 from tests.stopping import Training, difference, history_losses
+from tests.tiny_recipes import tiny_recipe
 
 
 @pytest.fixture(scope="module")
@@ -210,3 +219,27 @@ def test_two_processes_stop_at_one_step_and_go_on(training: Training, tmp_path: 
     assert stopped.stderr.count("terminated at step") == 1, stopped.stderr
     training.resume(run, "--num-processes", "2")
     assert difference(whole, run) is None
+
+
+def test_a_run_that_fails_ends_the_checkpoint_that_is_being_written(
+    opinions: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full, or a divergence, a step later: the checkpoint is whole, and no part of it is left over."""
+    write, add_history = Checkpoints._write, RunWriter.add_history
+
+    def slowly(self: Checkpoints, *given: Any) -> None:
+        time.sleep(0.5)
+        write(self, *given)
+
+    def fails(self: RunWriter, figures: dict[str, Any]) -> None:
+        if figures["step"] == 2:
+            raise UnavailableError("history.jsonl: the disk is full")
+        add_history(self, figures)
+
+    monkeypatch.setattr(Checkpoints, "_write", slowly)
+    monkeypatch.setattr(RunWriter, "add_history", fails)
+    folder = RunFolder.create(tmp_path / "run")
+    with pytest.raises(UnavailableError, match="disk is full"):
+        run(prepare(tiny_recipe(tiny_model, opinions, **{"training.checkpoint_every": "1 steps"})), folder)
+    assert (folder.checkpoints / "step-00000001" / "manifest.json").exists()
+    assert not list(folder.path.rglob("*.part"))

@@ -120,5 +120,12 @@ def test_the_table_of_verbs_fits_any_width(width, monkeypatch):
         assert any(line.startswith(f"  {verb.name} ") for line in lines)
 
 
+@pytest.mark.parametrize("words", [("--help",), ("predict", "--help"), ("vocab", "--help")])
+@pytest.mark.parametrize("columns", ["1", "20"])
+def test_help_is_shown_however_narrow_it_is(bertctl, words, columns):
+    done = bertctl(*words, env={"COLUMNS": columns})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 if __name__ == "__main__":
     sys.stdout.write(surface())

@@ -122,3 +122,12 @@ def test_torch_is_never_loaded(nursery: Nursery, tmp_path: Path) -> None:
     )
     done = nursery.run_code(code, cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "[0, 0, 0, 0] []", done.stderr
+
+
+def test_a_line_of_stdin_that_never_ends_fills_no_disk(nursery: Nursery, tmp_path: Path) -> None:
+    """What is read twice is copied; the limit on files ends that copy where nothing else does."""
+    env = {**nursery.env, "NURSERY_IMPORTS": "small_disk", "SMALL_DISK": str(10**9)}
+    words = ["vocab", "train", "-", "-o", "made"]
+    done = nursery.run(words, cwd=tmp_path, env=env, stdin=Path("/dev/zero"))
+    assert done.returncode == 3, done.stderr
+    assert "error: stdin: a line has more than 268 MB" in done.stderr

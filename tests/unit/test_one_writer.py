@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import bertctl
-from bertctl.errors import UsageError
-from bertctl.writing import protect, refuse_input
+from bertctl.errors import UnavailableError, UsageError
+from bertctl.writing import protect, refuse_input, replacing
 
 ALLOWED = {
     "api.py": 1,  # a text file in a temporary folder
@@ -74,3 +74,12 @@ def test_an_input_that_is_gone_is_in_nobodys_way(tmp_path: Path) -> None:
         refuse_input(output)
     given.unlink()
     refuse_input(output)
+
+
+def test_a_cache_that_cannot_be_written_says_what_to_name(tmp_path, monkeypatch):
+    """No -o takes a cache to another place."""
+    monkeypatch.setenv("BERTCTL_CACHE", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnavailableError) as refused, replacing(tmp_path / "file" / "models" / "one"):
+        raise AssertionError
+    assert "choose another in BERTCTL_CACHE" in refused.value.remedy
