@@ -63,10 +63,8 @@ def hold(lock: Path, *, shared: bool = False, patient: bool = False) -> Iterator
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if patient else fcntl.LOCK_NB))
         except BlockingIOError as error:
             file.seek(0)
-            raise UsageError(
-                f"{lock.parent} is in use by {file.read(200).strip() or 'another process'}",
-                remedy="Wait for it to end, stop it, or choose another folder with -o.",
-            ) from error
+            what = f"{lock.parent} is in use by {file.read(200).strip() or 'another process'}"
+            raise UsageError(what, remedy="Wait for it to end, stop it, or choose another folder with -o.") from error
         except OSError:
             pass  # a disk without locks: two commands on one folder can't be told apart there
         with suppress(OSError):
@@ -130,10 +128,8 @@ class RunFolder:
         if not path.is_dir() or not _content(path):
             return
         if not overwrite:
-            raise UsageError(
-                f"the folder {path} exists and is not empty",
-                remedy="Choose another with -o, or add --overwrite to replace the run in it.",
-            )
+            what = f"the folder {path} exists and is not empty"
+            raise UsageError(what, remedy="Choose another with -o, or add --overwrite to replace the run in it.")
         if not cls(path).own_status():
             raise UsageError(
                 f"{path} is not empty and does not hold a run, so --overwrite will not delete it: its status.json is "
@@ -278,10 +274,8 @@ class RunFolder:
             DataError: it is not as the schema says.
         """
         if path != self.status and not path.exists():
-            raise UnavailableError(
-                f"{path} is missing: the run's state is '{self.read(self.status)['state']}'",
-                remedy="Wait for the run to finish, or run it again with --overwrite.",
-            )
+            what = f"{path} is missing: the run's state is '{self.read(self.status)['state']}'"
+            raise UnavailableError(what, remedy="Wait for the run to finish, or run it again with --overwrite.")
         published = (self.status, self.metrics, self.environment, self.performance)
         return read_json(path, path.stem if path in published else "", remedy=DAMAGED)
 

@@ -185,10 +185,8 @@ class DatasetRow:
         for split in self.splits:
             if split.name == name:
                 return split
-        raise UsageError(
-            f"in the data set '{self.name}' {unknown('split', name, self.split_names)}",
-            remedy=f"Splits: {', '.join(self.split_names)}.",
-        )
+        what = f"in the data set '{self.name}' {unknown('split', name, self.split_names)}"
+        raise UsageError(what, remedy=f"Splits: {', '.join(self.split_names)}.")
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (attribute, sentence) for everything in the row that can't be right."""

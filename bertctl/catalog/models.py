@@ -157,10 +157,8 @@ def _model_folder(path: Path) -> Path:
     _refuse_adapter(folder)
     if not (folder / "config.json").is_file():
         found = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) if folder.is_dir() else "nothing"
-        raise UnavailableError(
-            f"{folder} holds no model: there is no config.json (found: {found or 'nothing'})",
-            remedy="Give the folder that save_pretrained wrote, or a run folder of bertctl.",
-        )
+        what = f"{folder} holds no model: there is no config.json (found: {found or 'nothing'})"
+        raise UnavailableError(what, remedy="Give the folder that save_pretrained wrote, or a run folder of bertctl.")
     return folder
 
 

@@ -59,10 +59,8 @@ def attention(
     given = [one for one in (text, pair) if one is not None]
     of_heads = file is not None or importance is not None
     if bool(given) == of_heads:
-        raise UsageError(
-            "a text excludes --file and --importance" if given else "there is nothing to look at",
-            remedy='Give a text ("..."), or --file FILE, or for a run --importance gradient.',
-        )
+        what = "a text excludes --file and --importance" if given else "there is nothing to look at"
+        raise UsageError(what, remedy='Give a text ("..."), or --file FILE, or for a run --importance gradient.')
     if not all(map(str.strip, given)):
         raise UsageError("the text is empty", remedy='Give one with words in it ("...").')
     if of_heads and (npz or layers or heads):

@@ -79,19 +79,15 @@ def _recipe(out: Output, settings: RecipeRequest, subject: Sequence[str], task: 
     files = [name for name in subject if is_data_file(name)]
     if not files:
         if len(subject) > 1:
-            raise UsageError(
-                f"one recipe is checked at a time, not {len(subject)}: {', '.join(subject)}",
-                remedy="Give one recipe, or files: bertctl data check train.csv validation.csv.",
-            )
+            what = f"one recipe is checked at a time, not {len(subject)}: {', '.join(subject)}"
+            raise UsageError(what, remedy="Give one recipe, or files: bertctl data check train.csv validation.csv.")
         if task is not None:
             raise UsageError("--task goes with files; a recipe says its task itself", remedy="Leave --task out.")
         return settings.load(subject[0])
     if len(files) < len(subject):
         other = next(name for name in subject if name not in files)
-        raise UsageError(
-            f"'{other}' is no data file, and a recipe and files can't be mixed",
-            remedy=f"For a recipe with other files: bertctl data check {other} --train-file FILE.",
-        )
+        what = f"'{other}' is no data file, and a recipe and files can't be mixed"
+        raise UsageError(what, remedy=f"For a recipe with other files: bertctl data check {other} --train-file FILE.")
     if len(files) > len(_SPLITS):
         raise UsageError(
             f"{len(files)} files, but there are three splits", remedy="Give training, validation and test rows."
@@ -192,10 +188,8 @@ def _verdict(report: "DataReport", *, strict: bool) -> None:
         raise DataError(f"the data has {count(len(errors), 'error')}: {codes}", remedy="See the findings above.")
     if strict and warnings:
         codes = ", ".join(dict.fromkeys(finding.code for finding in warnings))
-        raise DataError(
-            f"the data has {count(len(warnings), 'warning')}, which --strict refuses: {codes}",
-            remedy="See the findings above, or leave --strict out.",
-        )
+        what = f"the data has {count(len(warnings), 'warning')}, which --strict refuses: {codes}"
+        raise DataError(what, remedy="See the findings above, or leave --strict out.")
 
 
 COMMANDS = {"check": check}

@@ -37,10 +37,8 @@ def doctor(
     """
     about_recipe = [name for name in settings.options if not name.startswith("runtime.")]
     if recipe is None and (about_recipe or settings.sets):
-        raise UsageError(
-            f"{', '.join(about_recipe) or '--set'}: there is no recipe that this could change",
-            remedy="Name one: bertctl doctor sst2 --model minilm",
-        )
+        what = f"{', '.join(about_recipe) or '--set'}: there is no recipe that this could change"
+        raise UsageError(what, remedy="Name one: bertctl doctor sst2 --model minilm")
     # The bundled recipe stands in where none is named: it checks the options of device and precision.
     resolved = settings.load(recipe or "demo", listener=out)
 

@@ -40,10 +40,8 @@ def report(
     """
     kind = format or (_SUFFIXES.get(output.suffix.lower()) if output else "html")
     if kind is None:
-        raise UsageError(
-            f"{output}: the suffix of this name says no format",
-            remedy="End it with .html or .md, or add --format html|md.",
-        )
+        what = f"{output}: the suffix of this name says no format"
+        raise UsageError(what, remedy="End it with .html or .md, or add --format html|md.")
     if output is not None and output.is_dir():
         raise UsageError(f"{output} is a folder", remedy=f"Name a file with -o, such as {output / f'report.{kind}'}.")
 

@@ -51,10 +51,8 @@ class RowsGiven:
             UsageError: with what to give.
         """
         if bool(self.questions) == (self.context is None):
-            raise UsageError(
-                "--question and --context need each other",
-                remedy='Such as --question "Who wrote it?" --context text.txt',
-            )
+            what = "--question and --context need each other"
+            raise UsageError(what, remedy='Such as --question "Who wrote it?" --context text.txt')
         given = [bool(self.file), bool(self.texts or self.questions), bool(self.split or self.data)]
         if sum(given) > 1:
             raise UsageError(

@@ -94,10 +94,8 @@ def sweep(
     settings = pick(settings, random, seed=base.training.seed)
     chosen_seeds = read_seeds(seeds, first=base.training.seed)
     if grid is None and folds is None and len(chosen_seeds) == 1:
-        raise UsageError(
-            "there is nothing to vary: one setting, one seed",
-            remedy="Add --grid paper, --seeds 5 or --folds 5; a single run is `bertctl finetune`.",
-        )
+        what = "there is nothing to vary: one setting, one seed"
+        raise UsageError(what, remedy="Add --grid paper, --seeds 5 or --folds 5; a single run is `bertctl finetune`.")
 
     from bertctl.sweeps.prepare import SweepRequest, make_sweep
 
@@ -132,10 +130,8 @@ def sweep(
 def _refuse_both(setting: Mapping[str, Any], given: Sequence[str]) -> None:
     both = [name for name in setting if name in given]
     if both:
-        raise UsageError(
-            f"{', '.join(both)}: in the grid, and given by itself as well",
-            remedy="Take it out of the grid, or out of the options.",
-        )
+        what = f"{', '.join(both)}: in the grid, and given by itself as well"
+        raise UsageError(what, remedy="Take it out of the grid, or out of the options.")
 
 
 def _dry_table(document: Mapping[str, Any]) -> Shown:

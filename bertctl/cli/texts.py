@@ -144,10 +144,8 @@ class TextSource:
         recipe = Recipe(task=find_dataset(name).task, data=DataSection(name=name, data_dir=folder))
         rows = load_data(recipe, listener=listener, splits=[self.split]).splits[self.split]
         if not rows.has("text"):
-            raise DataError(
-                f"the data set '{name}' has no column of texts (it has: {', '.join(rows.columns)})",
-                remedy="Give its official file with --file and --text-column.",
-            )
+            what = f"the data set '{name}' has no column of texts (it has: {', '.join(rows.columns)})"
+            raise DataError(what, remedy="Give its official file with --file and --text-column.")
         yield TextChunk(rows.columns["text"], rows.columns.get("pair"))
 
 
@@ -161,10 +159,8 @@ def _fold(given: dict[str, Any]) -> TextSource:
 def _fold_files(given: dict[str, Any]) -> TextSource:
     files, source = given.pop("files"), _fold(given)
     if bool(files) == (source.data is not None):
-        raise UsageError(
-            "files and --data exclude each other" if files else "there are no texts",
-            remedy="Give files (- is stdin), or --data NAME.",
-        )
+        what = "files and --data exclude each other" if files else "there are no texts"
+        raise UsageError(what, remedy="Give files (- is stdin), or --data NAME.")
     return replace(source, files=files or ())
 
 

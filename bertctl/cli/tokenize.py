@@ -114,10 +114,8 @@ def _inputs(
     if files.count("-") > 1:
         raise UsageError("stdin can be read only once", remedy="Name - once.")
     if pair is not None and len(given) != 1:
-        raise UsageError(
-            f"--pair belongs to one text, and there are {len(given)} on the command line",
-            remedy="Give one text; for many pairs, give a table and --pair-column.",
-        )
+        what = f"--pair belongs to one text, and there are {len(given)} on the command line"
+        raise UsageError(what, remedy="Give one text; for many pairs, give a table and --pair-column.")
     return files, given
 
 
@@ -127,10 +125,8 @@ def _check_answer(
     if compare and not stats:
         raise UsageError("--compare puts the numbers of two tokenizers side by side", remedy="Add --stats.")
     if stats and (decode or layout or output):
-        raise UsageError(
-            "--stats answers with a table",
-            remedy="Leave --decode, --format and --output out; --json gives the numbers.",
-        )
+        what = "--stats answers with a table"
+        raise UsageError(what, remedy="Leave --decode, --format and --output out; --json gives the numbers.")
     if decode and (pair is not None or layout):
         raise UsageError("--decode turns ids back into text", remedy="Leave --pair and --format out.")
 

@@ -75,10 +75,8 @@ def search(
     found = vocab.search(opened.tokenizer, pattern)
     if not found:
         tokens = opened.tokenizer.encode(pattern.replace("*", ""), add_special_tokens=False).tokens
-        raise DataError(
-            f"no token of {opened.name} fits '{pattern}'",
-            remedy=f"The tokenizer makes of it: {' '.join(tokens) or 'nothing'}.",
-        )
+        what = f"no token of {opened.name} fits '{pattern}'"
+        raise DataError(what, remedy=f"The tokenizer makes of it: {' '.join(tokens) or 'nothing'}.")
     document = {"model": opened.name, "found": [vocab.named(*item) for item in found]}
     if out.as_json:
         out.answer(document)
@@ -306,10 +304,8 @@ def neighbours(
         bertctl vocab neighbours bank minilm --context "river bank" -f corpus.txt
     """
     if (context is None) != (file is None) or (layer and context is None):
-        raise UsageError(
-            "--context, --file and --layer belong together: places of a word are compared with one in a text",
-            remedy='Such as --context "the bank of the river" --file corpus.txt',
-        )
+        what = "--context, --file and --layer belong together: places of a word are compared with one in a text"
+        raise UsageError(what, remedy='Such as --context "the bank of the river" --file corpus.txt')
     from bertctl.interpretability.neighbours import near_places, near_tokens
     from bertctl.reporting.document import record_table
 

@@ -139,10 +139,8 @@ def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Liste
         elif line:
             short += 1
             if split.header is False:
-                raise DataError(
-                    f"{path}:{number}: {len(fields)} tab-separated fields where {width} are needed: {line[:80]!r}",
-                    remedy=f"Is this the official file of '{row.name}'?",
-                )
+                what = f"{path}:{number}: {len(fields)} tab-separated fields where {width} are needed: {line[:80]!r}"
+                raise DataError(what, remedy=f"Is this the official file of '{row.name}'?")
     if short:
         listener.warn(f"{path}: {short} rows lack a field and are left out, as the hub's conversion does")
     return _canonical(row, split, columns, str(path), numbers, listener)
@@ -189,10 +187,8 @@ def _read_parquet(row: DatasetRow, split: SplitRow, path: Path, source: str, lis
             raise DataError(f"{source}: there is no column '{column}'", remedy=f"Columns: {data.column_names}.")
     names = getattr(data.features.get(wanted.get("label", "")), "names", None)
     if names is not None and tuple(names) != row.labels:
-        raise DataError(
-            f"{source}: its label names {names} are not those of '{row.name}': {list(row.labels)}",
-            remedy="Use the pinned revision, or the official files with --data-dir.",
-        )
+        what = f"{source}: its label names {names} are not those of '{row.name}': {list(row.labels)}"
+        raise DataError(what, remedy="Use the pinned revision, or the official files with --data-dir.")
     columns = {name: data.data.column(column).to_pylist() for name, column in wanted.items()}
     return _canonical(row, split, columns, source, [], listener)
 

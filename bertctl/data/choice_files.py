@@ -199,10 +199,8 @@ def _listed(table: Table, name: str, index: int) -> list[str]:
         )
     for number, choice in enumerate(value):
         if not isinstance(choice, str | int | float) or isinstance(choice, bool):
-            raise DataError(
-                f"{table.where(index)}: choice {number} in '{name}' is {choice!r:.80}, which is no text",
-                remedy="Each choice is a text.",
-            )
+            what = f"{table.where(index)}: choice {number} in '{name}' is {choice!r:.80}, which is no text"
+            raise DataError(what, remedy="Each choice is a text.")
     return [str(choice) for choice in value]
 
 

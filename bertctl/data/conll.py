@@ -241,10 +241,8 @@ def _sentence(
         if layout.ud and not fields[0].isdecimal():  # 3-4 is a contraction, 8.1 a word that is not in the text
             continue
         if not fields[layout.word].strip(" "):
-            raise DataError(
-                f"{source}:{number}: there is no word: {text.rstrip()!r:.80}",
-                remedy="Write the word, or take the line out; blank lines part sentences.",
-            )
+            what = f"{source}:{number}: there is no word: {text.rstrip()!r:.80}"
+            raise DataError(what, remedy="Write the word, or take the line out; blank lines part sentences.")
         words.append(fields[layout.word])
         if layout.tag is not None:
             tag = fields[layout.tag].strip(" ")

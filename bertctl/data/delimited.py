@@ -79,10 +79,8 @@ def detect_dialect(
         names = tuple(cell.strip() or f"column{i}" for i, cell in enumerate(records[0], start=1))
         repeated = next((name for name in names if names.count(name) > 1), None)
         if repeated:
-            raise DataError(
-                f"{source}:1: two columns are called '{repeated}'",
-                remedy="Rename one of them; if the first line is data, add --no-header.",
-            )
+            what = f"{source}:1: two columns are called '{repeated}'"
+            raise DataError(what, remedy="Rename one of them; if the first line is data, add --no-header.")
     else:
         names = tuple(f"column{i}" for i in range(1, len(records[0]) + 1))
         if settings.header is None:

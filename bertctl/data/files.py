@@ -59,10 +59,8 @@ def kind_of(path: Path) -> FileKind:
     """
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
-        raise UsageError(
-            f"{path}: '{suffix}' is no suffix of a file that can be read" if suffix else f"{path} has no suffix",
-            remedy=f"Suffixes: {', '.join(SUFFIXES)}, each also with .gz.",
-        )
+        what = f"{path}: '{suffix}' is no suffix of a file that can be read" if suffix else f"{path} has no suffix"
+        raise UsageError(what, remedy=f"Suffixes: {', '.join(SUFFIXES)}, each also with .gz.")
     return SUFFIXES[suffix]
 
 

@@ -56,10 +56,8 @@ class QuestionReader(Reader):
         """Yields the rows of a file or of stdin, which is JSON unless it is said to be something else."""
         kind = "jsonl" if source == "-" and options.kind is None else input_kind(source, options.kind)
         if kind == "lines":
-            raise UsageError(
-                f"{source_name(source)}: lines of text are no questions with a context",
-                remedy=f'{_FORMS} One question alone: --question "..." --context FILE.',
-            )
+            what = f"{source_name(source)}: lines of text are no questions with a context"
+            raise UsageError(what, remedy=f'{_FORMS} One question alone: --question "..." --context FILE.')
         tables = json_tables(source, options) if kind == "jsonl" else read_tables(source, kind, options)
         return self.table_readings(tables, options)
 
@@ -127,10 +125,8 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
         if roles[role] is None and found is not None:
             roles[role] = found
         elif roles[role] is None and (role != "answers" or label_needed):
-            raise UsageError(
-                f"{table.source}: no column is known as the {role}",
-                remedy=f"Name it: {option} NAME. {shown_columns(table)}",
-            )
+            what = f"{table.source}: no column is known as the {role}"
+            raise UsageError(what, remedy=f"Name it: {option} NAME. {shown_columns(table)}")
     label = roles["answers"] if roles["answers"] in table.columns else None
     identity = settings.id_column or _usable_ids(table, free.get("id"), options)
     return QuestionColumns(identity, str(roles["question"]), str(roles["context"]), label)
@@ -235,10 +231,8 @@ def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -
             remedy=f"Name the columns: --text-column QUESTION --pair-column CONTEXT. {shown_columns(table)}",
         )
     if not is_whole(value):
-        raise DataError(
-            f"{where}: the {role} holds half a surrogate pair, which is no character",
-            remedy="Write the file again with whole characters.",
-        )
+        what = f"{where}: the {role} holds half a surrogate pair, which is no character"
+        raise DataError(what, remedy="Write the file again with whole characters.")
     return value
 
 

@@ -263,10 +263,8 @@ class _CatalogSource(_Source):
         section = recipe.data
         self._row = self.dataset = find_dataset(section.name or "", section.datasets_file)
         if self._row.task != recipe.task:
-            raise UsageError(
-                f"the data set '{self._row.name}' is for {self._row.task}, the recipe's task is {recipe.task}",
-                remedy=f"Set task: {self._row.task}, or `bertctl finetune {self._row.name}`.",
-            )
+            what = f"the data set '{self._row.name}' is for {self._row.task}, the recipe's task is {recipe.task}"
+            raise UsageError(what, remedy=f"Set task: {self._row.task}, or `bertctl finetune {self._row.name}`.")
         self.has_validation = bool(self._row.validation_splits) or "train" not in self._row.split_names
         self._lacking = f"'{self._row.name}' has no validation split"
         self._folder = self._find_folder(section.data_dir or os.environ.get("BERTCTL_DATA"))
@@ -289,10 +287,8 @@ class _CatalogSource(_Source):
 
     def require(self, split: str) -> None:
         if split == "train" and "train" not in self._row.split_names:
-            raise UsageError(
-                f"the data set '{self._row.name}' has no training rows",
-                remedy=f"It is for prediction: {self._row.note or 'bertctl predict'}.",
-            )
+            what = f"the data set '{self._row.name}' has no training rows"
+            raise UsageError(what, remedy=f"It is for prediction: {self._row.note or 'bertctl predict'}.")
         if split != "validation" or self.has_validation:
             self._row.split(split)
 
@@ -359,7 +355,5 @@ class _OwnFiles(_Source):
 
 def _require_column(rows: Rows, column: str, field: str) -> None:
     if not rows.has(column):
-        raise DataError(
-            f"{field}: in {rows.source} {unknown('column', column, rows.columns)}",
-            remedy=f"Columns there: {shorten(', '.join(rows.columns), 600)}.",
-        )
+        what = f"{field}: in {rows.source} {unknown('column', column, rows.columns)}"
+        raise DataError(what, remedy=f"Columns there: {shorten(', '.join(rows.columns), 600)}.")

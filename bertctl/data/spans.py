@@ -106,10 +106,8 @@ def tags_of_spans(
     for start, end, label in sorted(kept):
         shown = f"{text[max(start, 0) : end]!r} ({start} to {end}, {label})"
         if not 0 <= start < end <= len(text) or not text[start:end].strip():
-            raise DataError(
-                f"{where}: the span {shown} is not in its text of {len(text)} characters, or is empty",
-                remedy="Spans count characters of `text` from 0, the end not included.",
-            )
+            what = f"{where}: the span {shown} is not in its text of {len(text)} characters, or is empty"
+            raise DataError(what, remedy="Spans count characters of `text` from 0, the end not included.")
         if start < last_end:
             raise DataError(
                 f"{where}: the spans {last_span} and {shown} overlap; a word has one tag",

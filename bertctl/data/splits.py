@@ -36,10 +36,8 @@ def hold_out(
     """
     n = len(rows)
     if n < 2:
-        raise DataError(
-            f"{rows.source} has {n} row, and none can be held out for validation",
-            remedy="Give more rows, or a validation file with --validation-file.",
-        )
+        what = f"{rows.source} has {n} row, and none can be held out for validation"
+        raise DataError(what, remedy="Give more rows, or a validation file with --validation-file.")
     rng = np.random.default_rng([seed, _HOLD_OUT_STREAM])
     wanted = min(max(1, round(n * fraction)), n - 1)
     members = list((_groups(range(n) if groups is None else groups) or {}).values())

@@ -87,10 +87,8 @@ def table_of_objects(objects: Sequence[tuple[int, Mapping[str, Any]]], source: s
             "".join(strings).encode()
         except UnicodeEncodeError:
             index = next(i for i, value in enumerate(values) if isinstance(value, str) and not is_whole(value))
-            raise DataError(
-                f"{table.where(index)}: the string in '{name}' holds half a surrogate pair, which is no character",
-                remedy="Write the file again with whole characters.",
-            ) from None
+            what = f"{table.where(index)}: the string in '{name}' holds half a surrogate pair, which is no character"
+            raise DataError(what, remedy="Write the file again with whole characters.") from None
     return table
 
 
@@ -103,10 +101,8 @@ def require_label(rows: Rows | Table, index: int, column: str = "label") -> Any:
     label = rows.columns[column][index]
     if label == "" or is_missing(label):
         shown = "NaN" if isinstance(label, float) else "empty"
-        raise DataError(
-            f"{rows.where(index)}: the label is {shown}",
-            remedy="Every row of a labelled split needs a label: fill it in, or take the row out.",
-        )
+        what = f"{rows.where(index)}: the label is {shown}"
+        raise DataError(what, remedy="Every row of a labelled split needs a label: fill it in, or take the row out.")
     return label
 
 

@@ -141,10 +141,8 @@ def _said_kind(given: str | None) -> TaggedKind | None:
     if given is None or given == "tsv":
         return "conll" if given else None
     if given not in TAGGED_KINDS:
-        raise UsageError(
-            f"{unknown('input format', given, TAGGED_KINDS)} (for words and tags)",
-            remedy=f"Formats: {', '.join(TAGGED_KINDS)}.",
-        )
+        what = f"{unknown('input format', given, TAGGED_KINDS)} (for words and tags)"
+        raise UsageError(what, remedy=f"Formats: {', '.join(TAGGED_KINDS)}.")
     return given
 
 

@@ -134,10 +134,8 @@ def rows_of_table(table: Table, columns: TaggedColumns, options: ReadOptions, *,
         row_words, row_offsets = _words(table, columns, i, text, label)
         tags = _tags(label, text, row_words, row_offsets, where, misaligned)
         if tags is None and options.label_needed:
-            raise DataError(
-                f"{where}: the sentence has no tags in the column '{columns.label}'",
-                remedy="Every row of a labelled split needs tags; is --label-column the right one?",
-            )
+            what = f"{where}: the sentence has no tags in the column '{columns.label}'"
+            raise DataError(what, remedy="Every row of a labelled split needs tags; is --label-column the right one?")
         if tags and columns.label in ("upos", "xpos") and "_" in tags:
             # The hub's Universal Dependencies list contractions beside their words; `_` is the tag of these.
             kept = [word for word, tag in enumerate(tags) if tag != "_"]
@@ -158,10 +156,8 @@ def rows_of_table(table: Table, columns: TaggedColumns, options: ReadOptions, *,
 
 def _text(value: Any, where: str, column: str) -> str:
     if not isinstance(value, str):
-        raise DataError(
-            f"{where}: column '{column}' holds {type(value).__name__} where a text is needed: {value!r:.80}",
-            remedy="Name the column with the words or the text with --text-column.",
-        )
+        what = f"{where}: column '{column}' holds {type(value).__name__} where a text is needed: {value!r:.80}"
+        raise DataError(what, remedy="Name the column with the words or the text with --text-column.")
     return value
 
 
@@ -208,15 +204,11 @@ def _tags(
         )
     if (not label and words) or (label and not isinstance(label[0], str | int)):
         if text is None or offsets is None:
-            raise DataError(
-                f"{where}: there are spans, but the words' places in the text are not known",
-                remedy="Spans need the column `text`, in which the words stand in their order.",
-            )
+            what = f"{where}: there are spans, but the words' places in the text are not known"
+            raise DataError(what, remedy="Spans need the column `text`, in which the words stand in their order.")
         return tags_of_spans([read_span(span, where) for span in label], text, offsets, where, misaligned)
     tags = [str(tag) for tag in label if tag is not None and tag != ""]
     if len(tags) != len(words):
-        raise DataError(
-            f"{where}: {len(words)} words and {len(tags)} tags: {words[:8]}, {tags[:8]}",
-            remedy="Every word needs a tag, O where there is nothing.",
-        )
+        what = f"{where}: {len(words)} words and {len(tags)} tags: {words[:8]}, {tags[:8]}"
+        raise DataError(what, remedy="Every word needs a tag, O where there is nothing.")
     return tags

@@ -115,10 +115,8 @@ def _text(value: Any, name: str, index: int, table: Table) -> str:
         return ""
     if isinstance(value, (int, float)):
         return str(value)
-    raise DataError(
-        f"{table.where(index)}: column '{name}' holds {type(value).__name__} where a text is needed: {value!r:.80}",
-        remedy=f"Name the column with the texts with --text-column. {shown_columns(table)}",
-    )
+    what = f"{table.where(index)}: column '{name}' holds {type(value).__name__} where a text is needed: {value!r:.80}"
+    raise DataError(what, remedy=f"Name the column with the texts with --text-column. {shown_columns(table)}")
 
 
 def _guess_text(

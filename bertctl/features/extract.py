@@ -202,10 +202,8 @@ def extract(
     except UnavailableError as error:
         if "disk is full" not in error.message:
             raise
-        raise UnavailableError(
-            f"{error.message}; {state.saved_rows} rows are whole",
-            remedy="Free some space, then type the same command with --resume.",
-        ) from error
+        what = f"{error.message}; {state.saved_rows} rows are whole"
+        raise UnavailableError(what, remedy="Free some space, then type the same command with --resume.") from error
     finally:
         listener.finish("rows")
     return state.document(complete=False) if shard else _finish(job, layout, state, workers)

@@ -119,10 +119,8 @@ class AttentionReader:
             off = [float(((one.sum(dim=-1) - 1).abs() * mask[:, None]).max()) for one in found if whole]
             if not whole or max(off) > _SUM_TOLERANCE:
                 what = "rows of attention that do not sum to 1" if whole else "no attention of all tokens to all"
-                raise UsageError(
-                    f"'{self.source.name}' has {what} (its family is '{self.family}')",
-                    remedy="Give an encoder that has, such as BERT, RoBERTa, DeBERTa or ModernBERT.",
-                )
+                what = f"'{self.source.name}' has {what} (its family is '{self.family}')"
+                raise UsageError(what, remedy="Give an encoder that has, such as BERT, RoBERTa, DeBERTa or ModernBERT.")
             yield indices, found
 
 

@@ -141,10 +141,8 @@ def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:
             remedy=others + (probe if by_vectors else "") + ".",
         )
     if auto_class == BARE and config.get("is_encoder_decoder"):
-        raise UsageError(
-            f"'{family}' is an encoder and a decoder, and a text's vector is made by an encoder alone ('{name}')",
-            remedy=others + ".",
-        )
+        what = f"'{family}' is an encoder and a decoder, and a text's vector is made by an encoder alone ('{name}')"
+        raise UsageError(what, remedy=others + ".")
     reason = "its head reads the padding" if family == "roformer" else reads_padding(config)
     if kind == "MultipleChoice" and reason:
         raise UsageError(

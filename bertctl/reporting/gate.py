@@ -235,10 +235,8 @@ class _Judge:
         at_least = limit.kind != "max"
         if metric.higher_is_better != at_least:
             better, option = ("higher", "--min") if metric.higher_is_better else ("lower", "--max")
-            raise UsageError(
-                f"--{limit.kind} {limit.metric}: the {limit.metric} is better when {better}",
-                remedy=f"Type {option} {limit.metric}={limit.limit:g}.",
-            )
+            what = f"--{limit.kind} {limit.metric}: the {limit.metric} is better when {better}"
+            raise UsageError(what, remedy=f"Type {option} {limit.metric}={limit.limit:g}.")
         ends = simultaneous(metric.value, (metric.low, metric.high), self.compared, at_least=at_least)
         verdict = decide(metric.value, *ends, limit.limit, at_least=at_least, policy=policy)
         where = f" of {limit.slice[0]}={limit.slice[1]}" if limit.slice else ""

@@ -22,10 +22,8 @@ def refuse_other_task(ours: FinishedRun, theirs: FinishedRun) -> None:
         UnlikeRunsError: they are.
     """
     if None not in (ours.task, theirs.task) and ours.task != theirs.task:
-        raise UnlikeRunsError(
-            f"{ours.path} and {theirs.path} are of different tasks: {ours.task} and {theirs.task}",
-            remedy="Compare runs of one task, on the same data.",
-        )
+        what = f"{ours.path} and {theirs.path} are of different tasks: {ours.task} and {theirs.task}"
+        raise UnlikeRunsError(what, remedy="Compare runs of one task, on the same data.")
 
 
 class Pair:
@@ -99,10 +97,8 @@ def unpaired(ours: FinishedRun, theirs: FinishedRun, split: str, name: str) -> D
     """
     a, b = ours.metric(split, name), theirs.metric(split, name)
     if a.n != b.n:
-        raise UsageError(
-            f"{ours.path} and {theirs.path} were scored on different data: {name} stands on {a.n} and {b.n} examples",
-            remedy="Score both on the same split of the same data.",
-        )
+        what = f"{ours.path} and {theirs.path} were scored on different data: {name} stands on {a.n} and {b.n} examples"
+        raise UsageError(what, remedy="Score both on the same split of the same data.")
     return None if None in (a.low, a.high, b.low, b.high) else unpaired_difference(a, b)
 
 

@@ -118,10 +118,8 @@ def _check_way(hub_id: str) -> None:
         UnavailableError: offline, no token, or no answer.
     """
     if is_offline():
-        raise UnavailableError(
-            f"offline mode is on, so nothing is pushed to {hub_id}",
-            remedy=f"Leave --offline out and HF_HUB_OFFLINE unset. {_ALSO}",
-        )
+        what = f"offline mode is on, so nothing is pushed to {hub_id}"
+        raise UnavailableError(what, remedy=f"Leave --offline out and HF_HUB_OFFLINE unset. {_ALSO}")
     if not has_token():
         raise UnavailableError(
             f"nobody is logged in at {endpoint()}, so nothing is pushed to {hub_id}",

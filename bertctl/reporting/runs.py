@@ -80,10 +80,8 @@ class FinishedRun:
             asked = next((name for name in choice if name in scored), DEFAULT_SPLIT)
         if asked not in scored:
             evaluate = f" Or score it: bertctl evaluate {self.path} --split {asked}." if self.folder else ""
-            raise UsageError(
-                f"{self.path} has no metrics of the split '{asked}'",
-                remedy=f"It has: {', '.join(scored) or 'none'}.{evaluate}",
-            )
+            what = f"{self.path} has no metrics of the split '{asked}'"
+            raise UsageError(what, remedy=f"It has: {', '.join(scored) or 'none'}.{evaluate}")
         return asked
 
     def metric(self, split: str, name: str) -> MetricValue:
@@ -147,10 +145,8 @@ def read_run(path: Path) -> FinishedRun:
     folder = RunFolder.open(path)
     state = folder.read(folder.status).get("state")
     if state != "done":
-        raise UnavailableError(
-            f"{path} is no finished run: its state is '{state}'",
-            remedy="Wait for it to finish, or train again with --overwrite.",
-        )
+        what = f"{path} is no finished run: its state is '{state}'"
+        raise UnavailableError(what, remedy="Wait for it to finish, or train again with --overwrite.")
     recipe: dict[str, Any] = {}
     if folder.recipe.exists():
         load_recipe(str(folder.recipe))  # refuses what is no recipe

@@ -46,10 +46,8 @@ def slice_contributions(
         )
     chosen = [line for line, of_line in zip(lines, values, strict=True) if value in of_line]
     if not chosen:
-        raise UsageError(
-            f"no example has the gold label '{value}'" if by_label else f"no example has {column}={value}",
-            remedy=f"Values: {listing(sorted({each for of_line in values for each in of_line}))}.",
-        )
+        what = f"no example has the gold label '{value}'" if by_label else f"no example has {column}={value}"
+        raise UsageError(what, remedy=f"Values: {listing(sorted({each for of_line in values for each in of_line}))}.")
     of_label = answers.of_label(lines, name, value) if by_label else None
     return of_label or answers.contributions(chosen, name)
 

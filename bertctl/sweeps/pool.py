@@ -92,10 +92,8 @@ class Pool:
                         deaths = deaths + 1 if died else 0
                         on_reply(reply)
                     if deaths >= _DEATHS_IN_A_ROW:
-                        raise DeviceError(
-                            f"{deaths} workers in a row have died before they finished a run",
-                            remedy="Is there memory for so many at once? Try fewer with --jobs.",
-                        )
+                        what = f"{deaths} workers in a row have died before they finished a run"
+                        raise DeviceError(what, remedy="Is there memory for so many at once? Try fewer with --jobs.")
                 while self.stopped_by and any(worker.cell for worker in self._workers):
                     for reply, _ in self._replies():
                         on_reply(reply)

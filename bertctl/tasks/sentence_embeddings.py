@@ -375,10 +375,8 @@ def _refuse_bad_scores(rows: Rows, different: set[str], words: set[str]) -> None
     if words and numbers and (is_missing or not all(map(_is_whole, numbers))):
         first = next(i for i, label in enumerate(rows.columns["label"]) if str(label) in words)
         what = f"{rows.where(first)}: the label {rows.columns['label'][first]!r} is no score"
-        raise DataError(
-            f"{what}, and {count(len(numbers), 'other one is', 'others are')}",
-            remedy="Correct it or leave the row out; or name another column: --label-column NAME.",
-        )
+        what = f"{what}, and {count(len(numbers), 'other one is', 'others are')}"
+        raise DataError(what, remedy="Correct it or leave the row out; or name another column: --label-column NAME.")
 
 
 def _cosines(outputs: Outputs, features: SentenceFeatures) -> Floats32:

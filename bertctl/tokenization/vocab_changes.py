@@ -67,10 +67,8 @@ def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> 
     split = counter.most_split(None)
     chosen = [one for one in split if one.count >= _SEEN and any(map(str.isalpha, one.word))][:words]
     if not chosen:
-        raise DataError(
-            f"no word of the corpus breaks into several tokens of {opened.name} and is seen twice",
-            remedy="Give more text of the domain (`bertctl vocab coverage` shows what it lacks).",
-        )
+        what = f"no word of the corpus breaks into several tokens of {opened.name} and is seen twice"
+        raise DataError(what, remedy="Give more text of the domain (`bertctl vocab coverage` shows what it lacks).")
     names, old = tokens_by_id(opened.tokenizer), opened.tokenizer.get_vocab()
     document = json.loads(opened.tokenizer.to_str())
     # With added tokens: of those outside, the library makes the ids anew, and they would be those of the last words.

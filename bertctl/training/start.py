@@ -205,7 +205,5 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
         )
     before = load_recipe(str(folder.recipe))
     shown = "".join(f"\n  {name}: {then} then, {now} now" for name, then, now in differing(before, job.recipe))
-    raise UsageError(
-        f"the run in {folder.path} was started with other settings:{shown or ' see its recipe.yaml'}",
-        remedy=f"Go on with its own: `{folder.command(job.verb)} --resume`. {again}",
-    )
+    what = f"the run in {folder.path} was started with other settings:{shown or ' see its recipe.yaml'}"
+    raise UsageError(what, remedy=f"Go on with its own: `{folder.command(job.verb)} --resume`. {again}")
