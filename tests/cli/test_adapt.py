@@ -10,6 +10,7 @@ import pytest
 from bertctl.sweeps.adaptation import judged
 from tests.cli.test_pretrain import write_corpus
 from tests.conftest import Run
+from tests.nursery import Nursery
 
 PRETRAIN = ("--max-steps", "3", "--max-length", "32", "--batch-size", "8", "--threads", "1", "--precision", "fp32")
 SETS = ("training.max_steps=2", "model.max_length=32", "evaluation.bootstrap_resamples=100")
@@ -78,6 +79,18 @@ def test_what_is_not_told_apart_is_no_gain_and_what_is_not_compared_is_said() ->
     found = judged(_document(1, verdict="not compared"))
     assert (found["verdict"], found["difference"]) == ("not compared", None)
     assert found["sentence"] == "not compared: no seed in common"
+
+
+def test_threads_of_the_task_are_none_of_the_pretraining(
+    nursery: Nursery, tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
+    """Workers are forked where the pretraining has one thread; had it those of the task, they would wait forever."""
+    corpus = write_corpus(tmp_path / "towns.txt")
+    words = ["adapt", corpus, "--model", tiny_model, "--objective", "mlm", *PRETRAIN, "--then", opinions, *THEN]
+    words += ["--then-set", "runtime.threads=2", "--seeds", 2, "-o", "out"]
+    started = nursery.start([*map(str, words)], cwd=tmp_path, env=nursery.env)
+    said = started.communicate(3600)
+    assert started.returncode == 0, said
 
 
 @pytest.mark.parametrize("lost", [False, pytest.param(True, marks=pytest.mark.slow)])
