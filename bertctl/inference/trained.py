@@ -139,7 +139,9 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
     state = folder.read(folder.status)["state"]
     if not is_probe(path) and not any(folder.model.glob("model*.safetensors")):
         what = f"{path} holds no model: the run's state is '{state}'"
-        raise UnavailableError(what, remedy="Wait for it to finish, or train again with --overwrite.")
+        of_file = "Scores of a file have none: give the run or the model that was scored."
+        again = "Wait for it to finish, or train again with --overwrite."
+        raise UnavailableError(what, remedy=of_file if state == "done" else again)
     if state != "done":
         listener.warn(f"{path} is not finished (its state is '{state}'): this is its best model so far")
     recipe = load_recipe(str(folder.recipe), options=options)

@@ -3,8 +3,8 @@
     # line    [CLS] an un ##for ##get ##table film [SEP]
     # word     -1   0  1    1    1     1     2    -1
 
-A word is one of `split_words`, whatever the tokenizer makes of it, so models can be compared word by word; where rows
-have words, they are those. Special tokens belong to none, nor do words that are only read beside others (neighbours of
+A word is one of `split_words`, or those that share a token, so models can be compared word by word; where rows have
+words, they are those. Special tokens belong to none, nor do words that are only read beside others (neighbours of
 a sentence in its document). Letters: T tokens of a line, W words of it.
 """
 
@@ -130,15 +130,16 @@ def _words(parts: Sequence[Part], ids: Ints, tokenizer: "Tokenizer") -> tuple[li
         encoding = tokenizer.encode(str(part.text), add_special_tokens=False)
         same = [a == b for a, b in zip(encoding.ids[part.start :], ids[begins:].tolist(), strict=False)]
         count = [*same, False].index(False)  # a text is cut at its end
-        found, spans = split_words(str(part.text))
-        starts = [start for start, _ in encoding.offsets[part.start : part.start + count]]
+        spans = split_words(str(part.text))[1]
+        starts, ends = np.array(encoding.offsets[part.start : part.start + count], dtype=np.int64).reshape(-1, 2).T
         # A token belongs to the first word that ends behind where it begins: so does the blank before a word.
         numbers = np.minimum(np.searchsorted([end for _, end in spans], starts, side="right"), len(spans) - 1)
         shown = np.unique(numbers[numbers >= 0]).tolist()
         word[begins : begins + count] = len(words) + np.searchsorted(shown, numbers) if shown else -1
-        words += [
-            {"word": found[number], "column": part.column, "start": spans[number][0], "end": spans[number][1]}
-            for number in shown
-        ]
+        for number, behind in zip(shown, [*shown[1:], len(spans)], strict=False):
+            # Words that begin within its last token, as the point does in RoBERTa's ").", are shown with it.
+            begin, last = spans[number][0], ends[numbers == number].max()
+            end = max(spans[number][1], *(stop for start, stop in spans[number:behind] if start < last))
+            words.append({"word": str(part.text)[begin:end], "column": part.column, "start": begin, "end": end})
         begins += count
     return words, word if begins == len(ids) else None

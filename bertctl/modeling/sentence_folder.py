@@ -103,17 +103,18 @@ def read_modules(folder: Path) -> SentenceModules | None:
         settings = [_settings(folder / str(part["path"]) / "config.json") for part in parts[1:]]
         said = _settings(folder / "config_sentence_transformers.json")
         of_text = _settings(folder / "sentence_bert_config.json")
-        prompts = {str(name): str(text) for name, text in (said.get("prompts") or {}).items() if text}
+        default = said.get("default_prompt_name")  # in whose place an empty prompt stands
+        prompts = {str(name): str(text or "") for name, text in (said.get("prompts") or {}).items() if text or default}
         steps = tuple(
             None if kind == "Normalize" else _dense(found, str(part["path"]), folder)
             for kind, found, part in zip(kinds[2:], settings[1:], parts[2:], strict=True)
         )
-        prompting = (prompts, said.get("default_prompt_name"))
+        prompting = (prompts, default)
         # Folders of release 6 say the length where transformers does, which writes 1e30 for none.
         longest = of_text.get("max_seq_length") or _settings(folder / "tokenizer_config.json").get("model_max_length")
         reading = (longest if longest and longest < 1e9 else None, bool(of_text.get("do_lower_case")))
         modules = SentenceModules(_poolings(settings[0], folder), steps, *prompting, *reading)
-    if prompts and settings[0].get("include_prompt") is False:
+    if any(prompts.values()) and settings[0].get("include_prompt") is False:
         what = "leaves the tokens of prompts out of the pooling (include_prompt)"
         raise UnavailableError(f"{folder / '1_Pooling'} {what}, which is not done here", remedy=_REMEDY)
     if said.get("truncate_dim"):

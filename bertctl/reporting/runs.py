@@ -80,6 +80,8 @@ class FinishedRun:
             asked = next((name for name in choice if name in scored), DEFAULT_SPLIT)
         if asked not in scored:
             evaluate = f" Or score it: bertctl evaluate {self.path} --split {asked}." if self.folder else ""
+            if "file" in (asked, *scored):  # the scores of a file, which is no split of a run
+                evaluate = " Score both runs on one file: bertctl evaluate RUN --file FILE -o SCORES."
             what = f"{self.path} has no metrics of the split '{asked}'"
             raise UsageError(what, remedy=f"It has: {', '.join(scored) or 'none'}.{evaluate}")
         return asked

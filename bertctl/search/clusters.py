@@ -35,7 +35,8 @@ def check_clusters(method: str, clusters: int | None) -> None:
 def clusters_of(vectors: Floats32, method: str, clusters: int | None, *, smallest: int, seed: int) -> Ints:
     """Returns (N,) the number of each text's cluster, the largest first; -1 for none (HDBSCAN).
 
-    Agglomerative clustering joins by the mean cosine; the others see vectors of length 1, whose distances have the
+    Agglomerative clustering joins by the mean cosine, as the squared distance: a vector of zeros, which a layer with
+    ReLU may give, has no cosine. The others see vectors of length 1, whose distances have the
     order of cosines.
 
     Args:
@@ -58,7 +59,7 @@ def clusters_of(vectors: Floats32, method: str, clusters: int | None, *, smalles
     if method == "kmeans":
         found = KMeans(clusters, n_init=10, random_state=seed).fit_predict(vectors)
     elif method == "agglomerative":
-        found = AgglomerativeClustering(clusters, metric="cosine", linkage="average").fit_predict(vectors)
+        found = AgglomerativeClustering(clusters, metric="sqeuclidean", linkage="average").fit_predict(vectors)
     else:
         found = HDBSCAN(min_cluster_size=smallest, copy=True).fit_predict(vectors)
     names, counts = np.unique(found[found >= 0], return_counts=True)

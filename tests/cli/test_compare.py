@@ -1,6 +1,7 @@
 """`bertctl compare` through the real process."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -190,6 +191,20 @@ def test_what_can_not_be_compared_is_refused(bertctl, runs, arguments, code, sai
     assert result.returncode == code
     assert said in result.stderr
     assert result.stdout == ""
+
+
+def test_scores_of_a_file_are_no_split_of_a_run(bertctl, runs, tmp_path):
+    """No command makes a split `file` of a run, or a split of what is the scores of a file; what fits is said."""
+    scores = shutil.copytree(runs / "s1", tmp_path / "scores")
+    (scores / "predictions" / "validation.jsonl").rename(scores / "predictions" / "file.jsonl")
+    metrics = scores / "metrics.json"
+    metrics.write_text(metrics.read_text().replace('"validation"', '"file"'))
+    for pair in ((scores, runs / "s2"), (runs / "s2", scores)):
+        done = bertctl("compare", *pair)
+        assert (done.returncode, "--split" in done.stderr) == (2, False), done.stderr
+        assert "bertctl evaluate RUN --file FILE -o SCORES" in done.stderr
+    done = bertctl("evaluate", scores, "--split", "validation")
+    assert "give the run or the model that was scored" in done.stderr
 
 
 def test_the_step_summary_gets_the_tables(bertctl, runs, tmp_path):

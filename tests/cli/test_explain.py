@@ -137,3 +137,11 @@ def test_a_long_text_is_explained_as_far_as_it_is_read_from_the_beginning(
     assert bertctl("explain", "run", long, "--long-text", "head").returncode == 0
     assert bertctl("explain", "run", "good film").returncode == 0
     assert bertctl("explain", "run", long, "--long-text", "window").returncode == ExitCode.USAGE
+
+
+def test_words_that_share_a_token_are_shown_together(bertctl: Run, tiny_run: TinyRun) -> None:
+    done = bertctl("explain", tiny_run.path, "good 😀👍🏽! a film", "--json")  # three symbols, one unknown token
+    assert done.returncode == 0, done.stderr
+    [target] = json.loads(done.stdout)[0]["targets"]
+    assert [word["word"] for word in target["words"]] == ["good", "😀👍🏽", "!", "a", "film"]
+    assert [(word["start"], word["end"]) for word in target["words"]] == [(0, 4), (5, 8), (8, 9), (10, 11), (12, 16)]

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from bertctl.errors import ExitCode, UnavailableError
 from bertctl.run_folder import hold
 from bertctl.search.index import Index, with_graph
 from tests.conftest import Run, TinyRun
 from tests.documents.schemas import check
-from tests.sentence_folders import make_folder
+from tests.sentence_folders import make_folder, sentence_transformers
 
 pytestmark = pytest.mark.one_process
 
@@ -283,6 +284,38 @@ def test_queries_and_documents_have_their_prompts(bertctl: Run, tiny_model: Path
     assert found == pytest.approx(expected, abs=2e-6)
     same = json.loads(bertctl("similarity", "fine", "fine", "--model", model, "--json").stdout)
     assert same["answers"][0]["similarity"] == pytest.approx(1, abs=1e-6)
+
+
+def test_an_empty_prompt_of_documents_takes_the_place_of_the_default_one(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
+    """Sentence-transformers writes such a prompt into every folder that has none for documents."""
+    library = sentence_transformers()
+    model = make_folder("prompts", tiny_model, tmp_path / "model")
+    said = {"prompts": {"query": "was it ", "document": ""}, "default_prompt_name": "query"}
+    (model / "config_sentence_transformers.json").write_text(json.dumps(said))
+    (tmp_path / "texts.txt").write_text("fine\n")
+    assert bertctl("index", "texts.txt", "-o", "x", "--model", model).returncode == 0
+    expected = library.SentenceTransformer(str(model), device="cpu").encode_document(["fine"])
+    np.testing.assert_allclose(np.load(tmp_path / "x" / "vectors.npy"), expected, atol=1e-6)
+
+
+def test_texts_whose_vectors_are_zeros_are_put_into_clusters(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    """A linear layer with ReLU gives every text but one a vector of zeros."""
+    texts, model = ["good film", "bad food", "the film was dull"], make_folder("dense", tiny_model, tmp_path / "model")
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
+    file = model / "2_Dense" / "config.json"
+    file.write_text(file.read_text().replace("Tanh", "ReLU"))
+    assert bertctl("extract-features", "texts.txt", "-o", "x.npy", "--model", tiny_model, "--pooling", "mean",
+                   "--max-length", "40").returncode == 0  # fmt: skip
+    first, *others = np.load(tmp_path / "x.npy").astype(np.float32)
+    way = first - np.mean(others, axis=0)
+    bias = np.full(20, -max(way @ other for other in others) - 1e-3, dtype=np.float32)
+    weights = {"linear.weight": np.tile(way, (20, 1)), "linear.bias": bias}
+    save_file(weights, model / "2_Dense" / "model.safetensors")
+    done = bertctl("cluster", "texts.txt", "--method", "agglomerative", "--clusters", "2", "--model", model)
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["cluster"] for line in done.stdout.splitlines()] == [1, 0, 0]
 
 
 REFUSED: Mapping[str, tuple[str, int, str]] = {
