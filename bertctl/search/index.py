@@ -299,7 +299,8 @@ def make_index(
         while read["rows"] < begun["rows"] and (rows := next(left, None)):
             passed(rows)
         if read | {"source": ""} != begun | {"source": ""}:
-            raise DataError(f"the first rows of {source} are not those that {folder} has of it", remedy=_AGAIN)
+            remedy = "It is finished: add other rows with --append alone." if said["complete"] else _AGAIN
+            raise DataError(f"the first rows of {source} are not those that {folder} has of it", remedy=remedy)
         yield from map(passed, left)
 
     def saved(*, complete: bool) -> dict[str, Any]:

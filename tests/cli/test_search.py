@@ -318,6 +318,18 @@ def test_texts_whose_vectors_are_zeros_are_put_into_clusters(bertctl: Run, tiny_
     assert [json.loads(line)["cluster"] for line in done.stdout.splitlines()] == [1, 0, 0]
 
 
+def test_other_rows_are_no_rest_of_a_finished_index(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    """As where an --append was killed before it had added anything, and is gone on with."""
+    for name, text in (("one.txt", "good film"), ("two.txt", "bad food")):
+        (tmp_path / name).write_text(f"{text}\n")
+    assert bertctl("index", "one.txt", "-o", "x", "--model", tiny_model).returncode == 0
+    refused = bertctl("index", "two.txt", "-o", "x", "--append", "--resume", "--model", tiny_model)
+    assert refused.returncode == ExitCode.DATA
+    assert "add other rows with --append alone" in refused.stderr
+    assert bertctl("index", "two.txt", "-o", "x", "--append", "--model", tiny_model).returncode == 0
+    assert Index.open(tmp_path / "x").document["rows"] == 2
+
+
 REFUSED: Mapping[str, tuple[str, int, str]] = {
     "a folder that is no index": ("search . film", 4, "is no index"),
     "an index that is not there": ("search nowhere film", 4, "nowhere is no index"),
