@@ -5,6 +5,7 @@ A CPU may have `avx512_bf16` and multiply bf16 at half the speed of fp32; a libr
 
 import functools
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from bertctl.runtime.measured import WORTH, Speeds, measured_once
@@ -42,10 +43,17 @@ def measured_products(threads: int) -> Products:
 
 @functools.cache  # where the file can't be kept, a process chooses once all the same
 def _measure(threads: int) -> Speeds:
+    """Multiplies in a thread of its own: OpenMP's threads end with it, for which a forked worker would wait forever."""
+    import torch
+
+    with ThreadPoolExecutor(1) as alone:
+        return alone.submit(_multiply, threads, torch.get_num_threads()).result()
+
+
+def _multiply(threads: int, before: int) -> Speeds:
     """Multiplies matrices of an encoder's shapes, forward and for the weight's gradient, the precisions by turns."""
     import torch
 
-    before = torch.get_num_threads()
     torch.set_num_threads(threads)
     with torch.no_grad():
         sides = {}

@@ -86,8 +86,9 @@ def test_threads_of_the_task_are_none_of_the_pretraining(
 ) -> None:
     """Workers are forked where the pretraining has one thread; had it those of the task, they would wait forever."""
     corpus = write_corpus(tmp_path / "towns.txt")
-    words = ["adapt", corpus, "--model", tiny_model, "--objective", "mlm", *PRETRAIN, "--then", opinions, *THEN]
-    words += ["--then-set", "runtime.threads=2", "--seeds", 2, "-o", "out"]
+    words = ["adapt", corpus, "--model", tiny_model, "--objective", "mlm", "--then", opinions, *THEN, "--seeds", 2]
+    words += ["--max-steps", 3, "--max-length", 32, "--batch-size", 64, "--precision", "fp32", "-o", "out"]
+    words += ["--set", "runtime.threads=1", "--then-set", "runtime.threads=2"]
     started = nursery.start([*map(str, words)], cwd=tmp_path, env=nursery.env)
     said = started.communicate(3600)
     assert started.returncode == 0, said

@@ -1,6 +1,8 @@
 """Whether bf16 is fast is measured, once per machine; flags do not say it."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from bertctl.runtime import measured
 from bertctl.runtime.cpu import has_bf16
 from bertctl.runtime.device import choose_compute
 from bertctl.runtime.products import Products, measured_products
-from tests.conftest import Run
+from tests.conftest import ROOT, Run
 
 
 @pytest.fixture
@@ -67,3 +69,22 @@ def test_a_library_that_leaves_bf16_unused_is_noticed(bertctl: Run, cache: Path)
     told = {"ONEDNN_MAX_CPU_ISA": "AVX2", "BERTCTL_CACHE": str(cache.parent)}
     done = bertctl("doctor", "--json", env=told)
     assert json.loads(done.stdout)["compute"].startswith("cpu (no CUDA or MPS device here), fp32 (multiplied here at ")
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_process_that_is_forked_after_it_computes_in_threads(cache: Path, threads: int) -> None:
+    """As a worker of a sweep: OpenMP's threads are not there any more after a fork, and nothing would wake it."""
+    code = f"""
+import os, signal, torch
+from bertctl.runtime.products import measured_products
+torch.set_num_threads({threads})
+measured_products(4)
+assert torch.get_num_threads() == {threads}
+if not os.fork():
+    signal.alarm(900)
+    torch.set_num_threads(4)
+    torch.ones(1000, 1000) @ torch.ones(1000, 1000)
+    os._exit(0)
+assert not os.wait()[1]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
