@@ -52,7 +52,8 @@ class Asked:
         for name in (name for name in self.methods if name not in METHODS):
             raise UsageError(unknown("method", name, METHODS), remedy=f"Choose from {', '.join(METHODS)}.")
         labels = getattr(run.task, "labels", ())
-        known = dict.fromkeys(name for label in labels for name in (label, label.removeprefix("B-").removeprefix("I-")))
+        types = [label.removeprefix("B-").removeprefix("I-") for label in labels if hasattr(run.task, "scheme")]
+        known = dict.fromkeys([*labels, *types])
         if self.label is not None and self.label not in known:
             no_labels = f"{run.folder.path} is a run of {run.task.name}, whose answers are no labels"
             what = unknown(f"label in {run.folder.path}", self.label, known) if labels else no_labels

@@ -73,8 +73,9 @@ def _shaded(words: Sequence[Mapping[str, Any]], method: str) -> list[ShadedWord]
 
 
 def _note(target: Mapping[str, Any], method: str, facts: Mapping[str, Any]) -> str:
-    ranked = sorted(target["words"], key=lambda word: -abs(word[method] or 0.0))[:_NAMED]
-    parts = [", ".join(f"{shorten(word['word'], 40)} {word[method] or 0.0:+.{_NUMBERED}f}" for word in ranked)]
+    known = [word for word in target["words"] if word[method] is not None]
+    ranked = sorted(known, key=lambda word: -abs(word[method]))[:_NAMED]
+    parts = [", ".join(f"{shorten(word['word'], 40)} {word[method]:+.{_NUMBERED}f}" for word in ranked)]
     if "steps" in facts:
         right = "" if facts["converged"] else "NOT CONVERGED, "
         off = f"off by {facts['error']:.1g} of {facts['change']:+.{_NUMBERED}f}"

@@ -257,7 +257,7 @@ def weights_of(sizes: Mapping[str, int], mix: Sequence[str], temperature: float 
         raw = [size ** (1 / temperature) for size in sizes.values()]
     elif mix:
         given = {name: float(weight) for name, _, weight in (one.rpartition("=") for one in mix)}
-        if set(given) != set(sizes):
+        if set(given) != set(sizes) or len(given) < len(mix):
             raise KeyError(*(set(given) ^ set(sizes)))
         raw = [given[name] for name in sizes]
     else:

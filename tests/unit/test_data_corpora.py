@@ -3,14 +3,16 @@
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertctl.config.recipe_sections import DataSection
+from bertctl.config.recipe_sections import DataSection, PretrainingSection
 from bertctl.data.corpora import MOST_HELD_OUT, Document, Survey, open_corpora, survey
 from bertctl.errors import BertctlError, DataError, ExitCode, UnavailableError
+from bertctl.tasks.corpus_windows import weights_of
 
 TEXTS = ["The cat sat. It slept! Did it?", "A second text. It ends here."]
 CUT = [["The cat sat.", "It slept!", "Did it?"], ["A second text.", "It ends here."]]
@@ -201,3 +203,15 @@ def test_repeated_lines_are_found_within_documents_too(tmp_path: Path) -> None:
     blocks = [f"{line}\nprinted on recycled paper" for line in _lines(50)]
     with pytest.raises(DataError, match="49 of 100 lines"):
         _survey(tmp_path, "\n\n".join(blocks), allowed=False)
+
+
+@pytest.mark.parametrize("field", [{"mix": ["a=0", "b=1"]}, {"mix": ["a=0.00", "b=1"]}, {"mix_temperature": 0.002}])
+def test_no_corpus_weighs_nothing(field: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"pattern|greater"):
+        PretrainingSection(**field)
+
+
+def test_a_corpus_has_one_weight() -> None:
+    PretrainingSection(mix=["a=10", "b=.5", "c=1.0", "d=0.05"])
+    with pytest.raises(KeyError):
+        weights_of({"a": 1, "b": 1}, ["a=0.5", "a=0.1", "b=0.5"], None)

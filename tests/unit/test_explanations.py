@@ -20,6 +20,7 @@ from bertctl.interpretability.embeddings import EmbeddedNetwork
 from bertctl.interpretability.explain import Asked, Explainer
 from bertctl.interpretability.lines import Line
 from bertctl.modeling.fast_linear import use_fast_linears
+from bertctl.reporting.explanations import passages
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.device import Compute
 from bertctl.training.finetune import run
@@ -335,3 +336,19 @@ def test_words_and_places_move_with_what_is_taken_out() -> None:
     assert shorter.places == ((2, 1), (3, 0))
     assert replace(line, places=((2,),)).without(np.array([False, True, False])).places == ((2,),)
     assert line.of_words(np.arange(7.0)).tolist() == [3, 3, 9, 6]
+
+
+def test_a_label_of_texts_that_looks_like_a_tag_has_no_other_name(trained: TrainedRun) -> None:
+    task: Any = trained.task
+    like_a_tag = replace(trained, task=replace(task, labels=("B-side", "green", "blue")))
+    with pytest.raises(UsageError, match="side"):
+        Asked(label="side").check(like_a_tag)
+
+
+def test_a_note_gives_no_number_of_a_word_that_has_none() -> None:
+    words = [{"word": "Anna", "column": "words", "leave-one-out": None}]
+    words += [{"word": "sings", "column": "words", "leave-one-out": 0.5}]
+    words = [word | {"start": i, "end": i + 1} for i, word in enumerate(words)]
+    target = {"type": "PER", "value": 1.0, "words": words, "methods": {"leave-one-out": {}}}
+    (passage,) = passages({"id": "0", "prediction": ["B-PER", "O"], "targets": [target]})
+    assert passage.note == "sings +0.50"
