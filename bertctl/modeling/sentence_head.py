@@ -42,7 +42,7 @@ class SentenceHead(nn.Module):
         said: the parts.
         size: H.
         classes: C; 0 for none.
-        widths: how much of the vectors the classes are told from, each time the first so many numbers.
+        widths: how much of the vectors the classes are told from beside all, each time the first so many numbers.
 
     Raises:
         UsageError: a width that the vectors don't have.
@@ -57,7 +57,7 @@ class SentenceHead(nn.Module):
             if step is not None:
                 self.dense[str(i)] = nn.Linear(size, step.size, bias=step.bias)
                 size = step.size
-        self.size, self.widths = size, tuple(widths) or (size,)
+        self.size, self.widths = size, sorted({*widths, size})
         if max(self.widths) > size:
             what = f"sentence_embeddings.widths: {max(self.widths):,} is more than the {size:,} numbers of a vector"
             raise UsageError(what, remedy=f"Give sizes of at most {size:,}.")

@@ -220,7 +220,7 @@ class SentenceEmbeddings(Task):
         if training is None:
             return OBJECTIVES[""](padding)
         settings = self.settings
-        margin, widths = settings.margin or _MARGINS.get(self.loss, 0.0), tuple(settings.widths) or (None,)
+        margin, widths = settings.margin or _MARGINS.get(self.loss, 0.0), tuple(settings.widths)
         return OBJECTIVES[self.loss](padding, self.loss, settings.scale, margin, settings.symmetric, widths)
 
     def collect_outputs(self, outputs: Any, batch: Any, features: Any, indices: Any) -> dict[str, Array]:

@@ -29,7 +29,7 @@ class SentenceObjective(Objective):
         scale: what cosines are multiplied by.
         margin: see `sentence_embeddings.margin`.
         symmetric: whether the first texts are looked for too.
-        widths: sizes to which vectors are cut, each with a loss of its own; None for whole vectors.
+        widths: sizes to which vectors are cut, each with a loss of its own beside that of whole vectors.
     """
 
     padding: Padding
@@ -37,7 +37,7 @@ class SentenceObjective(Objective):
     scale: float = 20.0
     margin: float = 0.0
     symmetric: bool = False
-    widths: tuple[int | None, ...] = (None,)
+    widths: tuple[int, ...] = ()
     is_log_likelihood: ClassVar[bool] = False
 
     def batch(self, features: SentenceFeatures, indices: Ints, rng: WindowRandom) -> SentenceBatch:
@@ -56,8 +56,10 @@ class SentenceObjective(Objective):
         return {"loss": len(batch.gold)}
 
     def losses(self, outputs: Tensor, batch: SentenceBatch) -> dict[str, Tensor]:
-        """Returns the sum over the rows, of each width."""
-        return {"loss": torch.stack([self.summed(outputs[..., :width], batch) for width in self.widths]).sum()}
+        """Returns the sum over the rows, of each width and of whole vectors."""
+        widths = sorted({*self.widths, outputs.shape[-1]})
+        cut = [functional.normalize(outputs[..., :w], dim=-1) for w in widths] if self.widths else [outputs]
+        return {"loss": torch.stack([self.summed(vectors, batch) for vectors in cut]).sum()}
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
         """Returns the loss of (B, K, D) vectors, summed over what `counts` counts."""

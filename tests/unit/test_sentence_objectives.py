@@ -83,8 +83,10 @@ def test_each_loss_by_hand(name: str) -> None:
     vectors = VECTORS[:, : of.keys.shape[1]]
     assert mean(given, vectors, of) == pytest.approx(float(expected), abs=1e-5)
     both = replace(given, widths=(5, SIZE))  # type: ignore[type-var]
-    short = by_hand(name, VECTORS[..., :5])[2]
-    assert mean(both, vectors, of) == pytest.approx(float(expected + short), abs=2e-5)
+    cut = [by_hand(name, functional.normalize(VECTORS[..., :width], dim=-1))[2] for width in (5, SIZE)]
+    assert mean(both, vectors, of) == pytest.approx(float(sum(cut)), abs=2e-5), "of length 1, as in MatryoshkaLoss"
+    alone = replace(given, widths=(5, 5))  # type: ignore[type-var]
+    assert mean(alone, vectors, of) == mean(both, vectors, of), "whole vectors are trained too, and no width twice"
 
 
 @pytest.mark.slow
@@ -128,7 +130,7 @@ def test_softmax_is_that_of_sentence_transformers() -> None:
 
 
 def test_softmax_reads_cut_vectors_and_their_difference() -> None:
-    head = SentenceHead(SentenceModules(), SIZE, classes=3, widths=(5, SIZE))
+    head = SentenceHead(SentenceModules(), SIZE, classes=3, widths=(5,))  # and whole vectors
     logits = head.logits(VECTORS[:, :2])
     assert logits is not None
     for number, width in enumerate((5, SIZE)):
