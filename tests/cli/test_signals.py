@@ -69,9 +69,9 @@ def test_a_signal_while_it_starts(tmp_path: Path, at: int, number: signal.Signal
 def test_a_signal_at_any_import_of_a_training(
     tiny_run: TinyRun, tiny_model: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """3,000 modules, torch and transformers among them; 24 of the moments for each signal."""
+    """2,500 modules, torch among them; 24 of the moments for each signal."""
     words = ["finetune", "text-classification", "--train-file", str(tiny_run.data), "--model", str(tiny_model)]
-    for at in range(0, 2880, 120):
+    for at in range(0, 2400, 100):
         _check_stop([*words, "--max-length", "16", "-o", f"run-{at}"], at, number, tmp_path)
 
 
