@@ -119,18 +119,20 @@ class ReadOptions:
         return self if skipped is None else replace(self, skipped=skipped, on_bad_record=skipped.errors.append)
 
 
-def _refuse_rejected(table: Table, label: str | None, options: ReadOptions) -> None:
-    """Refuses rows whose label a person rejected or ignored, as `answer` says in what Prodigy writes."""
+def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int, DataError]:
+    """Returns what is wrong with rows whose label a person rejected or ignored, as `answer` of Prodigy's files says."""
     answers = table.columns.get("answer", ())
     learned = options.whole and options.label_needed and label not in (None, "answer")
     if not learned or not all(answer in ("accept", "reject", "ignore") for answer in answers):
-        return
-    for index, answer in enumerate(answers):
-        if answer != "accept":
-            rest = """with: grep '"answer": *"accept"' FILE > accepted.jsonl"""
-            remedy = f"Keep the accepted rows, {rest}, or learn the answers themselves: --label-column answer."
-            what = f"{table.where(index)}: 'answer' is '{answer}': its label was not accepted (Prodigy)"
-            raise DataError(what, remedy=remedy)
+        return {}
+    rest = """with: grep '"answer": *"accept"' FILE > accepted.jsonl"""
+    remedy = f"Keep the accepted rows, {rest}, or learn the answers themselves: --label-column answer."
+    what = "its label was not accepted (Prodigy)"
+    return {
+        index: DataError(f"{table.where(index)}: 'answer' is '{answer}': {what}", remedy=remedy)
+        for index, answer in enumerate(answers)
+        if answer != "accept"
+    }
 
 
 class Told(TypedDict, total=False):
@@ -228,8 +230,10 @@ class Reader(ABC):
         Raises:
             DataError: rows that are not what they should be; all of them, or such as nobody wants to skip.
         """
+        rejected = _rejected(table, columns.label, options)
         try:
-            _refuse_rejected(table, columns.label, options)
+            if rejected:
+                raise rejected[min(rejected)]
             return self.rows_of(table, columns, options, first_id=first_id)
         except DataError:
             if options.skipped is None:
@@ -237,7 +241,8 @@ class Reader(ABC):
             alone, kept, bad = replace(options, listener=SILENT), [], []
             for index in range(len(table)):
                 try:
-                    _refuse_rejected(table.select([index]), columns.label, options)
+                    if index in rejected:
+                        raise rejected[index]
                     self.rows_of(table.select([index]), columns, alone, first_id=first_id + index)
                     kept.append(index)
                 except DataError as error:

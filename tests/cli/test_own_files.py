@@ -146,3 +146,17 @@ def test_what_was_rejected_in_prodigy_is_not_learned(row: dict, tiny_model: Path
     if "label" in row:
         learned = bertctl("finetune", tmp_path / "all.jsonl", "--label-column", "answer", *options)
         assert "accept: " in learned.stderr, learned.stderr
+
+
+def test_a_column_of_other_answers_rejects_no_row_where_bad_ones_are_skipped(
+    tiny_run: TinyRun, bertctl: Run, tmp_path: Path
+) -> None:
+    labels = ("neg", "pos")
+    rows: list[dict[str, object]] = [
+        {"text": f"film {i}", "label": labels[i % 2], "answer": ("reject", "maybe")[i % 3 > 0]} for i in range(12)
+    ]
+    rows[5]["text"] = {"de": "film"}
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    done = bertctl("evaluate", tiny_run.path, "--file", "rows.jsonl", "-o", "scores", "--on-error", "skip", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["metrics"]["file"]["accuracy"]["n"] == 11, "the row without a text alone is skipped"
