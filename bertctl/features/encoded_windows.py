@@ -20,6 +20,7 @@ from bertctl.tokenization.layout import Layout, Ragged, longest_first
 from bertctl.tokenization.long_texts import LongText
 from bertctl.tokenization.reference import chunks, needs_space, unknown_id
 from bertctl.tokenization.sliding_windows import SlidingWindows, sliding_windows
+from bertctl.tokenization.windows import check_stride
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,8 @@ class RowEncoder:
     ) -> None:
         self._tokenizer, self._long, self._by_token, self._said = tokenizer, long, by_token, said
         room = long.max_length - tokenizer.num_special_tokens_to_add(False)
-        if long.mode == "window" and not 0 <= long.stride < room:
-            what = f"--stride {long.stride} does not fit: a window has room for {room} tokens, and must move forward"
-            raise UsageError(what, remedy=f"Take a stride from 0 to {room - 1}.")
+        if long.mode == "window":
+            check_stride(long.stride, room)
         if by_token and long.mode.endswith("tail"):
             raise UsageError(f"--long-text {long.mode} is for one vector per text", remedy="Use --long-text window.")
 

@@ -31,8 +31,6 @@ from bertctl.words import listing
 
 _FORM = ("encoding", "delimiter", "header")
 _COLUMNS = ("text_column", "pair_column", "label_column", "label_columns", "choice_columns", "id_column")
-
-
 _LEARNED = ("model.", "training.", "optimizer.")
 """Begin the fields that a trained model has been made with."""
 
@@ -130,12 +128,11 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
     if is_hub_id or is_model:
         return _open_model(path, options or {}, listener)
     folder = RunFolder.open(path)
-    learned = [(name, value) for name, value in (options or {}).items() if name.startswith(_LEARNED)]
-    for name, value in learned:
-        if name == "model.max_length" or (name == "model.long_text" and value != "window"):
-            continue
-        what = f"{path} was trained with its own {name}, which can't be changed afterwards"
-        raise UsageError(what, remedy="Leave it out; fields of data, evaluation and runtime can be changed.")
+    for name, value in (options or {}).items():
+        is_of_reading = name == "model.max_length" or (name == "model.long_text" and value != "window")
+        if name.startswith(_LEARNED) and not is_of_reading:
+            what = f"{path} was trained with its own {name}, which can't be changed afterwards"
+            raise UsageError(what, remedy="Leave it out; fields of data, evaluation and runtime can be changed.")
     state = folder.read(folder.status)["state"]
     if not is_probe(path) and not any(folder.model.glob("model*.safetensors")):
         what = f"{path} holds no model: the run's state is '{state}'"

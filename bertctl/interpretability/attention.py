@@ -118,8 +118,8 @@ class AttentionReader:
             whole = len(found) == self.layers and all((len(one), *one.shape[2:]) == size for one in found)
             off = [float(((one.sum(dim=-1) - 1).abs() * mask[:, None]).max()) for one in found if whole]
             if not whole or max(off) > _SUM_TOLERANCE:
-                what = "rows of attention that do not sum to 1" if whole else "no attention of all tokens to all"
-                what = f"'{self.source.name}' has {what} (its family is '{self.family}')"
+                rows = "rows of attention that do not sum to 1" if whole else "no attention of all tokens to all"
+                what = f"'{self.source.name}' has {rows} (its family is '{self.family}')"
                 raise UsageError(what, remedy="Give an encoder that has, such as BERT, RoBERTa, DeBERTa or ModernBERT.")
             yield indices, found
 

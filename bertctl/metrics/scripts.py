@@ -104,7 +104,7 @@ def _numbers(script: Path, result: Any) -> dict[str, float]:
         numbers = {str(key): float(value) for key, value in result.items() if isinstance(value, Real)}
     bad = [key for key, value in numbers.items() if not np.isfinite(value)]
     if bad or not numbers:
-        what = f"{', '.join(bad)} is not a finite number" if bad else f"no number by name in {result!r:.200}"
-        what = f"the metric script {script}: {what}"
+        found = f"{', '.join(bad)} is not a finite number" if bad else f"no number by name in {result!r:.200}"
+        what = f"the metric script {script}: {found}"
         raise UsageError(what, remedy='Let its _compute return a dictionary such as {"my_metric": 0.5}.')
     return numbers

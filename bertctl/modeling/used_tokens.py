@@ -110,12 +110,12 @@ def used_tokens(network: nn.Module, batches: Iterable[Tensor]) -> Tensor | None:
 
 def num_parameters(network: nn.Module, used: Tensor | None) -> tuple[int, int]:
     """Returns how many parameters a network has, and how many are trained: of its word table those of used rows."""
-    trained = [one for one in network.parameters() if one.requires_grad]
-    unused = 0
+    whole = sum(one.numel() for one in network.parameters())
+    trained = sum(one.numel() for one in network.parameters() if one.requires_grad)
     if used is not None:
         table: Any = network.get_input_embeddings()  # type: ignore[operator]
-        unused = (len(table.weight) - len(used)) * table.weight.shape[1]
-    return sum(one.numel() for one in network.parameters()), sum(one.numel() for one in trained) - unused
+        trained -= (len(table.weight) - len(used)) * table.weight.shape[1]
+    return whole, trained
 
 
 def train_used_rows(network: nn.Module, used: Tensor | None) -> UsedRows | None:

@@ -189,14 +189,14 @@ def aligned(ours: Sequence[Line], theirs: Sequence[Line], *, names: tuple[str, s
         ordered = [by_id[line["id"]] for line in ours]
     for what in ("gold", *TEXTS):
         both = [(a, b) for a, b in zip(ours, ordered, strict=True) if what in a and what in b]
-        pairs = [(a, b) for a, b in both if _asked(a, what) != _asked(b, what)]
+        pairs = [(a, b) for a, b in both if _comparable(a, what) != _comparable(b, what)]
         if pairs:
             first = pairs[0][0]["id"]
             raise _different(names, f"{len(pairs)} of {len(ours)} examples differ in '{what}', id {first!r} first")
     return ordered
 
 
-def _asked(line: Line, what: str) -> Any:
+def _comparable(line: Line, what: str) -> Any:
     """Returns a field of a line; of several labels which they are, as their order is that of the run's columns."""
     several = isinstance(line[what], list) and isinstance(line.get("probabilities"), Mapping)
     return sorted(line[what]) if several else line[what]

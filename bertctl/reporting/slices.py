@@ -34,10 +34,11 @@ def slice_contributions(
         UsageError: a column that the lines don't have, a value that does not occur, a metric that is undefined there.
     """
     answers = kind.from_lines(lines)
-    by_label = column == LABEL and answers.labels_of(lines[0]) is not None
+    has_labels = answers.labels_of(lines[0]) is not None
+    by_label = column == LABEL and has_labels
     values = [answers.labels_of(line) or [] if by_label else [_text(line.get(column))] for line in lines]
     if not by_label and not any(column in line for line in lines):
-        known = [LABEL] if answers.labels_of(lines[0]) is not None else ["gold"]
+        known = [LABEL if has_labels else "gold"]
         known += [key for key in lines[0] if key not in ("id", "probabilities", "prediction", "gold", "positive")]
         raise UsageError(
             f"the predictions have no column '{column}'",

@@ -120,8 +120,8 @@ def require_memory(need: int, what: str) -> None:
         if left < min(need, room):
             room, where = left, f"are left of the {human_bytes(limit)} that `ulimit -v` allows, with the libraries"
     if need > room:
-        what = f"{what} needs {human_bytes(need)} of memory, and {human_bytes(max(room, 0))} {where}"
-        raise DeviceError(what, remedy="Choose a smaller model, or a machine (a container, a limit) with more memory.")
+        why = f"{what} needs {human_bytes(need)} of memory, and {human_bytes(max(room, 0))} {where}"
+        raise DeviceError(why, remedy="Choose a smaller model, or a machine (a container, a limit) with more memory.")
 
 
 def devices() -> list[dict[str, Any]]:

@@ -112,9 +112,6 @@ def adapt(
     Raises:
         BertctlError: see `Adaptation.sweep`, `start` and `run_sweep`.
     """
-    import torch
-
-    torch.set_num_threads(asked.job.compute.threads)  # `check_adaptation` has set those of the task
     pretrained = start(asked.job, asked.folder / "pretrain", resume="if any", options=options, listener=listener)
     made = asked.sweep([asked.task.model.name, str(pretrained.folder.path.absolute())], listener)
     made.folder.mkdir(parents=True, exist_ok=True)

@@ -251,13 +251,14 @@ def weights_of(sizes: Mapping[str, int], mix: Sequence[str], temperature: float 
         temperature: of sampling.
 
     Raises:
-        KeyError: a corpus without a weight, or a weight without a corpus.
+        KeyError: a corpus without a weight or with two, or a weight without a corpus.
     """
     if temperature is not None:
         raw = [size ** (1 / temperature) for size in sizes.values()]
     elif mix:
-        given = {name: float(weight) for name, _, weight in (one.rpartition("=") for one in mix)}
-        if set(given) != set(sizes) or len(given) < len(mix):
+        named = [one.rpartition("=") for one in mix]
+        given = {name: float(weight) for name, _, weight in named}
+        if sorted(name for name, *_ in named) != sorted(sizes):
             raise KeyError(*(set(given) ^ set(sizes)))
         raw = [given[name] for name in sizes]
     else:

@@ -16,8 +16,8 @@ class _Perplexity(Contributions):
 
     def _interval(self, resamples: int, seed: int) -> tuple[float | None, float | None]:
         of_loss = replace(contributions.loss(*self.rows.T), clusters=self.clusters)
-        found = of_loss.metric(resamples=resamples, seed=seed)
-        low, high = (None if end is None else float(np.exp(end)) for end in (found.low, found.high))
+        ends = of_loss._interval(resamples, seed)
+        low, high = (None if end is None else float(np.exp(end)) for end in ends)
         return low, high
 
 

@@ -374,8 +374,8 @@ def _refuse_bad_scores(rows: Rows, different: set[str], words: set[str]) -> None
     is_missing = all(word.lower().lstrip("+-") in _NO_NUMBERS for word in words)
     if words and numbers and (is_missing or not all(map(_is_whole, numbers))):
         first = next(i for i, label in enumerate(rows.columns["label"]) if str(label) in words)
-        what = f"{rows.where(first)}: the label {rows.columns['label'][first]!r} is no score"
-        what = f"{what}, and {count(len(numbers), 'other one is', 'others are')}"
+        others = count(len(numbers), "other one is", "others are")
+        what = f"{rows.where(first)}: the label {rows.columns['label'][first]!r} is no score, and {others}"
         raise DataError(what, remedy="Correct it or leave the row out; or name another column: --label-column NAME.")
 
 

@@ -57,8 +57,9 @@ class SentenceObjective(Objective):
 
     def losses(self, outputs: Tensor, batch: SentenceBatch) -> dict[str, Tensor]:
         """Returns the sum over the rows, of each width and of whole vectors."""
-        widths = sorted({*self.widths, outputs.shape[-1]})
-        cut = [functional.normalize(outputs[..., :w], dim=-1) for w in widths] if self.widths else [outputs]
+        if not self.widths:
+            return {"loss": self.summed(outputs, batch)}
+        cut = [functional.normalize(outputs[..., :w], dim=-1) for w in sorted({*self.widths, outputs.shape[-1]})]
         return {"loss": torch.stack([self.summed(vectors, batch) for vectors in cut]).sum()}
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:

@@ -42,8 +42,8 @@ def _counts_by_type(lines: Lines, *, of_words: bool = False) -> dict[str, list[t
 
     With `of_words` for each tag, of which every word has one.
     """
-    spans = _words if of_words else entity_set
-    found = [[spans(tuple(tags)) for tags in pair] for pair in zip(*sides(lines), strict=True)]
+    marked = _words if of_words else entity_set
+    found = [[marked(tuple(tags)) for tags in pair] for pair in zip(*sides(lines), strict=True)]
     counted = [
         [Counter(kind for kind, _, _ in spans) for spans in (there, answered, there & answered)]
         for there, answered in found

@@ -14,6 +14,17 @@ from bertctl.tokenization.stream import TextChunk, Totals
 Strategy = Literal["longest_first", "only_first", "only_second"]
 
 
+def check_stride(stride: int, room: int) -> None:
+    """Refuses windows that do not move forward, of which each has room for so many tokens of the text.
+
+    Raises:
+        UsageError: with what fits.
+    """
+    if not 0 <= stride < room:
+        what = f"--stride {stride} does not fit: a window has room for {room} tokens, and must move forward"
+        raise UsageError(what, remedy=f"Take a stride from 0 to {room - 1}.")
+
+
 @dataclass(frozen=True)
 class Truncation:
     """Says how long a text may be, and what happens to the rest.
@@ -58,9 +69,8 @@ class Truncation:
             raise UsageError(what, remedy="Add --truncation only_second (or only_first).")
         if self.strategy != "longest_first" and not pair:
             raise UsageError(f"--truncation {self.strategy} is for pairs", remedy="Leave it out, or add the pair.")
-        if self.stride is not None and not 0 <= self.stride < room:
-            what = f"--stride {self.stride} does not fit: a window has room for {room} tokens, and must move forward"
-            raise UsageError(what, remedy=f"Take a stride from 0 to {room - 1}.")
+        if self.stride is not None:
+            check_stride(self.stride, room)
 
 
 @dataclass(frozen=True)

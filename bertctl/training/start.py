@@ -171,7 +171,7 @@ def find_run(job: Job, output: Path | None, *, needed: bool, listener: Listener 
         what = "none of its checkpoints is whole" if checkpoints.any() else "there is no checkpoint"
         raise UnavailableError(
             f"{path}: {what}, so there is nothing to go on from",
-            remedy=f"Start again with `bertctl {job.verb} {folder.recipe} -o {path} --overwrite`.",
+            remedy=f"Start again with `{folder.command(job.verb)} --overwrite`.",
         )
     else:
         listener.say(f"{path} has no checkpoint to go on from: the run starts again")

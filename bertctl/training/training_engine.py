@@ -82,6 +82,7 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     from bertctl.modeling.packed_encoder import use_packed_encoder
     from bertctl.modeling.used_tokens import train_used_rows
 
+    torch.set_num_threads(job.compute.threads)  # a job that was made ready after it may have set others
     network = job.loaded.network
     accelerator = _accelerator(job, folder, workers)
     if accelerator.num_processes != workers.count:
