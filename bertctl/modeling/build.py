@@ -125,6 +125,7 @@ def load_trained(
         UnavailableError: files that can't be loaded.
     """
     from bertctl.modeling.fast_linear import use_fast_linears
+    from bertctl.modeling.inference_attention import use_batched_attention
 
     if not is_probe(folder):
         model = read_model(source, auto_class, plain=plain or to_input)
@@ -137,6 +138,8 @@ def load_trained(
         model.network.eval()
         if to_input:
             use_fast_linears(model.network, compute)
+        else:
+            use_batched_attention(model.network, compute)
         return model
     head, document = read_probe(folder)
     if source.content_hash() != document["encoder_hash"]:
@@ -161,6 +164,7 @@ def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -
     import torch
 
     from bertctl.modeling.fast_linear import use_fast_linears
+    from bertctl.modeling.inference_attention import use_batched_attention
 
     model = read_model(source, BARE, plain=plain)
     # Positions are counted from the left, whatever side the tokenizer would pad: a text stands at the same positions
@@ -171,4 +175,5 @@ def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -
     model.network.eval()
     if not plain:
         use_fast_linears(model.network, compute)
+        use_batched_attention(model.network, compute, is_exact=False)
     return model

@@ -9,6 +9,7 @@ frozen graphs (`torch/_inductor/fx_passes/mkldnn_fusion.py`).
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from bertctl.modeling.torch_bert import Layer
 from bertctl.runtime.cpu import has_bf16, leaves_mkl_behind
 from bertctl.runtime.device import Compute
 
@@ -47,6 +48,7 @@ def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
 
         def __init__(self, plain: nn.Linear) -> None:
             super().__init__()
+            self.has_gelu = False
             self.weight = operators._reorder_linear_weight(plain.weight.detach(), _ROWS)
             self.bias = None if plain.bias is None else plain.bias.detach()
 
@@ -59,13 +61,13 @@ def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
         def forward(self, x: "Tensor") -> "Tensor":
             """Returns (..., C) products of (..., D) inputs."""
             if not torch.is_grad_enabled():
-                return self.product(x, self.weight, self.bias)
+                return self.product(x, self.weight, self.bias, "gelu" if self.has_gelu else "none")
             through: Any = Product.apply  # of a matrix: a view that it returned could not be changed in place
             found: Tensor = through(x.flatten(0, -2), self).unflatten(0, x.shape[:-1])
-            return found
+            return nn.functional.gelu(found) if self.has_gelu else found
 
-        def product(self, x: "Tensor", weight: "Tensor", bias: "Tensor | None") -> "Tensor":
-            found: Tensor = operators._linear_pointwise(x, weight, bias, "none", [], "")
+        def product(self, x: "Tensor", weight: "Tensor", bias: "Tensor | None", then: str = "none") -> "Tensor":
+            found: Tensor = operators._linear_pointwise(x, weight, bias, then, [], "none")
             return found
 
     class Product(torch.autograd.Function):
@@ -88,6 +90,9 @@ def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
             if number == 0 and not _agree(plain, fast):
                 return 0
             network.set_submodule(name, fast)
+    for layer in network.modules():
+        if isinstance(layer, Layer):
+            layer.part("inner").has_gelu, layer.activation = True, nn.Identity()
     return len(linears)
 
 

@@ -15,7 +15,12 @@ from torch import Tensor
 from bertctl.modeling.dropout_masks import keep
 from bertctl.runtime.batching import token_budget_plan
 
-_BLOCK = 1024  # tokens whose attention is computed at once: its numbers stay in the cache
+BLOCK = 1024
+"""Tokens whose attention is computed at once: its numbers stay in the cache."""
+
+LANES = 16
+"""Numbers of the widest vector of a processor in fp32: torch's softmax over fewer takes ten times as long."""
+
 _LONG = 32  # the gradient of torch's softmax over shorter rows takes ten times as long in bf16 as in fp32
 
 
@@ -26,7 +31,7 @@ class Block:
     Attributes:
         tokens: where their tokens lie among the N.
         windows: W.
-        width: L.
+        width: L, at least `LANES`.
         places: where their tokens lie among the W x L; None where all windows are as long, as the next two.
         sources: (W x L) which of their tokens lies there, any where none does.
         padding: (W, 1, 1, L) added to scores.
@@ -54,12 +59,12 @@ def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block
     windows, width = hidden_states.shape[:2]
     is_real = torch.ones(windows, width, dtype=torch.bool) if mask is None else mask[:, 0, -1]
     lengths = is_real.sum(1).numpy()
-    plan = token_budget_plan(lengths, _BLOCK)
+    plan = token_budget_plan(lengths, BLOCK)
     order = torch.from_numpy(np.concatenate(plan))
     places = (order[:, None] * width + torch.arange(width))[is_real[order]]
     blocks, first = [], 0
     for indices in plan:
-        longest, end = int(lengths[indices].max()), first + int(lengths[indices].sum())
+        longest, end = max(int(lengths[indices].max()), LANES), first + int(lengths[indices].sum())
         inside = torch.arange(longest) < torch.from_numpy(lengths[indices])[:, None]
         flat, padding = inside.flatten(), torch.zeros(inside.shape).masked_fill_(~inside, float("-inf"))
         gaps = flat.nonzero().flatten(), (flat.cumsum(0) - 1).clamp(min=0), padding[:, None, None]

@@ -161,12 +161,15 @@ class Layer(_Named):
         heads: A.
         epsilon: of both normalisations.
         dropouts: of the attention, of its output and of the feed-forward part; they are read, not called.
+        attend: what computes the attention, as torch's own function takes it.
     """
 
     def __init__(self, family: Family, sizes: Mapping[str, int], epsilon: float, shares: Shares) -> None:
         super().__init__(family.of_layer)
         hidden, inner, self.heads, self.epsilon = sizes["hidden"], sizes["inner"], sizes["heads"], epsilon
         self.dropouts = nn.Dropout(shares.attention), nn.Dropout(shares.output), nn.Dropout(shares.layer)
+        self.attend: Callable[..., Tensor] = functional.scaled_dot_product_attention
+        self.activation: Callable[[Tensor], Tensor] = functional.gelu
         shapes = {"inner": (hidden, inner), "outer": (inner, hidden)}
         for name in family.of_layer:
             is_norm = name.endswith("norm")
@@ -179,10 +182,10 @@ class Layer(_Named):
         q, k, v = (self.part(name)(x).view(split).transpose(1, 2) for name in ("query", "key", "value"))
         of_attention, of_output, of_layer = (each.p for each in self.dropouts)
         looks = {"attn_mask": mask, "dropout_p": of_attention if self.training else 0.0, "scale": q.shape[-1] ** -0.5}
-        found = functional.scaled_dot_product_attention(q, k, v, **looks)
+        found = self.attend(q, k, v, **looks)
         mixed = self.part("mixed")(found.transpose(1, 2).reshape(x.shape))
         x = self.part("first_norm")(functional.dropout(mixed, of_output, self.training) + x)
-        outer = self.part("outer")(functional.gelu(self.part("inner")(x)))
+        outer = self.part("outer")(self.activation(self.part("inner")(x)))
         last: Tensor = self.part("last_norm")(functional.dropout(outer, of_layer, self.training) + x)
         return last
 

@@ -79,6 +79,7 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     """
     import torch
 
+    from bertctl.modeling.inference_attention import use_batched_attention
     from bertctl.modeling.packed_encoder import use_packed_encoder
     from bertctl.modeling.used_tokens import train_used_rows
 
@@ -93,6 +94,7 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
         torch.manual_seed(int(seed))
     if not use_packed_encoder(network, job.compute):
         use_fp32_attention(network, job.compute)
+    use_batched_attention(network, job.compute)  # of evaluations, as in the finished run's
     table = train_used_rows(network, job.used_tokens)
     optimizer = build_optimizer(network, job.recipe.optimizer)
     if table is not None:
