@@ -4,6 +4,7 @@ Letters: N rows, U windows, T tokens of all windows together, B windows in a bat
 D size of a vector.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -32,6 +33,7 @@ from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import stored_weights
 from bertctl.runtime.batching import token_budget_plan
 from bertctl.runtime.device import Compute
+from bertctl.runtime.streams import side_by_side
 from bertctl.tasks.sequences import padded_texts
 from bertctl.tasks.word_windows import WordFeatures
 from bertctl.tokenization.encode import EncodedTexts
@@ -263,23 +265,25 @@ class Encoder:
 
     def _forward(self, encoded: EncodedTexts) -> "Iterator[_EncodedBatch]":
         """Yields batches of similar lengths."""
+        plan = token_budget_plan(encoded.lengths, self._budget, one_length=self.engine.padding.unwanted)
+        with self.engine.backend.inference():
+            yield from side_by_side(functools.partial(self._batch, encoded), plan, self.engine.streams(self._budget))
+
+    def _batch(self, encoded: EncodedTexts, indices: Ints) -> "_EncodedBatch":
         import torch
 
-        device, padding = self.engine.compute.device, self.engine.padding
-        special = torch.tensor(self._special, device=device)
-        with self.engine.backend.inference():
-            for indices in token_budget_plan(encoded.lengths, self._budget, one_length=padding.unwanted):
-                inputs = padded_texts(encoded, indices, padding)
-                inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
-                is_text = inputs["attention_mask"].bool()
-                counted = None
-                if not self.spec.special_tokens:
-                    counted = is_text & ~torch.isin(inputs["input_ids"], special)
-                is_full = bool(is_text.all())
-                if is_full:
-                    del inputs["attention_mask"]
-                states, pooled = read_states(self.engine.backend, self._table, inputs, self.states, self.n_layers)
-                yield _EncodedBatch(indices, states, pooled, None if is_full else is_text, counted)
+        inputs = padded_texts(encoded, indices, self.engine.padding)
+        inputs = {name: tensor.to(self.engine.compute.device) for name, tensor in inputs.items()}
+        is_text = inputs["attention_mask"].bool()
+        counted = None
+        if not self.spec.special_tokens:
+            special = torch.tensor(self._special, device=is_text.device)
+            counted = is_text & ~torch.isin(inputs["input_ids"], special)
+        is_full = bool(is_text.all())
+        if is_full:
+            del inputs["attention_mask"]
+        states, pooled = read_states(self.engine.backend, self._table, inputs, self.states, self.n_layers)
+        return _EncodedBatch(indices, states, pooled, None if is_full else is_text, counted)
 
     def _counted(self, encoded: EncodedTexts) -> Ints:
         """Returns the (U,) tokens of each window that count in its mean."""

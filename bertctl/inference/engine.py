@@ -18,6 +18,7 @@ from bertctl.runtime.device import Compute
 from bertctl.runtime.heap import keep_freed_memory
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
+from bertctl.runtime.streams import side_by_side
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.batches import padded_inputs
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from bertctl.modeling.model import Model
+
+_SHORT = 1 << 21  # numbers of the hidden states of a batch: of MiniLM 5,461 tokens, a second of one thread
 
 
 class Backend(Protocol):
@@ -133,6 +136,17 @@ class Engine:
         """Is the network of torch; None where another runtime computes."""
         return getattr(self.backend, "network", None)
 
+    def streams(self, tokens: int) -> int:
+        """Returns how many threads may each compute a batch of their own, of so many tokens at most.
+
+        A long batch has work for all threads, and an interrupted one is waited for. Other runtimes have threads of
+        their own, and other networks may keep something between two calls.
+        """
+        is_ours = type(self.network).__module__ == "bertctl.modeling.torch_bert"
+        if not is_ours or self.compute.device != "cpu" or tokens * self.network.config.hidden_size > _SHORT:
+            return 1
+        return self.compute.threads
+
     def forward(
         self, task: Task, features: Features, *, batch_size: int, phase: str = "evaluating", listener: Listener = SILENT
     ) -> ForwardResult:
@@ -156,10 +170,11 @@ class Engine:
         losses: Floats32 | None = None
         done, tokens, all_tokens = 0, 0, sum(int(features.lengths[indices].sum()) for indices in mine)
         try:
+            streams = self.streams(max((int(features.lengths[one].max()) * len(one) for one in mine), default=0))
+            batches = ((indices, objective.batch(features, indices, rng).to(self.compute.device)) for indices in mine)
             with self.backend.inference():
-                for indices in mine:
-                    batch = objective.batch(features, indices, rng).to(self.compute.device)
-                    found = objective.forward(self.backend, batch)
+                work = side_by_side(lambda one: (*one, objective.forward(self.backend, one[1])), batches, streams)
+                for indices, batch, found in work:
                     predictions = features.prediction_indices(indices)
                     for name, values in task.collect_outputs(found, batch, features, indices).items():
                         if name not in outputs:

@@ -295,7 +295,7 @@ def test_an_empty_prompt_of_documents_takes_the_place_of_the_default_one(
     said = {"prompts": {"query": "was it ", "document": ""}, "default_prompt_name": "query"}
     (model / "config_sentence_transformers.json").write_text(json.dumps(said))
     (tmp_path / "texts.txt").write_text("fine\n")
-    assert bertctl("index", "texts.txt", "-o", "x", "--model", model).returncode == 0
+    assert bertctl("index", "texts.txt", "-o", "x", "--model", model, "--precision", "fp32").returncode == 0
     expected = library.SentenceTransformer(str(model), device="cpu").encode_document(["fine"])
     np.testing.assert_allclose(np.load(tmp_path / "x" / "vectors.npy"), expected, atol=1e-6)
 

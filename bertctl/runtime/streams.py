@@ -1,0 +1,45 @@
+"""Batches on a CPU side by side, each in a thread of its own."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+_MOST = 4  # threads that do not wait for each other's Python
+
+
+def side_by_side(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) -> Iterator[_Out]:
+    """Yields what some work makes of each item, in their order, where few threads compute: as many items at once.
+
+    The threads of a torch operator wait for each other at its end, and all but one between two operators: with MiniLM
+    on two cores for an eighth of the time. An item alone in its thread waits for none, and its numbers are the same.
+
+    Args:
+        work: no gradient is kept.
+        items: read a little ahead.
+        threads: that torch computes with; one item comes after the other where these are one or many.
+    """
+    import torch
+
+    def alone(item: _In) -> _Out:
+        with torch.inference_mode():  # which each thread has to say
+            return work(item)
+
+    if not 2 <= threads <= _MOST:
+        yield from map(alone, items)
+        return
+    begun: deque[Future[_Out]] = deque()
+    pool = ThreadPoolExecutor(threads)
+    torch.set_num_threads(1)
+    try:
+        for item in items:
+            begun.append(pool.submit(alone, item))
+            if len(begun) > threads:
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)

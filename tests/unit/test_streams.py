@@ -1,0 +1,72 @@
+"""Batches side by side: the same results in the same order, and torch's threads as they were."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from bertctl.runtime.streams import side_by_side
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_items_are_computed_at_once_and_come_in_their_order() -> None:
+    both = threading.Barrier(2)  # passed by two at once, or never
+
+    def work(number: int) -> tuple[int, int, bool]:
+        both.wait(timeout=60)
+        return number, torch.get_num_threads(), torch.is_inference_mode_enabled()
+
+    assert list(side_by_side(work, range(6), 2)) == [(number, 1, True) for number in range(6)]
+    assert torch.get_num_threads() == 2
+    assert not torch.is_inference_mode_enabled()
+
+
+@pytest.mark.parametrize("threads", [1, 64])
+def test_with_one_thread_or_many_one_comes_after_the_other(threads: int) -> None:
+    def work(number: int) -> tuple[int, bool, bool]:
+        return number, threading.current_thread() is threading.main_thread(), torch.is_inference_mode_enabled()
+
+    assert list(side_by_side(work, range(3), threads)) == [(number, True, True) for number in range(3)]
+    assert torch.get_num_threads() == 2
+
+
+def test_numbers_are_the_same() -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(300, 200, generator=generator)
+    items = [torch.randn(40 + i, 200, generator=generator) for i in range(9)]
+
+    def work(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x, weight).softmax(-1)
+
+    for found, x in zip(side_by_side(work, items, 2), items, strict=True):
+        torch.testing.assert_close(found, work(x), rtol=1e-6, atol=1e-7)
+
+
+def test_an_error_and_an_early_end_leave_nothing_behind() -> None:
+    def work(number: int) -> int:
+        if number == 3:
+            raise ValueError("the fourth")
+        return number
+
+    found = []
+    with pytest.raises(ValueError, match="the fourth"):
+        for each in side_by_side(work, itertools.count(), 2):
+            found.append(each)  # noqa: PERF402  # what came before the error counts
+    assert found == [0, 1, 2]
+    assert torch.get_num_threads() == 2
+    assert not any("ThreadPool" in each.name for each in threading.enumerate())
+    some = side_by_side(work, itertools.count(10), 2)
+    assert next(some) == 10
+    assert torch.get_num_threads() == 1
+    some.close()  # type: ignore[attr-defined]
+    assert torch.get_num_threads() == 2
+    assert not any("ThreadPool" in each.name for each in threading.enumerate())
