@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -44,12 +45,12 @@ def tensors(windows: int, tokens: int, *, padded: bool) -> tuple[list[torch.Tens
 @pytest.mark.parametrize(("windows", "tokens"), [(1, 1), (400, 5), (150, 13), (70, 16), (40, 33), (9, 128), (3, 200)])
 def test_it_is_that_of_torch(network: torch.nn.Module, windows: int, tokens: int, padded: bool) -> None:
     (q, k, v), mask = tensors(windows, tokens, padded=padded)
-    given = {"attn_mask": mask, "dropout_p": 0.0, "scale": 12**-0.5}
+    given: dict[str, Any] = {"attn_mask": mask, "dropout_p": 0.0, "scale": 12**-0.5}
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, **given)
     use_batched_attention(network, Compute("cpu", "fp32", 1, ""), is_exact=False)
     with torch.inference_mode():
         found = attention(network).attend(q, k, v, **given)
-        rough = [each.bfloat16() for each in (q, k, v)]
+        rough = q.bfloat16(), k.bfloat16(), v.bfloat16()
         use_batched_attention(network, Compute("cpu", "bf16", 1, ""))
         in_bf16 = attention(network).attend(*rough, **given)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
@@ -67,10 +68,10 @@ def test_where_it_is_another_it_is_left_to_torch(network: torch.nn.Module) -> No
     for other in (Compute("cuda", "bf16", 1, ""), Compute("cpu", "fp16", 1, "")):
         use_batched_attention(network, other, is_exact=False)
         (q, k, v), mask = tensors(5, 9, padded=True)
-        given = {"attn_mask": mask, "dropout_p": 0.0, "scale": 0.3}
+        given: dict[str, Any] = {"attn_mask": mask, "dropout_p": 0.0, "scale": 0.3}
         with torch.inference_mode():
             assert torch.equal(attention(network).attend(q, k, v, **given), plain(q, k, v, **given))
     use_batched_attention(network, Compute("cpu", "bf16", 1, ""))
     q.requires_grad_()
-    attention(network).attend(q, k, v, **given).sum().backward()
+    attention(network).attend(q, k, v, **given).sum().backward()  # type: ignore[no-untyped-call]
     assert q.grad is not None

@@ -57,11 +57,10 @@ def test_an_error_and_an_early_end_leave_nothing_behind() -> None:
             raise ValueError("the fourth")
         return number
 
-    found = []
+    failing = side_by_side(work, itertools.count(), 2)
+    assert [*itertools.islice(failing, 3)] == [0, 1, 2]
     with pytest.raises(ValueError, match="the fourth"):
-        for each in side_by_side(work, itertools.count(), 2):
-            found.append(each)  # noqa: PERF402  # what came before the error counts
-    assert found == [0, 1, 2]
+        next(failing)
     assert torch.get_num_threads() == 2
     assert not any("ThreadPool" in each.name for each in threading.enumerate())
     some = side_by_side(work, itertools.count(10), 2)
