@@ -250,7 +250,8 @@ def _compute_all(
             parts = split_for_memory(rows, sum(encoder.sizes)) if encoder.spec.by_token else [rows]
             vectors = sum(_compute(encoder, row_encoder, part, progress, store) for part in parts)
             computed += len(rows)
-            trim_heap()  # vectors and layers of all sizes leave holes: 12 MB more every few chunks
+            if number // workers.count % 4 == 3:  # to fill it again costs a sixtieth of a chunk's time
+                trim_heap()  # vectors and layers of all sizes leave holes: 12 MB more every few chunks
         progress.rows = seen
         if workers.count > 1 or job.sharing.shard:
             progress.chunks.append([number % workers.count, len(rows), vectors])
