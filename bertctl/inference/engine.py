@@ -139,13 +139,14 @@ class Engine:
     def streams(self, tokens: int) -> int:
         """Returns how many threads may each compute a batch of their own, of so many tokens at most.
 
-        A long batch has work for all threads, and an interrupted one is waited for. Other runtimes have threads of
-        their own, and other networks may keep something between two calls.
+        A long batch has work for all threads, and an interrupted one is waited for. A network between two steps of its
+        training has needed most memory. Other runtimes have threads of their own, and other networks may keep something
+        between two calls.
         """
-        is_ours = type(self.network).__module__ == "bertctl.modeling.torch_bert"
-        if not is_ours or self.compute.device != "cpu" or tokens * self.network.config.hidden_size > _SHORT:
-            return 1
-        return self.compute.threads
+        network = self.network
+        is_ours = type(network).__module__ == "bertctl.modeling.torch_bert" and self.compute.device == "cpu"
+        is_short = is_ours and not network.training and tokens * network.config.hidden_size <= _SHORT
+        return self.compute.threads if is_short else 1
 
     def forward(
         self, task: Task, features: Features, *, batch_size: int, phase: str = "evaluating", listener: Listener = SILENT

@@ -3,10 +3,18 @@
 import itertools
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+import transformers
 
+from bertctl.config.recipe_sections import ModelSection
+from bertctl.inference.engine import Engine
+from bertctl.modeling.build import load_frozen
+from bertctl.modeling.source import inspect_model
+from bertctl.runtime.device import Compute
 from bertctl.runtime.streams import side_by_side
 
 
@@ -69,3 +77,15 @@ def test_an_error_and_an_early_end_leave_nothing_behind() -> None:
     some.close()  # type: ignore[attr-defined]
     assert torch.get_num_threads() == 2
     assert not any("ThreadPool" in each.name for each in threading.enumerate())
+
+
+def test_short_batches_of_our_own_networks_alone_are_computed_side_by_side(tiny_model: Path) -> None:
+    compute = Compute("cpu", "fp32", 2, "")
+    loaded = load_frozen(inspect_model(ModelSection(name=str(tiny_model), max_length=40)), compute)
+    engine = Engine.of(loaded, compute)
+    assert engine.streams(1000) == 2
+    assert engine.streams(10**6) == 1, "an interrupted one would be waited for"
+    loaded.network.train()
+    assert engine.streams(1000) == 1, "its training has needed most memory"
+    theirs = transformers.AutoModel.from_pretrained(tiny_model).eval()
+    assert Engine.of(replace(loaded, network=theirs), compute).streams(1000) == 1
