@@ -2,14 +2,13 @@
 
 In fp32 torch takes MKL, which leaves AVX-512 unused on AMD: on a Zen 5 the same products take 0.43 of the time (500
 instead of 215 GFLOP/s), with the usual error of fp32. In bf16 torch takes oneDNN too, but lays the weights out anew in
-each call: 0.94 of the time, and the same numbers to the bit. The operator is torch's own; its compiler puts it into
-frozen graphs (`torch/_inductor/fx_passes/mkldnn_fusion.py`).
+each call: 0.94 of the time, and the same numbers to the bit but for GELU, which comes before the rounding.
+The operator is torch's own; its compiler puts it into frozen graphs (`torch/_inductor/fx_passes/mkldnn_fusion.py`).
 """
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bertctl.modeling.torch_bert import Layer
 from bertctl.runtime.cpu import has_bf16, leaves_mkl_behind
 from bertctl.runtime.device import Compute
 
@@ -34,6 +33,8 @@ def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
     """
     import torch
     from torch import nn
+
+    from bertctl.modeling.torch_bert import Layer
 
     faster = {"fp32": leaves_mkl_behind, "bf16": has_bf16}.get(compute.precision)
     if compute.device != "cpu" or faster is None or not faster():

@@ -161,7 +161,8 @@ class Layer(_Named):
         heads: A.
         epsilon: of both normalisations.
         dropouts: of the attention, of its output and of the feed-forward part; they are read, not called.
-        attend: what computes the attention, as torch's own function takes it.
+        attend: computes the attention, and takes what torch's own function takes.
+        activation: of the feed-forward part.
     """
 
     def __init__(self, family: Family, sizes: Mapping[str, int], epsilon: float, shares: Shares) -> None:
