@@ -87,7 +87,10 @@ def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
     linears = [(name, part) for name, part in network.named_modules() if name and type(part) is nn.Linear]
     with torch.no_grad():
         for number, (name, plain) in enumerate(linears):
-            fast = FastLinear(plain)
+            try:
+                fast = FastLinear(plain)
+            except RuntimeError:  # oneDNN may not use what this CPU has (ONEDNN_MAX_CPU_ISA)
+                return 0
             if number == 0 and not _agree(plain, fast):
                 return 0
             network.set_submodule(name, fast)

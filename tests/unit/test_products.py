@@ -62,13 +62,16 @@ def test_bf16_has_to_be_worth_its_rounding(cache: Path) -> None:
     assert choose_compute(RuntimeSection(device="cpu", precision="fp32")).precision == "fp32", "what is asked for stays"
 
 
-def test_a_library_that_leaves_bf16_unused_is_noticed(bertctl: Run, cache: Path) -> None:
-    """The flag stands in /proc/cpuinfo all the same."""
+def test_a_library_that_leaves_bf16_unused_is_noticed(bertctl: Run, cache: Path, tiny_model: Path) -> None:
+    """The flag stands in /proc/cpuinfo all the same; who asks for bf16 gets it, by torch's own products."""
     if not has_bf16():
         pytest.skip("this CPU has no bf16")
     told = {"ONEDNN_MAX_CPU_ISA": "AVX2", "BERTCTL_CACHE": str(cache.parent)}
     done = bertctl("doctor", "--json", env=told)
     assert json.loads(done.stdout)["compute"].startswith("cpu (no CUDA or MPS device here), fp32 (multiplied here at ")
+    asked = ["--model", tiny_model, "--max-length", "40", "--precision", "bf16"]
+    done = bertctl("extract-features", "-", "-o", "x.npy", *asked, input="good film\n", env=told)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("threads", [1, 4])
