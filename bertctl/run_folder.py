@@ -69,8 +69,8 @@ def hold(lock: Path, *, shared: bool = False, patient: bool = False) -> Iterator
             pass  # a disk without locks: two commands on one folder can't be told apart there
         with suppress(OSError):
             file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            file.flush()
+            # Not by the file's buffer: it would try again when it is closed, where nobody expects it on a full disk.
+            os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         yield file.fileno()
 
 
