@@ -33,7 +33,7 @@ from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import stored_weights
 from bertctl.runtime.batching import token_budget_plan
 from bertctl.runtime.device import Compute
-from bertctl.runtime.streams import side_by_side
+from bertctl.runtime.side_by_side import side_by_side
 from bertctl.tasks.sequences import padded_texts
 from bertctl.tasks.word_windows import WordFeatures
 from bertctl.tokenization.encode import EncodedTexts
@@ -265,11 +265,15 @@ class Encoder:
 
     def _forward(self, encoded: EncodedTexts) -> "Iterator[_EncodedBatch]":
         """Yields batches of similar lengths."""
-        plan = token_budget_plan(encoded.lengths, self._budget, one_length=self.engine.padding.unwanted)
-        with self.engine.backend.inference():
-            yield from side_by_side(functools.partial(self._batch, encoded), plan, self.engine.streams(self._budget))
+        import torch
 
-    def _batch(self, encoded: EncodedTexts, indices: Ints) -> "_EncodedBatch":
+        plan = token_budget_plan(encoded.lengths, self._budget, one_length=self.engine.padding.unwanted)
+        special = torch.tensor(self._special, device=self.engine.compute.device)
+        work = functools.partial(self._batch, encoded, special)
+        with self.engine.backend.inference():
+            yield from side_by_side(work, plan, self.engine.at_once(self._budget))
+
+    def _batch(self, encoded: EncodedTexts, special: "Tensor", indices: Ints) -> "_EncodedBatch":
         import torch
 
         inputs = padded_texts(encoded, indices, self.engine.padding)
@@ -277,7 +281,6 @@ class Encoder:
         is_text = inputs["attention_mask"].bool()
         counted = None
         if not self.spec.special_tokens:
-            special = torch.tensor(self._special, device=is_text.device)
             counted = is_text & ~torch.isin(inputs["input_ids"], special)
         is_full = bool(is_text.all())
         if is_full:

@@ -18,7 +18,7 @@ from bertctl.runtime.device import Compute
 from bertctl.runtime.heap import keep_freed_memory
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
-from bertctl.runtime.streams import side_by_side
+from bertctl.runtime.side_by_side import side_by_side
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.batches import padded_inputs
 
@@ -136,17 +136,19 @@ class Engine:
         """Is the network of torch; None where another runtime computes."""
         return getattr(self.backend, "network", None)
 
-    def streams(self, tokens: int) -> int:
+    def at_once(self, tokens: int) -> int:
         """Returns how many threads may each compute a batch of their own, of so many tokens at most.
 
         A long batch has work for all threads, and an interrupted one is waited for. A network between two steps of its
         training has needed most memory. Other runtimes have threads of their own, and other networks may keep something
         between two calls.
         """
+        from bertctl.modeling.torch_bert import Encoder, Network
+
         network = self.network
-        is_ours = type(network).__module__ == "bertctl.modeling.torch_bert" and self.compute.device == "cpu"
-        is_short = is_ours and not network.training and tokens * network.config.hidden_size <= _SHORT
-        return self.compute.threads if is_short else 1
+        if self.compute.device != "cpu" or not isinstance(network, Encoder | Network) or network.training:
+            return 1
+        return self.compute.threads if tokens * network.config.hidden_size <= _SHORT else 1
 
     def forward(
         self, task: Task, features: Features, *, batch_size: int, phase: str = "evaluating", listener: Listener = SILENT
@@ -171,10 +173,10 @@ class Engine:
         losses: Floats32 | None = None
         done, tokens, all_tokens = 0, 0, sum(int(features.lengths[indices].sum()) for indices in mine)
         try:
-            streams = self.streams(max((int(features.lengths[one].max()) * len(one) for one in mine), default=0))
+            threads = self.at_once(max((int(features.lengths[one].max()) * len(one) for one in mine), default=0))
             batches = ((indices, objective.batch(features, indices, rng).to(self.compute.device)) for indices in mine)
             with self.backend.inference():
-                work = side_by_side(lambda one: (*one, objective.forward(self.backend, one[1])), batches, streams)
+                work = side_by_side(lambda one: (*one, objective.forward(self.backend, one[1])), batches, threads)
                 for indices, batch, found in work:
                     predictions = features.prediction_indices(indices)
                     for name, values in task.collect_outputs(found, batch, features, indices).items():

@@ -44,6 +44,9 @@ def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
     if not available or not hasattr(operators, "_linear_pointwise") or not hasattr(operators, "_reorder_linear_weight"):
         return 0
 
+    if compute.precision == "bf16" and not operators._is_mkldnn_bf16_supported():  # kept from it: ONEDNN_MAX_CPU_ISA
+        return 0
+
     class FastLinear(nn.Module):
         """`nn.Linear` with its weight in oneDNN's layout."""
 
@@ -87,10 +90,7 @@ def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
     linears = [(name, part) for name, part in network.named_modules() if name and type(part) is nn.Linear]
     with torch.no_grad():
         for number, (name, plain) in enumerate(linears):
-            try:
-                fast = FastLinear(plain)
-            except RuntimeError:  # oneDNN may not use what this CPU has (ONEDNN_MAX_CPU_ISA)
-                return 0
+            fast = FastLinear(plain)
             if number == 0 and not _agree(plain, fast):
                 return 0
             network.set_submodule(name, fast)

@@ -29,8 +29,8 @@ def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: boo
         compute: where and how it computes.
         is_exact: whether in fp32 its outputs are to be those of transformers to the last bit; it is left alone then.
     """
-    longest = _LONGEST.get(compute.precision, 0)
-    if compute.device != "cpu" or (is_exact and compute.precision == "fp32"):
+    longest = None if is_exact and compute.precision == "fp32" else _LONGEST.get(compute.precision)
+    if compute.device != "cpu" or longest is None:
         return
     plain = functional.scaled_dot_product_attention
 

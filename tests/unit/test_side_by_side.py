@@ -15,7 +15,7 @@ from bertctl.inference.engine import Engine
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.source import inspect_model
 from bertctl.runtime.device import Compute
-from bertctl.runtime.streams import side_by_side
+from bertctl.runtime.side_by_side import side_by_side
 
 
 @pytest.fixture(autouse=True)
@@ -84,9 +84,9 @@ def test_short_batches_of_our_own_networks_alone_are_computed_side_by_side(tiny_
     compute = Compute("cpu", "fp32", 2, "")
     loaded = load_frozen(inspect_model(ModelSection(name=str(tiny_model), max_length=40)), compute)
     engine = Engine.of(loaded, compute)
-    assert engine.streams(1000) == 2
-    assert engine.streams(10**6) == 1, "an interrupted one would be waited for"
+    assert engine.at_once(1000) == 2
+    assert engine.at_once(10**6) == 1, "an interrupted one would be waited for"
     loaded.network.train()
-    assert engine.streams(1000) == 1, "its training has needed most memory"
+    assert engine.at_once(1000) == 1, "its training has needed most memory"
     theirs = transformers.AutoModel.from_pretrained(tiny_model).eval()
-    assert Engine.of(replace(loaded, network=theirs), compute).streams(1000) == 1
+    assert Engine.of(replace(loaded, network=theirs), compute).at_once(1000) == 1
