@@ -18,8 +18,15 @@ from bertctl.runtime.batching import Padding
 from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, is_bert_pipeline, whole_tokenizer
 from bertctl.writing import write_text
 
-_CLASSES = (None, "BertTokenizer", "BertTokenizerFast")
-_ROLES = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
+_BERTS = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
+_ROBERTAS = {f"{role}_token": f"<{role}>" for role in ("unk", "pad", "mask")} | {
+    **dict.fromkeys(("bos_token", "cls_token"), "<s>"), **dict.fromkeys(("eos_token", "sep_token"), "</s>"),
+}  # fmt: skip
+_ROLES: Mapping[str, Mapping[str, str]] = {
+    **dict.fromkeys(("Bert", "DistilBert", "Electra"), _BERTS), **dict.fromkeys(("Roberta", "XLMRoberta"), _ROBERTAS),
+    "PreTrained": {}, "TokenizersBackend": {},
+}  # fmt: skip
+"""Special tokens by role where the files say nothing, by the beginning of the tokenizer's class in transformers."""
 _TYPES = {"tokenize_chinese_chars": (bool,), "do_lower_case": (bool,), "strip_accents": (bool, type(None))}
 _UNUSUAL = (
     "additional_special_tokens", "extra_special_tokens", "chat_template", "fast_tokenizer_files", "init_inputs",
@@ -92,15 +99,17 @@ def bert_to_train(
 
 
 def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | None:
-    """Returns BERT's tokenizer, as it reads and is saved under a head; None of another kind.
+    """Returns the tokenizer of BERT or one of its like, as it reads and is saved under a head; None of another kind.
 
     Raises:
         UnavailableError: a file that can't be read.
     """
     names = ("special_tokens_map.json", "tokenizer_config.json")
     more, said = (read_json(file) if (file := source.folder / name).exists() else {} for name in names)
-    named = said.get("tokenizer_class") or source.config.get("tokenizer_class")
-    is_usual = named in _CLASSES and not any((more | said).get(name) for name in _UNUSUAL)
+    of_family = "Roberta" if "roberta" in family_of(source.config) else "Bert"
+    named = said.get("tokenizer_class") or source.config.get("tokenizer_class") or of_family
+    kind = named.removesuffix("Fast").removesuffix("Tokenizer")
+    is_usual = kind in _ROLES and not any((more | said).get(name) for name in _UNUSUAL)
     types_fit = all(type(said[name]) in types for name, types in _TYPES.items() if name in said)
     found = whole_tokenizer(source.folder) if is_usual and types_fit else None
     if found is None or (source.folder / "chat_template.jinja").exists():
@@ -108,18 +117,24 @@ def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | Non
     tokenizer, ids = found
     read_as(tokenizer, source, auto_class)
     said |= {} if source.lowercase is None else {"do_lower_case": source.lowercase}
-    added = tokenizer.get_added_tokens_decoder()
-    roles = {role: added[number].content for role, number in ids.items()}
-    if not roles.items() >= _ROLES.items() or tokenizer.get_vocab_size() > source.config.get("vocab_size", 0):
+    added = {number: token.content for number, token in tokenizer.get_added_tokens_decoder().items()}
+    silent = {role: text for role, text in _ROLES[kind].items() if role not in more | said}
+    roles = silent | {role: added[number] for role, number in ids.items()}
+    numbers = {text: number for number, text in added.items()}
+    is_whole = {*roles.values()} <= numbers.keys() and {"pad_token", "cls_token"} <= roles.keys()
+    if not is_whole or tokenizer.get_vocab_size() > source.config.get("vocab_size", 0):
         return None
-    if not is_bert_pipeline(tokenizer, said):
+    is_bert = _ROLES[kind] is _BERTS
+    if is_bert and not (roles.items() >= _BERTS.items() and is_bert_pipeline(tokenizer, said)):
         return None
     kept = {name: value for name, value in said.items() if name not in _PRIVATE}
     sides = dict.fromkeys(("padding_side", "truncation_side"), "right")
     ours = {"clean_up_tokenization_spaces": False, "tokenizer_class": "BertTokenizer", "backend": "tokenizers"}
+    if not is_bert:  # which reads tokenizer.json as it is; the others make parts of it anew
+        ours["tokenizer_class"] = "PreTrainedTokenizerFast"
     length = model_positions(source.config) or said.get("model_max_length")
     config = kept | roles | sides | ours | ({"model_max_length": length} if length else {})
-    return TokenizerFiles(tokenizer, config, ids)
+    return TokenizerFiles(tokenizer, config, {role: numbers[text] for role, text in roles.items()})
 
 
 def _config(source: ModelSource, head: Mapping[str, Any], pad: int, dropout: float | None) -> dict[str, Any]:

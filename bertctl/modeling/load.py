@@ -15,7 +15,7 @@ from bertctl.modeling.model import Model
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding
-from bertctl.tokenization.reference import load_tokenizer, needs_space
+from bertctl.tokenization.reference import needs_space
 from bertctl.tokenization.tokenizer_files import whole_tokenizer
 
 if TYPE_CHECKING:
@@ -159,10 +159,11 @@ def _config_and_tokenizer(
         if not hasattr(config, field):  # one of ours (a tagger's scheme): transformers keeps it, but never sets it
             setattr(config, field, value)
     case = {} if source.lowercase is None else {"do_lower_case": source.lowercase}
+    read = _read_by_its_file(source)  # before the other one is made: XLM-R's takes 300 MB
     saved_tokenizer = transformers.AutoTokenizer.from_pretrained(
         source.folder, trust_remote_code=False, clean_up_tokenization_spaces=False, **case
     )
-    if not _reads_as_its_file(saved_tokenizer, source):
+    if read and getattr(saved_tokenizer, "is_fast", False) and read != _samples_read(saved_tokenizer.backend_tokenizer):
         what = f"{type(saved_tokenizer).__name__} of transformers reads texts otherwise than tokenizer.json"
         listener.say(f"model: {what} in {source.folder}, which is followed")
         names: dict[str, Any] = saved_tokenizer.special_tokens_map
@@ -183,23 +184,25 @@ def _config_and_tokenizer(
     return config, saved_tokenizer, pad_id
 
 
-def _reads_as_its_file(saved_tokenizer: Any, source: ModelSource) -> bool:
-    """Returns whether transformers' tokenizer gives the ids of the folder's tokenizer.json.
+def _read_by_its_file(source: ModelSource) -> list[list[int]]:
+    """Returns the ids that a folder's tokenizer.json gives samples; none where there is no such file.
 
-    Its classes take the vocabulary out of the file, and make how texts are normalised and split anew.
+    Classes of transformers take the vocabulary out of the file, and make how texts are normalised and split anew.
     """
     file = source.folder / "tokenizer.json"
-    if not file.exists() or not getattr(saved_tokenizer, "is_fast", False):
-        return True
-    of_file, of_class = Tokenizer.from_file(str(file)), saved_tokenizer.backend_tokenizer
-    if source.lowercase is not None and isinstance(of_file.normalizer, normalizers.BertNormalizer):
-        of_file.normalizer.lowercase = source.lowercase
-    read = []
-    for tokenizer in (of_file, of_class):
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        read.append([one.ids for one in tokenizer.encode_batch([*_SAMPLES])])
-    return read[0] == read[1]
+    if not file.exists():
+        return []
+    tokenizer = Tokenizer.from_file(str(file))
+    if source.lowercase is not None and isinstance(tokenizer.normalizer, normalizers.BertNormalizer):
+        tokenizer.normalizer.lowercase = source.lowercase
+    return _samples_read(tokenizer)
+
+
+def _samples_read(tokenizer: Tokenizer) -> list[list[int]]:
+    """Returns the ids that a tokenizer gives samples, whatever it cuts and fills up by itself."""
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return [one.ids for one in tokenizer.encode_batch([*_SAMPLES])]
 
 
 @contextlib.contextmanager
@@ -332,25 +335,20 @@ def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Toke
             f"the tokenizer in {source.folder} has no fast form (tokenizer.json)",
             remedy="Convert it once: AutoTokenizer.from_pretrained(folder).save_pretrained(folder).",
         )
-    backend = saved_tokenizer.backend_tokenizer
+    backend: Tokenizer = saved_tokenizer.backend_tokenizer
     of_pairs = auto_class.endswith(("QuestionAnswering", "MultipleChoice"))
-    separator = source.config.get("sep_token_id")
+    separator: Any = source.config.get("sep_token_id")
     if family_of(source.config) == "longformer" and of_pairs and backend.encode("a", "b").ids.count(separator) != 3:
         raise UnavailableError(
             f"Longformer finds where a question ends by three separators (id {separator}) in a pair of texts, and the "
             f"tokenizer in {source.folder} sets another number of them",
             remedy="Give a Longformer with RoBERTa's tokenizer, or another encoder.",
         )
-    tokenizer = load_tokenizer(backend.to_str())
-    if read_as(tokenizer, source, auto_class):
-        saved_tokenizer.add_prefix_space = saved_tokenizer.init_kwargs["add_prefix_space"] = True
     backend.no_truncation()
     backend.no_padding()
-    if tokenizer.normalizer is not None:
-        backend.normalizer = tokenizer.normalizer
-    if tokenizer.pre_tokenizer is not None:
-        backend.pre_tokenizer = tokenizer.pre_tokenizer
-    return tokenizer
+    if read_as(backend, source, auto_class):
+        saved_tokenizer.add_prefix_space = saved_tokenizer.init_kwargs["add_prefix_space"] = True
+    return backend
 
 
 def read_as(tokenizer: Tokenizer, source: ModelSource, auto_class: str) -> bool:

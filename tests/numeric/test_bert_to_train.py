@@ -220,7 +220,7 @@ _LEFT: dict[str, dict[str, dict[str, Any]]] = {
     "a share of all": {"config": {"hidden_dropout_prob": 1.0}},
     "a deviation that is no number": {"config": {"initializer_range": None}},
     "activations computed again": {"config": {"gradient_checkpointing": True}},
-    "another tokenizer": {"tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"}},
+    "another tokenizer": {"tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer"}},
     "accents kept": {"tokenizer_config.json": {"strip_accents": False}},
     "no mask token": {"tokenizer_config.json": {"mask_token": None}},
     "another pipeline": {"tokenizer.json": {"pre_tokenizer": {"type": "Whitespace"}}},
