@@ -30,7 +30,7 @@ _Number = TypeVar("_Number", bound=np.integer[Any])
 LARGE = 2**28
 """Tokens from which the ids of a split lie in a file: 1.3 GB."""
 
-_WORTH_ROUTING = 100_000  # characters; loading the faster library takes as long as the reference takes for these
+_WORTH_ROUTING = 8  # characters per token of the vocabulary; loading the faster library takes as long as these
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class TextEncoder:
 
     def _decide(self, *sides: Sequence[str]) -> None:
         self._characters += sum(len(text) for side in sides for text in side)
-        if self._characters > _WORTH_ROUTING:
+        if self._characters > _WORTH_ROUTING * self.tokenizer.get_vocab_size():
             self.route = find_route(self.tokenizer)
             self._undecided = False
 
