@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import safe_open
 
@@ -214,5 +215,9 @@ def _fill(network: Encoder | Network, weights: Mapping[str, StoredTensor], *, is
         with safe_open(file, framework="pt") as opened:
             for name, one in weights.items():
                 if one.file == file:
-                    read = opened.get_tensor(one.name).to(torch.float32, copy=is_trained)
+                    if is_trained and one.dtype == "F32":  # what is mapped and copied is in memory twice
+                        numbers = np.fromfile(file, "<f4", one.size, offset=one.first)
+                        read = torch.from_numpy(numbers).view(one.shape)
+                    else:
+                        read = opened.get_tensor(one.name).to(torch.float32, copy=is_trained)
                     network.load_state_dict({name: read}, strict=False, assign=True)

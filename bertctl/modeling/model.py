@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -52,29 +52,24 @@ class Model:
         """Returns the parameters that training changes, by name."""
         return {name: one for name, one in self.network.named_parameters() if one.requires_grad}
 
-    def copy_weights(self, *, into: "dict[str, Tensor] | None" = None) -> "dict[str, Tensor]":
+    def copy_weights(self) -> dict[str, Any]:
         """Returns copies of all weights in host memory, by name; tied weights are copied once.
 
-        Args:
-            into: an earlier copy, whose memory is written over or let go.
+        They are tensors; of a word table of which rows are trained, `SavedRows`.
         """
-        weights: dict[str, Tensor] = {}
+        from bertctl.modeling.used_tokens import SavedRows
+
+        weights: dict[str, Any] = {}
         seen: set[int] = set()
-        into = {} if into is None else into
-        for name, parameter in self.network.named_parameters():
-            if name in into and into[name].shape != parameter.shape:  # a word table, put together anew for each copy
-                del into[name]
-        every = [*self.network.parameters(), *self.network.buffers()]
-        kept = {one.untyped_storage().data_ptr() for one in every}
-        for name, tensor in self.network.state_dict(keep_vars=True).items():
-            if tensor.data_ptr() in seen and tensor.numel():
-                continue
+        for name, one in self.network.state_dict(keep_vars=True).items():
+            tensor = one.trained if isinstance(one, SavedRows) else one
+            if tensor.data_ptr() not in seen or not tensor.numel():
+                copied = copy_tensor(tensor)
+                weights[name] = replace(one, trained=copied) if isinstance(one, SavedRows) else copied
             seen.add(tensor.data_ptr())
-            is_new = tensor.is_cpu and tensor.untyped_storage().data_ptr() not in kept
-            weights[name] = tensor if is_new else copy_tensor(tensor, into.get(name))
         return weights
 
-    def set_weights(self, weights: "Mapping[str, Tensor]") -> None:
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Puts copied weights back into the network.
 
         Raises:
@@ -82,7 +77,7 @@ class Model:
         """
         self.network.load_state_dict(weights, strict=False)  # tied weights stand there once
 
-    def save(self, folder: Path, *, weights: "Mapping[str, Tensor] | None" = None) -> None:
+    def save(self, folder: Path, *, weights: Mapping[str, Any] | None = None) -> None:
         """Writes config, tokenizer and weights as `save_pretrained` lays them out, each file replaced atomically.
 
         A full disk leaves the files of the last save as they were.
@@ -96,6 +91,7 @@ class Model:
         """
         from bertctl.modeling.heads import score_heads
         from bertctl.modeling.sentence_head import save_head, sentence_head
+        from bertctl.modeling.used_tokens import save_with_tables
 
         if self.adapter is not None:
             weights = self.adapter.merged(weights or self.network.state_dict())
@@ -107,7 +103,11 @@ class Model:
                 if (sentences := sentence_head(self.network)) is not None:
                     aside.mkdir()
                     weights = save_head(sentences, aside, weights or self.copy_weights())
-                network.save_pretrained(aside, state_dict=None if weights is None else dict(weights))
+                save_with_tables(
+                    lambda given: network.save_pretrained(aside, state_dict=given),
+                    weights or network.state_dict(),
+                    aside / "model.safetensors",
+                )
             self.saved_tokenizer.save_pretrained(aside)
             for path in aside.rglob("*.safetensors"):  # which only the owner may read, whatever the umask says
                 shutil.copymode(aside / "config.json", path)
@@ -119,21 +119,21 @@ class Model:
         from bertctl.modeling.heads import score_heads
         from bertctl.modeling.sentence_head import saved_head
         from bertctl.modeling.torch_bert import Encoder, Network
+        from bertctl.modeling.used_tokens import stored_tables
         from bertctl.modeling.window_pooling import saved_query
 
         network: Any = type(self.network)
         if network in (Encoder, Network):
-            saved = load_file(folder / "model.safetensors")
+            file = folder / "model.safetensors"
+            saved: Mapping[str, Any] = {**load_file(file), **stored_tables(self.network, file)}
         else:  # transformers knows which weights stand in the file once, or by another name
             saved = network.from_pretrained(folder, use_safetensors=True, dtype="float32").state_dict()
         extra = saved_query(folder) | saved_head(self.network, folder)
-        self.network.load_state_dict(saved | extra, strict=True)
+        self.network.load_state_dict({**saved, **extra}, strict=True)
         for head in score_heads(self.network).values():
             head.take_folded()
 
 
-def copy_tensor(tensor: "Tensor", into: "Tensor | None" = None) -> "Tensor":
-    """Returns a copy of a tensor in host memory, written over `into` if that has the same shape and type."""
-    if into is not None and (into.shape, into.dtype) == (tensor.shape, tensor.dtype):
-        return into.copy_(tensor.detach())
+def copy_tensor(tensor: "Tensor") -> "Tensor":
+    """Returns a copy of a tensor in host memory."""
     return tensor.detach().to("cpu", copy=True).contiguous()

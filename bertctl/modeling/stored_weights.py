@@ -34,6 +34,7 @@ class StoredTensor:
         dtype: as safetensors calls it: F32, F16, BF16, I64.
         shape: of the tensor.
         bytes: that it takes in the file.
+        first: where they begin.
     """
 
     file: Path
@@ -41,6 +42,7 @@ class StoredTensor:
     dtype: str
     shape: tuple[int, ...]
     bytes: int
+    first: int
 
     @property
     def size(self) -> int:
@@ -101,7 +103,8 @@ def tensors_in(file: Path) -> dict[str, StoredTensor]:
         found = {}
         for name, told in header.items():
             first, last = told["data_offsets"]
-            found[name] = StoredTensor(file, name, str(told["dtype"]), tuple(map(int, told["shape"])), last - first)
+            shape, place = tuple(map(int, told["shape"])), 8 + length + first
+            found[name] = StoredTensor(file, name, str(told["dtype"]), shape, last - first, place)
         there, told_of = file.stat().st_size, 8 + length + sum(tensor.bytes for tensor in found.values())
         if there != told_of:
             raise ValueError(f"{there:,} bytes where its header tells of {told_of:,}")

@@ -240,13 +240,13 @@ class _Saved(_Named):
     def get_output_embeddings(self) -> None:
         """Returns None: no head guesses words."""
 
-    def save_pretrained(self, folder: Path, *, state_dict: Mapping[str, Tensor] | None = None) -> None:
-        """Writes config.json and the weights, its own or others, as transformers does."""
+    def save_pretrained(self, folder: Path, *, state_dict: Mapping[str, Tensor]) -> None:
+        """Writes config.json and weights, as transformers does."""
         folder.mkdir(exist_ok=True)
         said = self.said | {"architectures": [self.architecture]}
         text = json.dumps(said, indent=2, sort_keys=True)
         write_text(folder / "config.json", f"{text}\n")
-        weights = {name: one.contiguous() for name, one in (state_dict or self.state_dict()).items()}
+        weights = {name: one.contiguous() for name, one in state_dict.items()}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
     def _init_weights(self, module: nn.Module) -> None:

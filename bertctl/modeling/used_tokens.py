@@ -6,14 +6,100 @@ The others get no gradient, so AdamW would only multiply them by 1 - learning ra
 Letters: V rows of the table, U used ones, C numbers of a row.
 """
 
-from collections.abc import Iterable, Mapping
-from mmap import mmap
-from typing import Any
+import contextlib
+import mmap
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
+
+from bertctl.modeling.stored_weights import tensors_in
+
+_BLOCK = 2**12
+"""Rows that are put together and written at once."""
+
+_LARGE = 2**26
+"""Bytes from which a table lies in a file."""
+
+
+class StoredRows:
+    """A word table in a file, (V, C) in fp32, of which only what is asked for is read, and nothing kept in memory."""
+
+    def __init__(self, file: BinaryIO, shape: Sequence[int], first: int = 0) -> None:
+        self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._rows = np.ndarray(shape, "<f4", self._map, first)
+        self.shape = torch.Size(shape)
+
+    def __getitem__(self, which: slice | Tensor) -> Tensor:
+        """Returns copies of rows, (N, C)."""
+        rows = torch.from_numpy(np.array(self._rows[which if isinstance(which, slice) else which.cpu().numpy()]))
+        if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+            self._map.madvise(mmap.MADV_DONTNEED)  # the pages that were read count as ours otherwise
+        return rows
+
+
+def _kept(table: Tensor) -> Tensor | StoredRows:
+    """Returns a table; of a large one few rows are asked for, so it lies in a file of its own if there is room."""
+    if table.is_cpu and table.nbytes >= _LARGE:
+        with contextlib.suppress(OSError), tempfile.TemporaryFile() as file:
+            file.write(table.numpy().data)
+            file.flush()
+            return StoredRows(file, table.shape)
+    return table
+
+
+@dataclass(frozen=True)
+class SavedRows:
+    """A word table as it is saved: it is put together when it is written.
+
+    Attributes:
+        whole: (V, C) rows that are not trained.
+        decay: what they are multiplied by.
+        used: (U,) numbers of the rows that are trained.
+        trained: (U, C) these.
+    """
+
+    whole: Tensor | StoredRows
+    decay: float
+    used: Tensor
+    trained: Tensor
+
+    def room(self) -> Tensor:
+        """Returns zeros, (V, C), which take no memory as long as they are only read."""
+        room = mmap.mmap(-1, 4 * self.whole.shape.numel(), access=mmap.ACCESS_COPY)
+        return torch.frombuffer(room, dtype=torch.float32).view(self.whole.shape)
+
+    def blocks(self) -> Iterable[Tensor]:
+        """Yields all (V, C), some rows at a time."""
+        used = self.used.cpu()
+        for first in range(0, self.whole.shape[0], _BLOCK):
+            block = self.whole[first : first + _BLOCK].cpu() * self.decay
+            here = (used >= first) & (used < first + _BLOCK)
+            yield block.index_copy_(0, used[here] - first, self.trained[here].cpu())
+
+
+def save_with_tables(save: Callable[[dict[str, Tensor]], Any], weights: Mapping[str, Any], file: Path) -> None:
+    """Has a library write weights, tensors or `SavedRows`, to a file; the latter are put in afterwards, block by block.
+
+    Args:
+        save: writes tensors by name.
+        weights: by name.
+        file: that it writes.
+    """
+    tables = {name: one for name, one in weights.items() if isinstance(one, SavedRows)}
+    save({**weights, **{name: one.room() for name, one in tables.items()}})
+    for name, table in tables.items():
+        with file.open("r+b") as out:
+            out.seek(tensors_in(file)[name].first)
+            for block in table.blocks():
+                out.write(block.numpy().data)
 
 
 class UsedRows(nn.Module):
@@ -27,10 +113,10 @@ class UsedRows(nn.Module):
             used: (U,) numbers of the rows that are trained, in their order.
         """
         super().__init__()
-        self.whole = self.first = plain.weight.detach()
+        self.whole = self.first = _kept(plain.weight.detach())
         self.used = used
         self.weight = nn.Parameter(self.whole[used])
-        self.places = torch.full((len(self.whole),), -1).index_copy(0, used, torch.arange(len(used)))
+        self.places = torch.full((len(plain.weight),), -1).index_copy(0, used, torch.arange(len(used)))
         self.padding = None if plain.padding_idx is None else int(self.places[plain.padding_idx])
         self.decay = 1.0
 
@@ -40,7 +126,7 @@ class UsedRows(nn.Module):
         if self.training or bool((places >= 0).all()):
             return functional.embedding(places, self.weight, self.padding)
         found = functional.embedding(places.clamp(min=0), self.weight)
-        found[places < 0] = self.whole[ids[places < 0]] * self.decay
+        found[places < 0] = self.whole[ids[places < 0]].to(found) * self.decay
         return found
 
     def follow(self, optimizer: Optimizer) -> None:
@@ -59,24 +145,25 @@ class UsedRows(nn.Module):
         self.whole, self.decay = self.first, decay
 
     def _save_to_state_dict(self, destination: Any, prefix: str, *_: Any) -> None:
-        room = None
-        if self.whole.is_cpu:  # not of the heap, in which a copy that is let go leaves a gap too small for the next one
-            room = torch.frombuffer(mmap(-1, self.whole.nbytes), dtype=self.whole.dtype).view(self.whole.shape)
-        whole = torch.mul(self.whole, self.decay, out=room)
-        destination[prefix + "weight"] = whole.index_copy_(0, self.used, self.weight.detach())
+        destination[prefix + "weight"] = SavedRows(self.whole, self.decay, self.used, self.weight.detach())
 
-    def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], prefix: str, *more: Any) -> None:
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *more: Any) -> None:
         given = state_dict.get(prefix + "weight")
-        if given is None or given.shape != self.whole.shape:
+        if isinstance(given, SavedRows):
+            self.whole, self.decay, rows = given.whole, given.decay, given.trained
+        elif given is not None and given.shape == self.whole.shape:
+            self.whole, self.decay = given.to(self.places.device) if isinstance(given, Tensor) else given, 1.0
+            rows = self.whole[self.used]
+        else:
             more[2].append(prefix + "weight")  # the missing keys
             return
-        self.whole, self.decay = given.detach().to(self.whole), 1.0
         with torch.no_grad():
-            self.weight.copy_(self.whole[self.used])
+            self.weight.copy_(rows)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.whole, self.first, self.used, self.places = map(fn, (self.whole, self.first, self.used, self.places))
+        self.used, self.places = map(fn, (self.used, self.places))
+        self.whole, self.first = (fn(one) if isinstance(one, Tensor) else one for one in (self.whole, self.first))
         return self
 
 
@@ -108,14 +195,23 @@ def used_tokens(network: nn.Module, batches: Iterable[Tensor]) -> Tensor | None:
     return None if bool(is_used.all()) else is_used.nonzero().flatten()
 
 
-def num_parameters(network: nn.Module, used: Tensor | None) -> tuple[int, int]:
-    """Returns how many parameters a network has, and how many are trained: of its word table those of used rows."""
+def stored_tables(network: nn.Module, file: Path) -> dict[str, StoredRows]:
+    """Returns a network's word table in a file that was saved of it, if only rows of the table are trained."""
+    names = {f"{name}.weight" for name, part in network.named_modules() if isinstance(part, UsedRows)}
+    told = tensors_in(file)
+    with file.open("rb") as opened:
+        return {name: StoredRows(opened, told[name].shape, told[name].first) for name in names}
+
+
+def num_parameters(network: nn.Module, used: Tensor | None) -> tuple[int, int, int]:
+    """Returns how many parameters a network has, how many but for unused rows, and how many are trained."""
     whole = sum(one.numel() for one in network.parameters())
     trained = sum(one.numel() for one in network.parameters() if one.requires_grad)
+    unused = 0
     if used is not None:
         table: Any = network.get_input_embeddings()  # type: ignore[operator]
-        trained -= (len(table.weight) - len(used)) * table.weight.shape[1]
-    return whole, trained
+        unused = (len(table.weight) - len(used)) * table.weight.shape[1]
+    return whole, whole - unused, trained - unused
 
 
 def train_used_rows(network: nn.Module, used: Tensor | None) -> UsedRows | None:

@@ -55,8 +55,10 @@ class BestWeights:
         if self._writes and state.step in kept:
             from safetensors.torch import save_file
 
+            from bertctl.modeling.used_tokens import save_with_tables
+
             with replacing(average_file(self._folder, state.step)) as aside:
-                save_file(model.copy_weights(), aside)
+                save_with_tables(lambda given: save_file(given, aside), model.copy_weights(), aside)
         state.ranked = ranked
         if self._writes:
             for step in before - kept:

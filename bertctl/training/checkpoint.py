@@ -58,13 +58,13 @@ class Snapshot:
     """What a checkpoint is made of, taken at one moment; training may go on while it is written.
 
     Attributes:
-        model: weights by name.
+        model: weights by name, as `Model.copy_weights` gives them.
         optimizer: AdamW's state by `parameter|key`.
         random: generator states.
         state: content of state.json.
     """
 
-    model: "dict[str, Tensor]"
+    model: dict[str, Any]
     optimizer: "dict[str, Tensor]"
     random: "dict[str, Tensor]"
     state: dict[str, Any]
@@ -181,9 +181,12 @@ class Checkpoints:
     def _write(self, snapshot: Snapshot, part: Path, begun: ExitStack) -> None:
         from safetensors.torch import save_file
 
+        from bertctl.modeling.used_tokens import save_with_tables
+
         final = self._folder.checkpoints / part.name
         with begun:
-            save_file(snapshot.model, part / "model.safetensors")
+            file = part / "model.safetensors"
+            save_with_tables(lambda given: save_file(given, file), snapshot.model, file)
             save_file(snapshot.optimizer, part / "optimizer.safetensors")
             save_file(snapshot.random, part / "random.safetensors")
             write_text(part / _STATE, json.dumps(snapshot.state, indent=2) + "\n")

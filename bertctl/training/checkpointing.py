@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bertctl.run_folder import RunFolder
-from bertctl.training.checkpoint import Checkpoints, Snapshot
+from bertctl.training.checkpoint import Checkpoints
 from bertctl.training.loop import TrainingState
 from bertctl.training.snapshot import random_states, take
 from bertctl.training.training_engine import TrainingEngine
@@ -39,7 +39,6 @@ class Checkpointing:
         self._checkpoints = checkpoints
         self._due = Due(every, time.monotonic, pause=pause)
         self._flush = flush
-        self._snapshot: Snapshot | None = None
         self._random = random_states(engine.workers)
 
     def note_random_states(self) -> None:
@@ -59,8 +58,7 @@ class Checkpointing:
             return
         self._flush()
         self._checkpoints.wait()
-        self._snapshot = take(self._engine, state, self._random, into=self._snapshot)
-        self._checkpoints.save(self._snapshot, behind=behind)
+        self._checkpoints.save(take(self._engine, state, self._random), behind=behind)
 
 
 class Due:

@@ -226,10 +226,10 @@ def assembled(
     check_evaluations(recipe.training, steps, steps_per_epoch(recipe, len(features["train"])))
     settings = recipe.training
     used = used_tokens(loaded.network, _tokens(features["train"], loaded.padding))
-    parameters = num_parameters(loaded.network, used)
+    whole, held, trained = num_parameters(loaded.network, used)
     needed = estimate_memory(
         source.config,
-        parameters=parameters,
+        parameters=(held, trained),
         longest=int(features["train"].lengths.max()),
         examples=-(-settings.batch_size // settings.accumulation_steps),
         precision=compute.precision,
@@ -247,9 +247,9 @@ def assembled(
         evaluated=read.evaluated,
         primary=read.primary,
         steps=steps,
-        checkpoint_size=checkpoint_bytes(*parameters),
+        checkpoint_size=checkpoint_bytes(whole, trained),
         used_tokens=used,
-        memory=needed + (resident_bytes() if compute.device == "cpu" else 0),
+        memory=needed + (resident_bytes() - (whole - held) * 4 if compute.device == "cpu" else 0),
         environment=describe_environment(resolved, compute, data=data, model_hash=model_hash or source.content_hash()),
     )
     encoded_at = time.perf_counter()

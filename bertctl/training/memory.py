@@ -26,27 +26,27 @@ def estimate_memory(
     Recomputation in Large Transformer Models", section 4.1), twice that in fp32. On a CPU autocast keeps fp32 copies,
     attention keeps all its steps, and batches of many shapes leave gaps in the heap: 2.2 and 2.8 times as much, and
     150 MB that the first steps take whatever their size. There the process holds the parameters already, with all that
-    Python has imported; a checkpoint is copied before it is written, and so is a model of which a part is trained.
+    Python has imported; a checkpoint is copied before it is written.
     (MiniLM, batches of 4 to 32, up to 48 and 79 tokens: 0.82 to 1.21 times the peak of the whole run.)
 
     Args:
         config: the model's config.json: layers, hidden size H, heads A.
-        parameters: of the model, and those of them that training changes.
+        parameters: of the model that are kept in memory, and those of them that training changes.
         longest: T, tokens of the longest example as the model reads it.
         examples: of a batch on its way through the model at once.
         precision: fp32 or a half precision.
         device: cpu, cuda or mps.
         checkpoints: whether they are saved.
     """
-    (whole, trained), sizes = parameters, model_sizes(config)
+    (held, trained), sizes = parameters, model_sizes(config)
     layers, hidden, heads = sizes["layers"] or 12, sizes["hidden"] or 768, sizes["heads"] or 12
     wider = 2.0 if precision == "fp32" else 1.0
     linear, attention = (34 * 2.2, 5 * 2.8) if device == "cpu" else (34 * wider, 5 * wider)
     activations = examples * round(layers * (linear * longest * hidden + attention * heads * longest * longest))
     if device != "cpu":
-        return (whole + trained * 3) * 4 + activations
-    copies = int(checkpoints) + int(trained < whole)
-    return (whole * copies + trained * (5 if checkpoints else 3)) * 4 + 150_000_000 + activations
+        return (held + trained * 3) * 4 + activations
+    copied = held + trained * 2 if checkpoints else 0
+    return (copied + trained * 3) * 4 + 150_000_000 + activations
 
 
 def resident_bytes() -> int:

@@ -1,18 +1,20 @@
 """The one place that makes a model: what it does with the recipe, and the seam for adapters such as LoRA."""
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from bertctl.config.load import load_recipe
 from bertctl.config.schema import Recipe
+from bertctl.modeling import used_tokens
 from bertctl.modeling.build import build_model
 from bertctl.modeling.model import Model
 from bertctl.modeling.source import inspect_model
-from bertctl.modeling.used_tokens import train_used_rows
 
 AUTO = "AutoModelForSequenceClassification"
 HEAD = {
@@ -106,8 +108,8 @@ def test_weights_that_were_copied_can_be_put_back(tiny_model: Path) -> None:
     with torch.no_grad():
         for parameter in model.network.parameters():
             parameter.add_(1.0)
-    room = model.copy_weights(into=copied)
-    assert all(room[name] is tensor for name, tensor in copied.items()), "written over"
+    assert not any(torch.equal(tensor, copied[name]) for name, tensor in model.copy_weights().items())
+    room = copied
     with torch.no_grad():
         for parameter in model.network.parameters():
             parameter.zero_()
@@ -117,21 +119,46 @@ def test_weights_that_were_copied_can_be_put_back(tiny_model: Path) -> None:
         model.set_weights({name: tensor[:1] for name, tensor in room.items()})
 
 
-def test_a_table_of_which_a_part_is_trained_is_put_together_for_each_copy(tiny_model: Path) -> None:
+@pytest.mark.parametrize("large", [0, 2**40], ids=["in a file", "in memory"])
+def test_a_table_of_which_a_part_is_trained_is_put_together_when_it_is_saved(
+    large: int, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(used_tokens, "_LARGE", large)
+    monkeypatch.setattr(used_tokens, "_BLOCK", 3)
     model = build(tiny_model)
     whole = model.copy_weights()
-    table = train_used_rows(model.network, torch.tensor([0, 3, 5]))
+    table = used_tokens.train_used_rows(model.network, torch.tensor([0, 3, 5]))
     assert table is not None
-    first = model.copy_weights()
-    assert all(torch.equal(first[name], tensor) for name, tensor in whole.items())
-    earlier = dict(first)
+    assert isinstance(table.whole, Tensor) == bool(large)
     (name,) = (name for name, one in model.network.named_parameters() if one is table.weight)
+    model.save(tmp_path / "first")
     table.decay = 0.5
     with torch.no_grad():
         table.weight.add_(1.0)
-    second = model.copy_weights(into=first)
-    assert torch.equal(earlier[name], whole[name]), "nothing is written over, and it is let go"
-    assert name not in first
-    assert torch.equal(second[name][[0, 3, 5]], whole[name][[0, 3, 5]] + 1)
-    assert torch.equal(second[name][1], whole[name][1] * 0.5)
-    assert all(second[other] is tensor for other, tensor in first.items())
+    second = model.copy_weights()
+    expected = (whole[name] * 0.5).index_copy(0, table.used, whole[name][table.used] + 1)
+    for weights, folder in ((None, "own"), (second, "given")):
+        model.save(tmp_path / folder, weights=weights)
+        assert torch.equal(load_file(tmp_path / folder / "model.safetensors")[name], expected)
+    saved = load_file(tmp_path / "first" / "model.safetensors")
+    assert all(torch.equal(saved[each], tensor) for each, tensor in whole.items())
+    outside = torch.tensor([[2, 10, 1, 7, 3]])
+    model.network.eval()
+    after = model.network(input_ids=outside).logits
+    model.load(tmp_path / "first")
+    before = model.network(input_ids=outside).logits
+    model.set_weights(second)
+    assert torch.equal(model.network(input_ids=outside).logits, after)
+    model.load(tmp_path / "own")
+    assert torch.equal(model.network(input_ids=outside).logits, after)
+    assert not torch.equal(before, after)
+
+
+def test_a_table_stays_in_memory_where_there_is_no_room_for_it(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(used_tokens, "_LARGE", 0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tiny_model / "nowhere"))
+    table = used_tokens.train_used_rows(build(tiny_model).network, torch.tensor([0, 3, 5]))
+    assert table is not None
+    assert isinstance(table.whole, Tensor)
