@@ -215,7 +215,9 @@ def mean_difference(
     gaps = cluster_means(values_a - values_b, clusters)
     G, value = int(gaps.size), float(gaps.mean())
     resamples = _affordable(resamples, G)
-    interval = statistics.mean_interval(gaps, resamples=resamples, seed=seed)
+    # Clusters are of several sizes, so their sums vary even where all examples differ by the same.
+    centred = gaps if clusters is None else value + cluster_means(values_a - values_b - value, clusters)
+    interval = statistics.mean_interval(centred, resamples=resamples, seed=seed)
     if not gaps.any():
         p = 1.0
     elif G >= statistics.LARGE:

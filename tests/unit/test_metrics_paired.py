@@ -210,6 +210,18 @@ def test_a_mean_difference_equals_scipys():
     assert (found.low, found.high) == pytest.approx((wide.low, wide.high), abs=0.1 * (wide.high - wide.low))
 
 
+def test_a_mean_difference_of_unequal_clusters_is_that_of_clusters_drawn_again():
+    rng = np.random.default_rng(8)
+    sizes = rng.geometric(0.1, 60)
+    clusters = np.repeat(np.arange(60), sizes)
+    gaps = 0.5 + rng.normal(0, 0.05, 60)[clusters] + rng.normal(0, 0.05, clusters.size)
+    found = mean_difference(3 + gaps, np.full(clusters.size, 3.0), clusters)
+    drawn = rng.integers(0, 60, (4_000, 60))
+    expected = np.quantile(np.bincount(clusters, gaps)[drawn].sum(axis=1) / sizes[drawn].sum(axis=1), [0.025, 0.975])
+    assert found.value == pytest.approx(gaps.mean())
+    assert (found.low, found.high) == pytest.approx(expected, abs=0.2 * (expected[1] - expected[0]))
+
+
 def test_many_means_give_the_normal_p():
     rng = np.random.default_rng(7)
     a = rng.normal(0.012, 1, 30_000)
