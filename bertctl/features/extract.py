@@ -325,7 +325,8 @@ def _layout(encoder: Encoder, job: ExtractJob) -> VectorLayout:
     if len(set(encoder.sizes)) > 1:
         what = "these layers have vectors of different sizes, which do not fit into one array"
         raise UsageError(what, remedy="Run it once for each size.")
-    is_text = job.output.suffix == ".jsonl"  # numbers with six decimals, whatever the type; needs the words' texts
+    # Numbers with six decimals, whatever the type; needs the words' texts.
+    is_text = job.output.suffix.lower() == ".jsonl"
     return VectorLayout(
         layers=tuple(layer.name for layer in spec.layers),
         size=encoder.sizes[0],

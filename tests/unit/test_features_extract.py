@@ -267,6 +267,12 @@ def test_jsonl_is_laid_out_as_by_google_research_bert(model, one_by_one, tmp_pat
             np.testing.assert_allclose(layer["values"], states[3 + layer["index"]][position], atol=2e-6)
 
 
+def test_a_suffix_in_capitals_is_the_same_format(tiny_model, tmp_path):
+    for name in ("a.jsonl", "b.JSONL"):
+        run(tiny_model, tmp_path / name, poolings="none", keep_text=False)
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.JSONL").read_bytes()
+
+
 def test_windows_of_a_long_text_are_pooled_together(model, one_by_one, tmp_path):
     words = list(itertools.islice(itertools.cycle(["the", "film", "was", "good", "bad", "food", "not", "very"]), 21))
     text = " ".join(words)
