@@ -120,14 +120,30 @@ def _layers(names: Sequence[str], vectors: Array) -> list[dict[str, Any]]:
 
 
 def _write_parquet(path: Path, layout: VectorLayout, folder: Path) -> None:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     tables = _tables(layout, folder)
-    first = next(tables)
-    with pq.ParquetWriter(path, first.schema) as writer:
-        writer.write_table(first)
-        for table in tables:
-            writer.write_table(_cast(table, first.schema))
+    try:
+        first = next(tables)
+        with pq.ParquetWriter(path, first.schema) as writer:
+            writer.write_table(first)
+            for table in tables:
+                writer.write_table(_cast(table, first.schema))
+    except (pa.ArrowException, OverflowError) as error:
+        remedy = "Make them of one kind in the input, or take .npz, which has no labels."
+        raise DataError(f"the labels are of kinds that fit no column of Parquet: {error}", remedy=remedy) from error
+
+
+def _label_type(folder: Path) -> "pa.DataType | None":
+    """Returns the type of all labels: text where they are of several kinds; None for lists, and without labels."""
+    import pyarrow as pa
+
+    kinds = {type(row.get("label")) for row in stored_rows(folder)} - {type(None)}
+    known = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    if len(kinds) > 1:
+        return known[float if kinds == {int, float} else str]
+    return known.get(*kinds or {type(None)})
 
 
 def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
@@ -138,11 +154,15 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
     vectors = arrays["vectors"].reshape(-1, len(layout.layers), layout.size)
     names = ["vector"] if len(layout.layers) == 1 else [f"vector_{layer}" for layer in layout.layers]
     group = max(1, min(_GROUP_ROWS, _GROUP_NUMBERS // (layout.size * len(layout.layers))))
-    rows, first = stored_rows(folder), 0
+    rows, first, label = stored_rows(folder), 0, _label_type(folder)
     while inside := list(islice(rows, group)):
         last = first + len(inside)
+        for row in inside:
+            if label == pa.string() and row.get("label") is not None:
+                row["label"] = str(row["label"])
         names_of_rows = dict.fromkeys(name for row in inside for name in row)
-        columns: dict[str, Any] = {name: pa.array([row.get(name) for row in inside]) for name in names_of_rows}
+        of = {"label": label}
+        columns: dict[str, Any] = {n: pa.array([row.get(n) for row in inside], of.get(n)) for n in names_of_rows}
         begin, end = first, last
         if layout.by_token:
             offsets = arrays["offsets"][first : last + 1]
@@ -166,20 +186,13 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
 
 
 def _cast(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
-    """Returns the table with the columns and types of the first row group.
-
-    Raises:
-        DataError: a column that is text here and numbers there.
-    """
+    """Returns the table with the columns and types of the first row group."""
     import pyarrow as pa
 
-    try:
-        for field in schema:
-            if field.name not in table.column_names:
-                table = table.append_column(field.name, pa.nulls(len(table), field.type))
-        return table.select(schema.names).cast(schema)
-    except pa.ArrowInvalid as error:
-        raise DataError(f"a column changes its type in the middle of the input: {error}") from error
+    for field in schema:
+        if field.name not in table.column_names:
+            table = table.append_column(field.name, pa.nulls(len(table), field.type))
+    return table.select(schema.names).cast(schema)
 
 
 _WRITERS: dict[str, Callable[[Path, VectorLayout, Path], None]] = {

@@ -21,6 +21,7 @@ from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features import chunks as chunks_module
 from bertctl.features import extract as extract_module
+from bertctl.features import feature_files
 from bertctl.features.chunks import chunks
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.features.extract import extract
@@ -337,6 +338,28 @@ def test_parquet_reads_in_pandas_with_id_text_label_and_a_list_of_fixed_size(mod
     table = pandas.read_parquet(tmp_path / "a.parquet")
     assert table["text"].tolist() == TEXTS
     np.testing.assert_array_equal(np.stack(table["vector"]), vectors_in(tmp_path / "a.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "written"),
+    [
+        ([1, "b", None, 0.5, True], ["1", "b", None, "0.5", "True"]),
+        ([None, None, "a", "b", None], [None, None, "a", "b", None]),
+        ([1, 2, 0.5, None, 3], [1.0, 2.0, 0.5, None, 3.0]),
+        ([None] * 5, [None] * 5),
+        ([["a"], [], ["b", "c"], None, []], [["a"], [], ["b", "c"], None, []]),
+    ],
+)
+def test_labels_of_several_kinds_have_one_type_in_parquet(tiny_model, tmp_path, monkeypatch, labels, written):
+    monkeypatch.setattr(feature_files, "_GROUP_ROWS", 2)
+    run(tiny_model, tmp_path / "a.parquet", rows=rows_of(TEXTS[:5], label=labels))
+    assert pq.read_table(tmp_path / "a.parquet")["label"].to_pylist() == written
+
+
+@pytest.mark.parametrize("labels", [[["a"], [1]], [10**30, 1]])
+def test_labels_that_fit_no_column_are_refused(tiny_model, tmp_path, labels):
+    with pytest.raises(DataError, match="the labels are of kinds"):
+        run(tiny_model, tmp_path / "a.parquet", rows=rows_of(TEXTS[:2], label=labels))
 
 
 def test_half_precision_numbers_take_half_the_room(model, tmp_path):
