@@ -12,7 +12,7 @@ from bertctl.config.schema import Recipe
 from bertctl.data.corpora import open_corpora
 from bertctl.data.recipe_data import LoadedData
 from bertctl.data.rows import Rows
-from bertctl.errors import UsageError
+from bertctl.errors import DataError, UsageError
 from bertctl.modeling.build import build_tokenizer
 from bertctl.modeling.families import family_of
 from bertctl.modeling.masked_head import require_order_head
@@ -101,6 +101,7 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
 
     Raises:
         UsageError: weights that are not those of the corpora.
+        DataError: a corpus of which no window is there.
     """
     section = recipe.pretraining
     corpora = np.searchsorted(corpus.train.corpora, windows.rows, side="right") - 1
@@ -115,6 +116,9 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
         ) from error
     if weights is None:
         return windows
+    if empty := [name for name, number in counts.items() if not number]:
+        what = f"the corpus '{empty[0]}' has no window to train on, which no weight gives it"
+        raise DataError(what, remedy="Leave it out, or give it longer texts.")
     chosen = mixed(corpora, weights)
     return replace(windows, starts=windows.starts[chosen], sizes=windows.sizes[chosen], rows=windows.rows[chosen])
 

@@ -140,6 +140,8 @@ def test_refusals(bertctl: Run, corpus: Path, tmp_path: Path, tiny_model: Path) 
     (tmp_path / "bad.json").write_text('{"model_type": "roberta"}')
     (tmp_path / "odd.json").write_text('{"hidden_size": 30, "num_attention_heads": 4}')
     (tmp_path / "same.txt").write_text("The same line again and again.\n" * 50 + corpus.read_text())
+    (tmp_path / "a.txt").write_text("a\n")
+    other = ("--model", tiny_model, "--max-length", 40, "--validation-file", corpus)
     cases = [
         ((), 2, "bertctl pretrain CORPUS..."),
         (("nowhere.txt",), 4, "nowhere.txt"),
@@ -152,6 +154,8 @@ def test_refusals(bertctl: Run, corpus: Path, tmp_path: Path, tiny_model: Path) 
         ((corpus, *NEW, "--objective", "clm"), 2, "mlm+nsp"),
         (("same.txt", *NEW), 3, "--allow-duplicates"),
         ((corpus, *NEW, "--mix", "sea=1"), 2, "--mix towns=1"),
+        ((corpus, "a.txt", *other, "--mix", "towns=0.2", "--mix", "a=0.8"), 3, "'a' has no window to train on"),
+        ((corpus, "a.txt", *other, "--mix-temperature", 2), 3, "'a' has no window to train on"),
         ((corpus, *NEW, "--set", "masking.replaced=0.95"), 2, "masking.replaced"),
         ((corpus, "--model", tiny_model, "--max-length", 4096), 2, "positions"),
     ]
