@@ -143,7 +143,7 @@ class RowEncoder:
             rows=n,
             truncated=int((lost > 0).sum()),
             truncated_tokens=int(lost.sum()),
-            unknown=0 if unknown is None else int((ids == unknown).sum()),
+            unknown=sum(int((side.tokens.flat == unknown).sum()) for side in sides),
             places=_places(layout, sides, inside, windows, word_counts) if self._by_token else None,
         )
 

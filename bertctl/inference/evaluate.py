@@ -172,11 +172,10 @@ def warn_of_truncation(
             f"{split}: {counts['windowed']} of {examples} examples are longer than {max_length} tokens: they are read "
             "in overlapping windows, and nothing of them is cut off"
         )
-    unknown = counts["unknown_tokens"]
-    if unknown > TRUNCATION_WARNING_SHARE * max(1, counts["tokens"]):
+    unknown, tokens = counts["unknown_tokens"], counts["tokens"] + counts["lost_tokens"]  # before anything is cut off
+    if unknown > TRUNCATION_WARNING_SHARE * max(1, tokens):
         listener.warn(
-            f"{split}: {unknown} of {counts['tokens']} tokens are unknown to the model; "
-            "is the language or the case the model's?"
+            f"{split}: {unknown} of {tokens} tokens are unknown to the model; is the language or the case the model's?"
         )
 
 

@@ -158,6 +158,13 @@ def test_two_processes_equal_one_and_exit_codes_hold(bertctl, tiny_model, tmp_pa
     assert "torch/distributed" not in wrong.stderr
 
 
+@pytest.mark.parametrize("more", [(), ("--pooling", "none")])
+def test_unknown_tokens_are_counted_among_those_that_were_there(bertctl, tiny_model, tmp_path, more):
+    (tmp_path / "a.txt").write_text("good \u65e5" + " \u65e5" * 30 + "\n")
+    result = bertctl("extract-features", "a.txt", "-o", "a.npz", "--model", tiny_model, "--max-length", 8, *more)
+    assert "31 of 34 tokens are unknown" in result.stderr
+
+
 def test_the_stride_that_reads_long_texts_whole_fits_their_windows(bertctl, tiny_model, tmp_path):
     (tmp_path / "a.txt").write_text("good film number 0123456789 and dull food 0123456789\n")
     words = ("extract-features", "a.txt", "--model", tiny_model, "--max-length", 32)
