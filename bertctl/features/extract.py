@@ -71,7 +71,7 @@ class _State:
     def __init__(self, path: Path, settings: Mapping[str, Any], left: Mapping[str, Any] | None) -> None:
         self._path, self._settings = path, settings
         self._hash, self._expected = hashlib.sha256(), left["texts_sha256"] if left else None
-        self.progress = _Progress(**left["progress"]) if left else _Progress()
+        self.progress = _Progress(**left.get("progress", {})) if left else _Progress()
         self.saved_rows = self.progress.rows
 
     def add(self, rows: Rows) -> None:
@@ -81,9 +81,9 @@ class _State:
                 self._hash.update("\x00".join(map(str, rows.columns[name])).encode() + b"\x01")
 
     def check(self) -> None:
-        """Refuses an input whose first rows are not those that were extracted."""
+        """Refuses an input whose rows so far are not those that were extracted."""
         if self._hash.hexdigest() != self._expected:
-            what = "the input's first rows are not those that were extracted before: it has changed"
+            what = "the input's rows are not those that were extracted before: it has changed"
             raise DataError(what, remedy="Start again with --overwrite.")
 
     def document(self, *, complete: bool) -> dict[str, Any]:
@@ -186,8 +186,13 @@ def extract(
     if shard:  # as one of so many processes, which waits for no other
         path, settings, workers = job.sharing.paths[0], settings | {"shard": shard}, Workers(shard[0] - 1, shard[1])
         folder = path.with_suffix("")
-    left = _left_by_an_earlier_attempt(job, path, settings)
+    is_made = job.output.exists() and not (shard or path.exists())  # by several processes, whose own files are gone
+    left = _left_by_an_earlier_attempt(job, job.sidecar if is_made else path, settings)
     if left is not None and left.get("complete"):
+        state = _State(path, settings, left)
+        for part in chunks(stream):
+            state.add(part)
+        state.check()
         listener.say(f"{job.output} was finished: {left['rows']} rows")
         shutil.rmtree(job.folder, ignore_errors=True)
         return left

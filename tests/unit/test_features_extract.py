@@ -431,6 +431,21 @@ def test_a_resume_with_other_settings_or_another_input_is_refused(tiny_model, tm
         run(tiny_model, out, TEXTS[:4], resume=True)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.usefixtures("small_chunks")
+def test_a_finished_file_is_finished_for_its_own_input_alone(tiny_model, tmp_path, count):
+    out = tmp_path / "a.npy"
+    for rank in reversed(range(count)):
+        run(tiny_model, out, workers=Workers(rank, count))
+    made = out.read_bytes()
+    for rank in range(count):
+        assert run(tiny_model, out, resume=True, workers=Workers(rank, count))["complete"]
+        for texts in (["other", *TEXTS[1:]], [*TEXTS, "more"], TEXTS[:4]):
+            with pytest.raises(DataError, match="changed"):
+                run(tiny_model, out, texts, resume=True, workers=Workers(rank, count))
+    assert out.read_bytes() == made
+
+
 @pytest.mark.usefixtures("small_chunks")
 def test_vectors_are_readable_while_they_are_computed(tiny_model, tmp_path):
     out = tmp_path / "a.npy"
