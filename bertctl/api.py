@@ -25,6 +25,7 @@ from bertctl.inference.score_run import evaluate_file, evaluate_run
 from bertctl.inference.trained import open_run
 from bertctl.progress import SILENT, Listener
 from bertctl.reporting.card import write_card
+from bertctl.runtime.seeding import generators_kept
 from bertctl.training.finetune import RunOptions
 from bertctl.training.start import Resume
 from bertctl.training.start import finetune as run_recipe
@@ -162,7 +163,10 @@ def finetune(
         raise UsageError("fields go with the name of a recipe", remedy="Give them to load_recipe(name, fields).")
     resolved = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, fields)
     place, options = None if output is None else Path(output), RunOptions(strict=strict, on_finish=write_card)
-    result = run_recipe(resolved, output=place, resume=resume, overwrite=overwrite, options=options, listener=listener)
+    with generators_kept():
+        result = run_recipe(
+            resolved, output=place, resume=resume, overwrite=overwrite, options=options, listener=listener
+        )
     return Run(result.folder.path)
 
 

@@ -2,7 +2,8 @@
 
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,3 +64,15 @@ def set_generators(states: "Mapping[str, Tensor]") -> None:
     torch.set_rng_state(states["cpu"])
     if torch.cuda.is_available() and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"])
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Has the generators of Python, NumPy and torch go on afterwards as if nothing had been drawn or seeded within."""
+    of_python, of_numpy, of_torch = random.getstate(), np.random.get_state(), generator_states()
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+        set_generators(of_torch)

@@ -71,6 +71,22 @@ def test_another_thread_trains_the_same_model(tiny_model: Path, opinions: Path, 
     assert there.metrics == here.metrics
 
 
+def test_training_leaves_the_callers_random_numbers_alone(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    """Or a search that draws its settings between two runs draws the same ones each time."""
+    import random
+
+    import torch
+
+    short = {**fields(tiny_model, opinions), "training.epochs": 1}
+    drawn = []
+    for number in range(2):
+        random.seed(5), np.random.seed(5), torch.manual_seed(5)
+        if number:
+            bertctl.finetune("text-classification", short, output=tmp_path / "run")
+        drawn.append((random.random(), np.random.random(), torch.rand(1).item()))  # noqa: S311
+    assert drawn[0] == drawn[1]
+
+
 def test_a_finished_run_is_not_trained_again(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
     short = {**fields(tiny_model, opinions), "training.epochs": 1}
     first = bertctl.finetune("text-classification", short, output=tmp_path / "run")
