@@ -19,6 +19,7 @@ from bertctl.config.load import load_recipe as load_recipe_with
 from bertctl.config.schema import Recipe
 from bertctl.config.schema import fields as known_fields
 from bertctl.data.rows import Rows
+from bertctl.data.table import is_whole
 from bertctl.errors import UsageError
 from bertctl.inference.predict import Predictor, unlabelled_rows
 from bertctl.inference.score_run import evaluate_file, evaluate_run
@@ -240,10 +241,17 @@ def _values(document: Mapping[str, Any]) -> Scores:
 
 
 def _listed(given: Any) -> list[Any]:
-    """Returns rows one by one: of a list, a column of a table, a generator. What is no rows is one, which won't fit."""
+    """Returns rows one by one: of a list, a column of a table, a generator. What is no rows is one, which won't fit.
+
+    Raises:
+        UsageError: a text that can't be written as UTF-8.
+    """
     # The parts of a text are letters, those of a mapping or a table the names of its columns.
     is_one = isinstance(given, str | Mapping) or hasattr(given, "columns") or not isinstance(given, Iterable)
-    return [None] if is_one else list(given)
+    listed = [None] if is_one else list(given)
+    if not all(is_whole(each) for each in listed if isinstance(each, str)):
+        raise UsageError("a text holds half a surrogate pair, which is no character", remedy="Give whole characters.")
+    return listed
 
 
 def _plain(value: Any) -> Any:
@@ -265,6 +273,6 @@ def _written(listed: Sequence[str] | Sequence[Mapping[str, Any]], folder: Path) 
         lines = [" ".join(str(text).splitlines()) for text in listed]
     else:
         file, kind = folder / "examples.jsonl", "jsonl"
-        lines = [json.dumps(example, ensure_ascii=False, default=_plain) for example in listed]
+        lines = [json.dumps(example, default=_plain) for example in listed]
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return file, kind

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bertctl
-from bertctl.errors import UnavailableError, UsageError
+from bertctl.errors import DataError, UnavailableError, UsageError
 from tests.conftest import TinyRun
 
 
@@ -124,6 +124,16 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
             bertctl.extract_features(texts, "minilm")
     with pytest.raises(AttributeError, match="train"):
         bertctl.train  # noqa: B018
+
+
+def test_half_a_character_is_refused(tiny_run: TinyRun, tiny_model: Path) -> None:
+    half = "good \ud800"
+    with pytest.raises(UsageError, match="half a surrogate pair"):
+        bertctl.predict(tiny_run.path, [half])
+    with pytest.raises(DataError, match="half a surrogate pair"):
+        bertctl.predict(tiny_run.path, [{"text": half}])
+    with pytest.raises(UsageError, match="half a surrogate pair"):
+        bertctl.extract_features([half], tiny_model, fields={"model.max_length": 40})
 
 
 def test_what_a_run_was_trained_with_stays(tiny_run: TinyRun) -> None:
