@@ -102,6 +102,8 @@ def _by_gradient(tap: Tap, engine: Engine, whole: SplitResult, listener: Listene
         texts = len(batch.inputs["input_ids"])
         tap.gates = tap.open_gates(texts).requires_grad_()
         losses: Any = objective.window_losses(objective.forward(engine.backend, batch), batch)
+        # Each is a sum over a window's words; the loss that is reported is their mean.
+        losses = losses / losses.new_tensor(features.weights[indices]).clamp(min=1)
         (slopes,) = torch.autograd.grad(losses.sum(), tap.gates)
         counts = batch.counts if isinstance(batch, ChoiceBatch) else (1,) * texts  # choices of a row have one loss
         by_window = torch.stack([part.sum(dim=1) for part in torch.split(slopes, list(counts), dim=1)])

@@ -15,7 +15,11 @@ from bertctl.interpretability.attention import AttentionReader, numbers_in, read
 from bertctl.interpretability.head_importance import measure_importance
 from bertctl.interpretability.head_patterns import PATTERNS, measure_patterns
 from bertctl.modeling.source import inspect_model
+from bertctl.run_folder import RunFolder
 from bertctl.tokenization.stream import TextChunk
+from bertctl.training.finetune import run as finetune_run
+from bertctl.training.job import prepare
+from tests.tiny_recipes import tiny_recipe
 
 TEXT, PAIR = "the film was good and the film was warm", "it was a surprise"
 
@@ -143,8 +147,20 @@ def test_a_head_is_missed_as_if_it_had_been_cut_off(importance) -> None:
     assert (found["metric"], found["rows"]) == ("accuracy", len(whole))
 
 
-def test_a_gradient_is_the_slope_of_the_loss(importance) -> None:
-    run, found = importance
+@pytest.fixture(scope="module")
+def importance_of_tags(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path):
+    folder = tmp_path_factory.mktemp("tags")
+    data = folder / "tags.conll"
+    data.write_text("good B-X\nfilm O\n\nit O\nwas O\nnot B-X\nvery I-X\nfine I-X\n\nbad B-X\n", encoding="utf-8")
+    recipe = tiny_recipe(tiny_model, data, **{"task": "token-classification", "training.epochs": 1})
+    finetune_run(prepare(recipe), RunFolder.create(folder / "run"))
+    run = open_run(folder / "run", options={"runtime.device": "cpu", "runtime.threads": 1})
+    return run, measure_importance(run, ablate=False)
+
+
+@pytest.mark.parametrize("made", ["importance", "importance_of_tags"])
+def test_a_gradient_is_the_slope_of_the_loss(made: str, request: pytest.FixtureRequest) -> None:
+    run, found = request.getfixturevalue(made)
     engine = run.load(plain=True)
     rows = run.task.encode(_validation(run), engine.tokenizer, max_length=32)
     for layer, head in [(0, 1), (1, 2)]:
@@ -154,7 +170,7 @@ def test_a_gradient_is_the_slope_of_the_loss(importance) -> None:
             with torch.no_grad():
                 output.copy_(kept)
                 output[:, 12 * head : 12 * (head + 1)] *= gate
-            ends.append(engine.forward(run.task, rows, batch_size=32).losses.astype(float))
+            ends.append(engine.forward(run.task, rows, batch_size=32).losses / rows.weights)
         with torch.no_grad():
             output.copy_(kept)
         slopes = np.abs((ends[1] - ends[0]) / 0.02)
