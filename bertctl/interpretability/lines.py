@@ -122,7 +122,8 @@ def _words(parts: Sequence[Part], ids: Ints, tokenizer: "Tokenizer") -> tuple[li
             word[first:last], at = number, parts[0].start + number
             words.append({"word": text, "column": parts[0].column, "start": at, "end": at + 1})
         return words, word
-    for slot in Layout.of(tokenizer, pair=len(parts) > 1).slots:
+    slots = Layout.of(tokenizer, pair=len(parts) > 1).slots
+    for slot, behind in zip(slots, [*(slot.ids for slot in slots[1:]), ()], strict=True):
         if slot.sequence is None:
             begins += len(slot.ids)
             continue
@@ -130,6 +131,8 @@ def _words(parts: Sequence[Part], ids: Ints, tokenizer: "Tokenizer") -> tuple[li
         encoding = tokenizer.encode(str(part.text), add_special_tokens=False)
         same = [a == b for a, b in zip(encoding.ids[part.start :], ids[begins:].tolist(), strict=False)]
         count = [*same, False].index(False)  # a text is cut at its end
+        # One that was cut where it has a special token of its own, as [SEP], is not as long as it looks.
+        count -= count > 0 and tuple(ids[begins + count :][: len(behind)].tolist()) != behind
         spans = split_words(str(part.text))[1]
         starts, ends = np.array(encoding.offsets[part.start : part.start + count], dtype=np.int64).reshape(-1, 2).T
         # A token belongs to the first word that ends behind where it begins: so does the blank before a word.

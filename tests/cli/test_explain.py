@@ -139,6 +139,11 @@ def test_a_long_text_is_explained_as_far_as_it_is_read_from_the_beginning(
     assert bertctl("explain", "run", long, "--long-text", "window").returncode == ExitCode.USAGE
 
 
+def test_a_text_that_is_cut_at_a_special_token_of_its_own(bertctl: Run, tiny_run: TinyRun) -> None:
+    [line] = json.loads(bertctl("explain", tiny_run.path, f"{'good ' * 30}[SEP] film", "--json").stdout)
+    assert [word["word"] for word in line["targets"][0]["words"]] == ["good"] * 30
+
+
 def test_words_that_share_a_token_are_shown_together(bertctl: Run, tiny_run: TinyRun) -> None:
     done = bertctl("explain", tiny_run.path, "good 😀👍🏽! a film", "--json")  # three symbols, one unknown token
     assert done.returncode == 0, done.stderr
