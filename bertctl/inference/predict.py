@@ -226,7 +226,8 @@ def text_rows(run: TrainedRun, texts: Sequence[str], pairs: Sequence[str]) -> Ro
             remedy="Give --text TEXT, with --text-pair TEXT for a pair; --question and --context; or a file of rows.",
         )
     columns = {"text": texts, **({"pair": pairs} if pairs else {})}
-    options = ReadOptions(DataSection(text_column="text"), "predict", keep_labels=False)
+    named = DataSection(text_column="text", pair_column="pair" if pairs else None)  # no pair is guessed beside a name
+    options = ReadOptions(named, "predict", keep_labels=False)
     [reading] = reader.table_readings([Table(columns, "the command line")], options)
     return reading.rows
 

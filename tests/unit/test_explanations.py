@@ -234,6 +234,13 @@ def test_the_faster_product_has_the_gradient_of_torch() -> None:
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
+def test_the_second_text_of_a_pair_is_read(trained: TrainedRun) -> None:
+    rows = text_rows(trained, ["good film", "bad"], ["dull food", ""])
+    assert rows.columns == {"text": ["good film", "bad"], "pair": ["dull food", ""]}
+    one, _ = Explainer(trained, Asked()).explain([rows])
+    assert [word["column"] for word in one["targets"][0]["words"]] == ["text", "text", "pair", "pair"]
+
+
 def test_labels_and_methods_that_there_are_not_are_refused(trained: TrainedRun) -> None:
     with pytest.raises(UsageError, match="did you mean green"):
         explained(trained, label="gren")
