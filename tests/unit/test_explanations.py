@@ -199,6 +199,21 @@ def test_steps_that_are_too_few_are_told(trained: TrainedRun, monkeypatch: pytes
     assert explained(trained, steps=3)[0]["targets"][0]["methods"][IG]["steps"] == 3
 
 
+def test_a_text_that_is_the_baseline_needs_no_steps_whatever_rounding_says(trained: TrainedRun) -> None:
+    network, [line, *_] = network_of(trained)
+    empty = line.without(np.ones(len(line.words), dtype=np.bool_))
+    noise, values = iter(np.linspace(0, 1e-7, 1000)), network.gradients
+
+    def gradients(*given: Any, **more: Any) -> Any:
+        found, products = values(*given, **more)
+        return found * [1 + next(noise) for _ in found], products
+
+    network.gradients = gradients  # type: ignore[method-assign]
+    [explained_empty] = integrated_gradients(network, [empty], None)
+    assert explained_empty.facts["change"] != 0.0, "the premise"
+    assert (explained_empty.facts["converged"], explained_empty.facts["steps"]) == (True, 5)
+
+
 def test_doubled_steps_and_gauss_legendre_agree(trained: TrainedRun) -> None:
     network, lines = network_of(trained)
     for doubled, fixed in zip(*(integrated_gradients(network, lines, steps) for steps in (None, 200)), strict=True):
