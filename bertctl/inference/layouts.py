@@ -87,10 +87,10 @@ def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str
     for answer in answers:
         flat: dict[str, Any] = {}
         for name, value in answer.items():
-            if isinstance(value, dict):
-                flat |= {f"probability_{key}": inner for key, inner in value.items()}
-            else:
-                flat[name] = json.dumps(value, ensure_ascii=False) if isinstance(value, list | bool) else value
+            of = "probability" if name == "probabilities" else name
+            parts = {f"{of}_{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+            for key, cell in parts.items():
+                flat[key] = json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | bool) else cell
         if writer is None:
             writer = csv.DictWriter(out, list(flat), lineterminator="\n", delimiter="\t" if layout == "tsv" else ",")
             writer.writeheader()

@@ -1,5 +1,6 @@
 """`bertctl score`, as a person types it."""
 
+import csv
 import json
 import math
 import shlex
@@ -52,6 +53,19 @@ def test_a_text_as_a_table_and_as_a_document(bertctl: Run, masked: Path) -> None
     assert shown.splitlines()[0] == TEXT
     assert f"{document['log_likelihood']:.4f} of 12 tokens" in shown
     assert "##n" in shown
+
+
+def test_both_sides_of_a_pair_have_their_columns_in_a_table(bertctl: Run, masked: Path, tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("text,pair\nthe good film,film bad\n", encoding="utf-8")
+    assert bertctl("score", masked, "pairs.csv", "-o", "scored.csv").returncode == 0
+    assert bertctl("score", masked, "pairs.csv", "-o", "scored.jsonl").returncode == 0
+    line = json.loads((tmp_path / "scored.jsonl").read_text(encoding="utf-8"))
+    with (tmp_path / "scored.csv").open(encoding="utf-8", newline="") as file:
+        [row] = csv.DictReader(file)
+    for side in ("good", "bad"):
+        assert row[f"{side}_text"] == line[side]["text"]
+        assert float(row[f"{side}_log_likelihood"]) == line[side]["log_likelihood"]
+        assert json.loads(row[f"{side}_pieces"]) == line[side]["pieces"]
 
 
 def test_the_odd_word_stands_out_in_colour(bertctl: Run, masked: Path) -> None:
