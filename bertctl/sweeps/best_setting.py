@@ -127,14 +127,17 @@ def contributions_of(plan: SweepPlan, scores: Sequence[Score]) -> list[Contribut
     """Returns what each example adds to each score, the examples in the same order.
 
     Raises:
-        BertctlError: predictions that are not there, or are of other examples.
+        BertctlError: predictions that are not there, are of other examples, or of a single example or cluster.
     """
     lines: list[list[Line]] = []
     for score in scores:
         read = read_lines(plan, score.cells)
         names = (scores[0].cells[0].name, score.cells[0].name)
         lines.append(aligned(lines[0], read, names=names) if lines else read)
-    return [score_lines(plan, one) for one in lines]
+    found = [score_lines(plan, one) for one in lines]
+    if not found or (number_of(found[0].clusters) or len(found[0].rows)) < 2:
+        raise UnavailableError("no run has answers to two examples that do not hang together")
+    return found
 
 
 def expect(plan: SweepPlan, found: Sequence[SettingScores]) -> tuple[float, float]:

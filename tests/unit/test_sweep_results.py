@@ -333,6 +333,16 @@ def test_no_predictions_no_comparison(tmp_path: Path) -> None:
     assert str(tmp_path) not in json.dumps(found)
 
 
+def test_one_example_and_none_at_all_tell_nothing_of_others(tmp_path: Path) -> None:
+    one = document_of(made_sweep(tmp_path / "one", RATES[:2], [0.9, 0.7], seeds=2, n=1))
+    diverged = {(setting, seed): "diverged" for setting in range(2) for seed in range(2)}
+    none = document_of(made_sweep(tmp_path / "none", RATES[:2], [0.9, 0.7], seeds=2, states=diverged))
+    assert one["comparison"]["verdict"] == none["comparison"]["verdict"] == "not compared"
+    for document in (one, none):
+        assert document["chosen"]["expected"] is None
+        assert "no run has answers to two examples" in document["chosen"]["not_corrected"]
+
+
 def test_best_runs_are_compared_where_the_best_run_chooses(tmp_path: Path) -> None:
     document = document_of(made_sweep(tmp_path, RATES[:2], [0.9, 0.7], plan={"choose": "best-run"}))
     found, rows = document["comparison"], {row["setting"]: row for row in document["settings"]}
