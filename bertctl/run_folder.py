@@ -194,8 +194,8 @@ class RunFolder:
             return f"{self.path} is a link; name what it points to"
         if not status:
             return f"{self.path} {'is no run of bertctl' if path.exists() else 'does not exist'}"
-        if path.parent.name == "cells" and (path.parents[1] / "plan.json").exists():
-            return f"{self.path} is a part of the sweep {path.parents[1]}, whose result counts on it"
+        if (cells := path.parent.resolve()).name == "cells" and (cells.parent / "plan.json").exists():
+            return f"{self.path} is a part of the sweep {cells.parent}, whose result counts on it"
         if only_done and state != "done":
             return f"{self.path} has not finished: its state is '{state}'"
         if state == "running" and host != socket.gethostname():

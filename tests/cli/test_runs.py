@@ -207,6 +207,10 @@ def test_the_runs_of_a_sweep_are_listed_and_stay(tmp_path: Path, bertctl: Run) -
     assert done.returncode == 0
     assert "is a part of the sweep" in done.stderr
     assert everything(tmp_path) == before
+    (tmp_path / "linked").symlink_to("sweep/cells")
+    assert bertctl("runs", "rm", "linked/a").returncode == 2
+    assert "is a part of the sweep" in bertctl("runs", "gc", "linked", "--keep-best", "1").stderr
+    assert {path.name for path in (tmp_path / "sweep" / "cells").iterdir()} == {"a", "b"}
 
 
 def test_a_run_scored_on_other_rows_since_stands_by_itself(runs: Path, bertctl: Run) -> None:
