@@ -138,7 +138,7 @@ def run(job: FewShotJob, folder: RunFolder, *, options: RunOptions, listener: Li
     folder.set_status("running", step=0)
     (folder.checkpoints / "draw-1").mkdir(parents=True, exist_ok=True)  # by which a run that can go on is known
     try:
-        return _carry_out(job, folder, listener)
+        result = _carry_out(job, folder, listener)
     except (KeyboardInterrupt, InterruptedRunError) as error:
         terminated = isinstance(error, Terminated) or getattr(error, "exit_code", 0) == ExitCode.TERMINATED
         what, again = "stopped; what is finished stays", f"{folder.command(job.verb)} --resume"
@@ -148,6 +148,8 @@ def run(job: FewShotJob, folder: RunFolder, *, options: RunOptions, listener: Li
         message = error.message if isinstance(error, BertctlError) else f"{type(error).__name__}: {error}"
         folder.set_status("failed", step=0, message=message, reason="error")
         raise
+    shutil.rmtree(folder.checkpoints)  # out of the above: stopped here, the run is done all the same
+    return result
 
 
 def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result:
@@ -186,7 +188,6 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
     if model != folder.encoder:
         model.rename(folder.encoder)
     folder.set_status("done", step=job.steps)
-    shutil.rmtree(folder.checkpoints)
     return Result(folder, metrics, made.performance)
 
 

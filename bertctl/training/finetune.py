@@ -100,7 +100,7 @@ def run(
             this.writer.write_inputs()
             this.train(checkpoint)
             with this.signals.interruptible():
-                return this.finish()
+                result = this.finish()
         except KeyboardInterrupt as error:
             raise _interruption(this, terminated=isinstance(error, Terminated)) from error
         except Exception as error:
@@ -109,6 +109,9 @@ def run(
             message = error.message if isinstance(error, BertctlError) else f"{type(error).__name__}: {error}"
             this.writer.try_set_status("failed", step=this.state.step, message=message, reason=_reason(error))
             raise
+    if options.workers.is_first:
+        this.checkpoints.clear()  # out of the above: stopped here, the run is done all the same
+    return result
 
 
 class _TrainingRun:
@@ -202,7 +205,7 @@ class _TrainingRun:
         )
 
     def finish(self) -> Result:
-        """Scores with the weights that stay, writes everything, and takes the checkpoints away."""
+        """Scores with the weights that stay, and writes everything."""
         job, state, selection = self.job, self.state, self.selection
         selection.score_best(state)
         job.seconds |= {"train": state.seconds, "evaluate": selection.seconds}
@@ -213,8 +216,6 @@ class _TrainingRun:
         collapsed = "collapsed" if constant_prediction(selection.results[job.selection]) is not None else ""
         stopped = f"stopped after step {state.step} of {job.steps}" if state.stop_reason else ""
         self.writer.set_status("done", step=state.step, message=stopped, reason=state.stop_reason or collapsed)
-        if self.options.workers.is_first:
-            self.checkpoints.clear()
         return Result(self.folder, metrics, performance)
 
 

@@ -12,10 +12,12 @@ import yaml
 
 from bertctl.errors import UnavailableError
 from bertctl.run_folder import RunFolder
+from bertctl.sweeps.few_shot import prepare as prepare_few_shot
 from bertctl.training.checkpoint import Checkpoints
 from bertctl.training.finetune import run
 from bertctl.training.job import prepare
 from bertctl.training.run_writer import RunWriter
+from bertctl.training.start import start
 from tests.nursery import Nursery
 from tests.stopping import Training, difference, history_losses
 from tests.tiny_recipes import tiny_recipe
@@ -243,3 +245,27 @@ def test_a_run_that_fails_ends_the_checkpoint_that_is_being_written(
         run(prepare(tiny_recipe(tiny_model, opinions, **{"training.checkpoint_every": "1 steps"})), folder)
     assert (folder.checkpoints / "step-00000001" / "manifest.json").exists()
     assert not list(folder.path.rglob("*.part"))
+
+
+@pytest.mark.parametrize("few_shot", [False, True])
+def test_a_run_that_is_stopped_while_its_checkpoints_go_is_done(
+    tiny_model: Path, opinions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_shot: bool
+) -> None:
+    real, run = shutil.rmtree, tmp_path / "run"
+
+    def rmtree(path: Path, **options: Any) -> None:
+        if path == run / "checkpoints":
+            for one in path.iterdir():
+                real(one)
+            raise KeyboardInterrupt
+        real(path, **options)
+
+    more = {"few_shot.loss": "cosine"} if few_shot else {"training.checkpoint_every": None}
+    recipe = tiny_recipe(tiny_model, opinions, **{"training.epochs": 1}, **more)
+    job = prepare_few_shot(recipe) if few_shot else prepare(recipe)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", rmtree)
+        with pytest.raises(KeyboardInterrupt):
+            start(job, run)
+    assert not start(job, run, resume=True).trained
+    assert not (run / "checkpoints").exists()
