@@ -40,12 +40,13 @@ from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.reporting.summary import figure
 from bertctl.run_folder import SCHEMA, RunFolder
+from bertctl.runtime.launch import is_worker
 from bertctl.runtime.stopping import Terminated
 from bertctl.tasks.registry import higher_is_better
 from bertctl.tasks.sentence_embeddings import SentenceEmbeddings
 from bertctl.tasks.sentence_features import different
 from bertctl.tokenization.long_texts import LongText, ends_of
-from bertctl.training.finetune import Result, RunOptions
+from bertctl.training.finetune import Result
 from bertctl.training.job import Encoded, Job
 from bertctl.training.job import prepare as prepare_pairs
 from bertctl.training.loop import total_steps
@@ -75,9 +76,11 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> FewShotJob:
     """Reads and checks everything a run needs.
 
     Raises:
-        UsageError: a task without one label for each single text.
+        UsageError: a task without one label for each single text, or several processes.
         BertctlError: any refusal of data, labels, model or device.
     """
+    if is_worker():
+        raise UsageError("few-shot training runs in one process", remedy="Leave --num-processes out.")
     each, seed = recipe.data.train_rows_per_label, recipe.data.split_seed
     data = load_data(recipe.with_fields("data", train_rows_per_label=None), listener=listener)
     task, evaluated = fit_task(recipe, data)
@@ -124,16 +127,13 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
     return prepare_pairs(recipe, encoded=Encoded(data, source, source.content_hash(), dict.fromkeys(splits, features)))
 
 
-def run(job: FewShotJob, folder: RunFolder, *, options: RunOptions, listener: Listener, **_: Any) -> Result:
+def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> Result:
     """Trains, scores and writes the run folder, as `training.finetune.run` does; it goes on with the next draw.
 
     Raises:
-        UsageError: several processes.
         InterruptedRunError: Ctrl-C, SIGTERM or SIGHUP.
         BertctlError: see `training.finetune.run`.
     """
-    if options.workers.count > 1:
-        raise UsageError("few-shot training runs in one process", remedy="Leave --num-processes out.")
     job.write_inputs(folder, job.verb)
     folder.set_status("running", step=0)
     (folder.checkpoints / "draw-1").mkdir(parents=True, exist_ok=True)  # by which a run that can go on is known

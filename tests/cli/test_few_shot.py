@@ -144,6 +144,15 @@ def test_what_can_not_be_learned_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+def test_several_processes_are_refused_before_there_is_a_folder(
+    bertctl: Run, tiny_model: Path, rows: Path, tmp_path: Path
+) -> None:
+    done = bertctl(*_words(tiny_model, rows, "-o", "run", "--num-processes", 2, "--device", "cpu"))
+    assert done.returncode == 2, done.stderr
+    assert "Leave --num-processes out" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.one_process
 def test_other_verbs_say_which_one_runs_the_recipe(bertctl: Run, tiny_model: Path, rows: Path) -> None:
     for verb in ("estimate", "lr-find"):
