@@ -69,8 +69,9 @@ model.similarity(vectors, vectors)"""
 
     def constant_prediction(self, lines: Lines) -> str | None:
         """Returns the cosine that all pairs have: the vectors have collapsed; no question for a search."""
-        cosines = [float(line["similarity" if self.kind(line) == "search" else "prediction"]) for line in lines]
-        return f"about {np.mean(cosines):.3g}" if len(lines) > 1 and np.std(cosines) < 1e-4 else None
+        near = [line for line in lines if line.get("ranks", True)]  # none are of a text that is alone with its label
+        cosines = [float(line["similarity" if self.kind(line) == "search" else "prediction"]) for line in near]
+        return f"about {np.mean(cosines):.3g}" if len(cosines) > 1 and np.std(cosines) < 1e-4 else None
 
     def is_right(self, line: Line) -> bool | None:
         """Returns whether the right text comes first, or the pair is on its side; a score is more or less near."""

@@ -219,6 +219,10 @@ def test_a_constant_vector_finds_nothing_and_ties_are_no_luck() -> None:
     assert scored["ndcg_at_10"].value == pytest.approx(1 / np.log2(4))
     assert (scored["recall_at_1"].value, scored["recall_at_5"].value) == (0.0, 1.0)
     assert task.answers.constant_prediction(lines) == "about 1"
+    for labels, said in (([0, 1, 2], None), ([0, 0, 1], "about 1")):  # a text that is alone with its label
+        found = _features([["a", "b", "c"]], "texts", labels)
+        lines = task.lines({"vectors": np.ones((3, 5), dtype=np.float32)}, found, None)  # type: ignore[arg-type]
+        assert task.answers.constant_prediction(lines) == said
 
 
 def test_a_text_is_read_once_for_scoring_however_many_rows_have_it(tmp_path) -> None:
