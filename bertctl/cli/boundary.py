@@ -161,9 +161,10 @@ def _report(error: BertctlError, outputs: "Sequence[Output]", arguments: "Sequen
     from bertctl.cli.output import Output
 
     if is_worker():
-        said_first = note_exit(error.exit_code)
-        # One worker says why. All of them are interrupted, and the first one knows what was saved.
-        if not (is_first_worker() if isinstance(error, InterruptedRunError) else said_first):
+        # One worker says why. Of a stop it is the first one, which knows what was saved; where that was killed, and its
+        # end stopped the others, the launcher does.
+        is_stop = isinstance(error, InterruptedRunError)
+        if (is_stop and not is_first_worker()) or not (note_exit(error.exit_code) or is_stop):
             return int(error.exit_code)
     out = outputs[-1] if outputs else Output(as_json="--json" in arguments, debug="--debug" in arguments)
     out.error(error)

@@ -74,6 +74,19 @@ def test_killed(training: Training, by_two: Path, tmp_path: Path, whom: str, ste
     gone_on_with(training, run, by_two)
 
 
+def test_the_first_worker_is_killed_before_it_trains(training: Training, tmp_path: Path) -> None:
+    """The launcher then stops the others, which are not what went wrong."""
+    process = training.popen(tmp_path / "run", "--num-processes", "2")
+    while not (first := [one for one in workers_of(process) if one.environ()["RANK"] == "0"]):
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(1)
+    first[0].kill()
+    _, err = process.communicate(timeout=3600)
+    assert process.returncode == 5, err
+    assert "ended without a message" in err
+
+
 def test_a_worker_whose_launcher_died_before_its_first_line_ends(tmp_path: Path) -> None:
     """It would wait half an hour for the others."""
     worker = f"RANK=0 WORLD_SIZE=2 BERTCTL_EXIT_CODES={tmp_path} exec {sys.executable} -m bertctl docs"
