@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bertctl.run_folder import RunFolder
+from bertctl.runtime.heap import trim_heap
 from bertctl.training.checkpoint import Checkpoints
 from bertctl.training.loop import TrainingState
 from bertctl.training.snapshot import random_states, take
@@ -58,6 +59,7 @@ class Checkpointing:
             return
         self._flush()
         self._checkpoints.wait()
+        trim_heap()
         self._checkpoints.save(take(self._engine, state, self._random), behind=behind)
 
 

@@ -7,6 +7,7 @@ from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import SplitResult, evaluate_split
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder
+from bertctl.runtime.heap import trim_heap
 from bertctl.runtime.launch import Workers
 from bertctl.tasks.registry import higher_is_better
 from bertctl.training.averaging import BestWeights, verdict_sentence
@@ -51,6 +52,7 @@ class ModelSelection:
         """
         job, chooses = self._job, split == self._job.selection
         started = time.perf_counter()
+        trim_heap()  # steps of all lengths leave holes, and scoring comes on top of them
         engine = Engine.of(job.loaded, job.compute, self._workers)
         task = job.task if chooses else self.results[job.selection].task
         rows, features, listener = job.data.splits[split], job.features[split], self._listener
