@@ -9,7 +9,7 @@ Letters: N sentences, M kinds of sentences, R resamples.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 
 import numpy as np
@@ -20,6 +20,9 @@ from bertctl.metrics.statistics import Statistic
 
 Entity = tuple[str, int, int]
 """Type, first word, word after the last one."""
+
+Tags = Sequence[Sequence[str]]
+"""The tags of each of N sentences."""
 
 Counts = Sequence[tuple[int, ...]]
 """What is counted in each of several sentences, or kinds of them."""
@@ -77,9 +80,7 @@ def entity_set(tags: tuple[str, ...]) -> frozenset[Entity]:
     return frozenset(entities(tags))
 
 
-def word_accuracy(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], *, mark_entities: bool
-) -> Contributions:
+def word_accuracy(gold: Tags, predicted: Tags, *, mark_entities: bool) -> Contributions:
     """Returns the share of words with the right tag.
 
     As in conlleval, a hyphen with nothing after it is no difference between marks of entities.
@@ -140,11 +141,10 @@ def _overlap(one: Entity, other: Entity) -> bool:
     return one[1] < other[2] and other[1] < one[2]
 
 
-def relaxed_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> list[tuple[int, int, int]]:
+def relaxed_counts(gold: Tags, predicted: Tags) -> list[tuple[int, int, int]]:
     """Returns the counts of `entity_counts`, where an answer of the right type that shares a word is right, once."""
     counts = []
-    for gold_tags, tags in _sentences(gold, predicted):
-        wanted, found = entity_set(tuple(gold_tags)), entity_set(tuple(tags))
+    for wanted, found in _entity_sets(gold, predicted):
         left = sorted(found - wanted, key=lambda entity: entity[1])
         right = len(wanted & found)
         for entity in sorted(wanted - found, key=lambda entity: entity[1]):
@@ -159,15 +159,14 @@ def relaxed_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 ENTITY_ERRORS = ("wrong boundary", "wrong type", "missed", "invented")
 
 
-def entity_errors(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, Counter[str]]:
+def entity_errors(gold: Tags, predicted: Tags) -> dict[str, Counter[str]]:
     """Returns for each kind of error how many entities of each type have it.
 
     An entity is missed where no answer shares a word with it; of those that do, one of its type has the wrong boundary,
     others the wrong type. An answer that shares no word with any entity is invented.
     """
     errors: dict[str, Counter[str]] = {name: Counter() for name in ENTITY_ERRORS}
-    for gold_tags, tags in _sentences(gold, predicted):
-        wanted, found = entity_set(tuple(gold_tags)), entity_set(tuple(tags))
+    for wanted, found in _entity_sets(gold, predicted):
         for entity in wanted - found:
             types = {other[0] for other in found if _overlap(entity, other)}
             name = "missed" if not types else "wrong boundary" if entity[0] in types else "wrong type"
@@ -189,17 +188,14 @@ def _right_words(gold: Sequence[str], tags: Sequence[str], *, mark_entities: boo
     return sum(a == b or (mark_entities and split_tag(a) == split_tag(b)) for a, b in pairs)
 
 
-def entity_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> list[tuple[int, int, int]]:
+def entity_counts(gold: Tags, predicted: Tags) -> list[tuple[int, int, int]]:
     """Returns for each sentence how many entities are there, were answered, and are right.
 
     Raises:
         ValueError: the two have different lengths, or a sentence has.
     """
-    counts = []
-    for gold_tags, tags in _sentences(gold, predicted):
-        wanted, found = entity_set(tuple(gold_tags)), entity_set(tuple(tags))
-        counts.append((len(wanted), len(found), len(wanted & found)))
-    return counts
+    sets = _entity_sets(gold, predicted)
+    return [(len(wanted), len(found), len(wanted & found)) for wanted, found in sets]
 
 
 def tagging_statistic(name: str, kinds: Ints) -> Statistic:
@@ -221,9 +217,13 @@ def tagging_statistic(name: str, kinds: Ints) -> Statistic:
     return lambda counts: ratio(counts @ above, counts @ below)
 
 
-def _sentences(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
-) -> list[tuple[Sequence[str], Sequence[str]]]:
+def _entity_sets(gold: Tags, predicted: Tags) -> Iterator[tuple[frozenset[Entity], frozenset[Entity]]]:
+    """Yields the entities of each sentence, those that are there and those that were answered."""
+    for wanted, found in _sentences(gold, predicted):
+        yield entity_set(tuple(wanted)), entity_set(tuple(found))
+
+
+def _sentences(gold: Tags, predicted: Tags) -> list[tuple[Sequence[str], Sequence[str]]]:
     pairs = list(zip(gold, predicted, strict=True))
     for i, (wanted, found) in enumerate(pairs):
         if len(wanted) != len(found):
