@@ -82,16 +82,16 @@ def tokenize(
     chunks = iter([typed]) if given else source.watched(out)
     if decode:
         return _decode(out, opened, chunks, output)
-    limits = Truncation(max_length, truncation, stride)
-    chunks = limits.checked(chunks, opened.tokenizer, special_tokens=special_tokens)
+    limits = Truncation(max_length, truncation, stride, special_tokens)
+    chunks = limits.checked(chunks, opened.tokenizer)
     if stats:
         others = [open_tokenizer(compare, lowercase=lowercase, listener=out)] if compare else []
         return _stats(out, [opened, *others], chunks, special_tokens=special_tokens, length=max_length or 128)
     if chosen == "view" or (out.as_json and output is None):
         if not given:
             raise UsageError("--json prints one document", remedy="For files take --format jsonl, or -o FILE.")
-        return _view(out, opened, next(chunks), limits, special_tokens=special_tokens)
-    totals = _write(opened, chunks, chosen, output, limits, special_tokens=special_tokens)
+        return _view(out, opened, next(chunks), limits)
+    totals = _write(opened, chunks, chosen, output, limits)
     return _report(out, totals, limits, output)
 
 
@@ -148,9 +148,7 @@ def _format(out: Output, layout: str | None, given: Sequence[str], output: Path 
     return "jsonl"
 
 
-def _view(
-    out: Output, opened: "OpenTokenizer", chunk: "TextChunk", limits: "Truncation", *, special_tokens: bool
-) -> None:
+def _view(out: Output, opened: "OpenTokenizer", chunk: "TextChunk", limits: "Truncation") -> None:
     from bertctl.tokenization.reference import unknown_id
     from bertctl.tokenization.view import TokenView
     from bertctl.tokenization.windows import WindowEncoder
@@ -159,7 +157,7 @@ def _view(
     pair = None if chunk.pairs is None else chunk.pairs[0]
     views: list[Any] = []
     documents: list[dict[str, Any]] = []
-    for text in WindowEncoder(opened.tokenizer, limits, special_tokens=special_tokens).encode(chunk):
+    for text in WindowEncoder(opened.tokenizer, limits).encode(chunk):
         sides = {"text": chunk.texts[text.index]} | ({} if pair is None else {"pair": pair})
         full = text.full_length if limits.stride is None else None
         for window, record in zip(text.windows, text.records(limits), strict=True):
@@ -171,19 +169,13 @@ def _view(
 
 
 def _write(
-    opened: "OpenTokenizer",
-    chunks: "Iterator[TextChunk]",
-    layout: str,
-    output: Path | None,
-    limits: "Truncation",
-    *,
-    special_tokens: bool,
+    opened: "OpenTokenizer", chunks: "Iterator[TextChunk]", layout: str, output: Path | None, limits: "Truncation"
 ) -> "Totals":
     from bertctl.tokenization.formats import id_writer, write_records
     from bertctl.tokenization.stream import run
     from bertctl.tokenization.windows import WindowEncoder
 
-    windows = WindowEncoder(opened.tokenizer, limits, special_tokens=special_tokens)
+    windows = WindowEncoder(opened.tokenizer, limits)
     with replacing_text(output) if output else streams.data() as file:
         if layout == "jsonl":
             return run(chunks, windows, partial(write_records, file, limits))
@@ -192,7 +184,7 @@ def _write(
         with id_writer(layout, file, opened.tokenizer) as write:
             if limits.stride is not None or limits.strategy != "longest_first":
                 return run(chunks, windows, lambda texts: write(EncodedTexts.of_windows(texts)))
-            encoder = TextEncoder(opened.tokenizer, max_length=limits.max_length, special_tokens=special_tokens)
+            encoder = TextEncoder(opened.tokenizer, max_length=limits.max_length, special_tokens=limits.special_tokens)
             return run(chunks, FlatEncoder(encoder), write)
 
 

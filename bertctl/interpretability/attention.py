@@ -96,7 +96,7 @@ class AttentionReader:
             UnavailableError: a model that can't be loaded.
         """
         limits, tokenizer = Truncation(self.max_length), self.model.tokenizer
-        limits.check(tokenizer, pair=texts.pairs is not None, special_tokens=True)
+        limits.check(tokenizer, pair=texts.pairs is not None)
         found = WindowEncoder(tokenizer, limits).encode(texts)
         if not all(len(one.windows[0]) for one in found):
             raise UsageError("a text has no tokens", remedy="Give texts with words in them.")

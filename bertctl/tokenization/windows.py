@@ -33,21 +33,21 @@ class Truncation:
         max_length: longest row in tokens, special tokens included; None for no limit.
         strategy: which text of a pair is truncated.
         stride: tokens that each window repeats of the one before; None drops the rest instead of making windows.
+        special_tokens: whether they are added.
     """
 
     max_length: int | None = None
     strategy: Strategy = "longest_first"
     stride: int | None = None
+    special_tokens: bool = True
 
-    def checked(
-        self, chunks: Iterable[TextChunk], tokenizer: Tokenizer, *, special_tokens: bool
-    ) -> Iterator[TextChunk]:
+    def checked(self, chunks: Iterable[TextChunk], tokenizer: Tokenizer) -> Iterator[TextChunk]:
         """Yields the chunks, each after `check`: whether a table has pairs is known when it is read."""
         for chunk in chunks:
-            self.check(tokenizer, pair=chunk.pairs is not None, special_tokens=special_tokens)
+            self.check(tokenizer, pair=chunk.pairs is not None)
             yield chunk
 
-    def check(self, tokenizer: Tokenizer, *, pair: bool, special_tokens: bool) -> None:
+    def check(self, tokenizer: Tokenizer, *, pair: bool) -> None:
         """Refuses lengths that leave no room.
 
         Raises:
@@ -59,7 +59,7 @@ class Truncation:
                     "--stride and --truncation cut at a length, and there is none", remedy="Add --max-length."
                 )
             return
-        special = tokenizer.num_special_tokens_to_add(pair) if special_tokens else 0
+        special = tokenizer.num_special_tokens_to_add(pair) if self.special_tokens else 0
         room = self.max_length - special
         if room < 1:
             what = f"--max-length {self.max_length} leaves no room beside {special} special tokens"
@@ -111,12 +111,11 @@ class WindowEncoder:
     Args:
         tokenizer: with truncation and padding off; it is left that way.
         truncation: checked length, strategy and stride.
-        special_tokens: whether they are added.
     """
 
-    def __init__(self, tokenizer: Tokenizer, truncation: Truncation, *, special_tokens: bool = True) -> None:
+    def __init__(self, tokenizer: Tokenizer, truncation: Truncation) -> None:
         self.totals = Totals()
-        self._tokenizer, self._truncation, self._special_tokens = tokenizer, truncation, special_tokens
+        self._tokenizer, self._truncation = tokenizer, truncation
         self._unknown_id = unknown_id(tokenizer)
 
     @loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER)
@@ -138,7 +137,7 @@ class WindowEncoder:
         return encoded
 
     def _encode(self, inputs: Sequence[Any]) -> list[TextWindows]:
-        encodings = self._tokenizer.encode_batch(inputs, add_special_tokens=self._special_tokens)
+        encodings = self._tokenizer.encode_batch(inputs, add_special_tokens=self._truncation.special_tokens)
         first = self.totals.texts
         self.totals.texts += len(encodings)
         if self._unknown_id is not None:
@@ -154,7 +153,7 @@ class WindowEncoder:
             if isinstance(inputs[i], tuple):
                 self._check_room(texts[i], length)
         with truncating(self._tokenizer, length, strategy=self._truncation.strategy, stride=stride or 0) as tokenizer:
-            cut = tokenizer.encode_batch([inputs[i] for i in long], add_special_tokens=self._special_tokens)
+            cut = tokenizer.encode_batch([inputs[i] for i in long], add_special_tokens=self._truncation.special_tokens)
         for i, encoding in zip(long, cut, strict=True):
             windows = [encoding] if stride is None else [encoding, *encoding.overflowing]
             texts[i] = TextWindows(first + i, windows, texts[i].full_length)

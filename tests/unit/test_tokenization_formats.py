@@ -143,7 +143,7 @@ def test_a_side_that_must_stay_whole_and_does_not_fit_is_refused(strategy: str, 
 )
 def test_cuts_that_can_t_be_are_refused(cut: Truncation, words: str, *, pair: bool) -> None:
     with pytest.raises(UsageError, match=words):
-        cut.check(MINILM, pair=pair, special_tokens=True)
+        cut.check(MINILM, pair=pair)
 
 
 def test_half_a_surrogate_pair_is_refused_with_its_number() -> None:
