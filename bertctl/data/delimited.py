@@ -138,15 +138,12 @@ def _split(lines: Iterable[str], delimiter: str, *, quoted: bool, source: str, s
         return
     reader = csv.reader(lines, delimiter=delimiter, strict=strict)
     begins = 1
-    while True:
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise _bad_quotes(error, begins, reader.line_num, source) from error
-        yield begins, fields
-        begins = reader.line_num + 1
+    try:
+        for fields in reader:
+            yield begins, fields
+            begins = reader.line_num + 1
+    except csv.Error as error:
+        raise _bad_quotes(error, begins, reader.line_num, source) from error
 
 
 def _wrong_width(fields: Sequence[str], line: int, dialect: Dialect, source: str) -> DataError:
