@@ -181,12 +181,9 @@ def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> s
                 f"{settings.delimiter!r} can't separate fields", remedy="Give another one, such as --delimiter tab."
             )
         return settings.delimiter
-    best, best_score = expected, 0.0
-    for candidate in (expected, *(d for d in _DELIMITERS if d != expected)):
-        score = _consistency(sample, candidate)
-        if score > best_score and (candidate == expected or score >= _CLEARLY):
-            best, best_score = candidate, score
-    return best
+    scores = {candidate: _consistency(sample, candidate) for candidate in (expected, *_DELIMITERS)}
+    believed = (candidate for candidate, score in scores.items() if candidate == expected or score >= _CLEARLY)
+    return max(believed, key=scores.__getitem__)  # the first of equals
 
 
 def _consistency(sample: Sequence[str], delimiter: str) -> float:
