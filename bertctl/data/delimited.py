@@ -3,12 +3,13 @@
 import csv
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.column_contents import names_with_values
 from bertctl.data.names import known_name
+from bertctl.data.reading import OnBadRecord
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
@@ -91,12 +92,7 @@ def detect_dialect(
 
 
 def records(
-    lines: Iterable[str],
-    dialect: Dialect,
-    *,
-    source: str,
-    listener: Listener,
-    on_bad_record: Callable[[DataError], None] | None = None,
+    lines: Iterable[str], dialect: Dialect, *, source: str, listener: Listener, on_bad_record: OnBadRecord | None = None
 ) -> Iterator[Record]:
     """Yields the records of a file without its header, each with as many fields as there are names.
 
