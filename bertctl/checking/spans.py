@@ -8,6 +8,7 @@ from typing import Any
 
 from bertctl.checking.findings import NO_WORD, Finding, FindingRules, Places, around, codes_of, cuts_word
 from bertctl.checking.subject import Subject
+from bertctl.data.annotations.document import Span
 from bertctl.data.rows import Rows
 from bertctl.data.spans import named_parts
 from bertctl.data.tagged_tables import SPAN_COLUMNS
@@ -31,7 +32,7 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
         text, spans = str(text or ""), spans if isinstance(spans, list | tuple) else ()
         read = [_span(span) for span in spans]
         total += len(read)
-        inside: list[tuple[int, int, str]] = []
+        inside: list[Span] = []
         for span, given in zip(read, spans, strict=True):
             if span is None or not 0 <= span[0] < span[1] <= len(text):
                 places.add("span-out-of-text", row, f"{given!r} in a text of {len(text)} characters")
@@ -51,7 +52,7 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
         yield from places.finding(code, total)
 
 
-def _span(given: Any) -> tuple[int, int, str] | None:
+def _span(given: Any) -> Span | None:
     """Returns a span from `{start, end, label}` or `[start, end, label]`; None where it is neither."""
     if isinstance(given, Mapping):
         start, end, kind = named_parts(given)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bertctl.data.annotations.document import Span
 from bertctl.data.tag_schemes import write_tags
 from bertctl.errors import DataError
 from bertctl.progress import Listener
@@ -60,7 +61,7 @@ def named_parts(span: Mapping[str, Any]) -> list[Any]:
     return [next((span[name] for name in names if name in span), None) for names in (_STARTS, _ENDS, _LABELS)]
 
 
-def read_span(value: Any, where: str) -> tuple[int, int, str]:
+def read_span(value: Any, where: str) -> Span:
     """Returns start, end and label of a span: an object with these keys (spaCy, Prodigy), or a list (doccano).
 
     Raises:
@@ -80,11 +81,7 @@ def read_span(value: Any, where: str) -> tuple[int, int, str]:
 
 
 def tags_of_spans(
-    spans: Sequence[tuple[int, int, str]],
-    text: str,
-    offsets: Sequence[tuple[int, int]],
-    where: str,
-    misaligned: Misaligned,
+    spans: Sequence[Span], text: str, offsets: Sequence[tuple[int, int]], where: str, misaligned: Misaligned
 ) -> list[str]:
     """Returns spans as tags in IOB2, one per word; a span that begins or ends inside a word becomes the whole word.
 
@@ -127,9 +124,9 @@ def tags_of_spans(
     return write_tags(found, len(offsets), "IOB2")
 
 
-def _longest(spans: Sequence[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+def _longest(spans: Sequence[Span]) -> list[Span]:
     """Returns spans of which none lies over another: the longest first, of equal ones the one that begins first."""
-    kept: list[tuple[int, int, str]] = []
+    kept: list[Span] = []
     for start, end, label in sorted(spans, key=lambda span: (span[0] - span[1], span)):
         if all(end <= other[0] or start >= other[1] for other in kept):
             kept.append((start, end, label))
