@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.columns import FileColumns, absent_column, ids_of, other_columns, shown_columns
+from bertctl.data.columns import FileColumns, absent_column, columns_named, ids_of, other_columns, shown_columns
 from bertctl.data.names import TEXT_NAMES
 from bertctl.data.reading import ReadOptions
 from bertctl.data.rows import Rows
@@ -48,9 +48,8 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     """
     contents = {name: _content(values) for name, values in table.columns.items()}
     text_name = _named(settings.text_column, table)
-    label_name = _named(settings.label_column, table, required=label_needed)
-    if settings.id_column is not None and settings.id_column not in table.columns:
-        raise absent_column(settings.id_column, table)
+    label = _named(settings.label_column, table, required=label_needed)
+    columns_named({"id": settings.id_column}, table)
     is_text = text_name is not None and contents[text_name] == "text"
     words = None if is_text else text_name or _first(_WORDS, contents, ("words", "objects"), ())
     # Beside words, `document` names what the sentence is of.
@@ -61,7 +60,6 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
             f"{table.source}: no column holds words or a text",
             remedy=f"Name it: --text-column NAME (lists of words, or running text). {shown_columns(table)}",
         )
-    label = label_name
     if label is None and (settings.label_column is None or _says_nothing(settings.label_column, table)):
         label = _first(_TAGS, contents, ("words", "numbers", "objects"), (words,)) or _first(
             SPAN_COLUMNS, contents, ("objects", "nothing"), (words,)
