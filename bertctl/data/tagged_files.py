@@ -164,11 +164,8 @@ def _with_lists(table: Table, kind: TaggedKind, options: ReadOptions) -> Table:
         UsageError: labelled CSV without any.
     """
     columns = {name: with_lists(values) for name, values in table.columns.items()}
-    if (
-        kind == "csv"
-        and options.label_needed
-        and all(columns[name] is values for name, values in table.columns.items())
-    ):
+    has_none = all(columns[name] is values for name, values in table.columns.items())
+    if kind == "csv" and options.label_needed and has_none:
         raise UsageError(
             f"{table.source}: CSV has no place for a tag per word but lists: \"['Anna', 'sleeps']\",\"['B-PER', 'O']\"",
             remedy="Give CoNLL columns (.conll, .tsv), CoNLL-U (.conllu), JSONL, Parquet, or what an annotation tool "
