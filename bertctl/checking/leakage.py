@@ -125,11 +125,8 @@ def _words(subject: Subject, split: str, labelled: Sequence[int], labels: Sequen
             if of_label[name] < _ENOUGH_OF_LABEL:
                 continue
             for word, count in counter.items():
-                if (
-                    count >= _COVERAGE * of_label[name]
-                    and count >= _PRECISION * found[word]
-                    and count / found[word] - of_label[name] / total >= _LIFT
-                ):
+                lift = count / found[word] - of_label[name] / total
+                if count >= max(_COVERAGE * of_label[name], _PRECISION * found[word]) and lift >= _LIFT:
                     leaks.setdefault(name, []).append((count, word, found[word]))
         if not leaks:
             continue
