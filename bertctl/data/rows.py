@@ -38,9 +38,8 @@ class Rows:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yields the rows one by one, as dictionaries."""
-        names = list(self.columns)
         for values in zip(*self.columns.values(), strict=True):
-            yield dict(zip(names, values, strict=True))
+            yield dict(zip(self.columns, values, strict=True))
 
     def has(self, column: str) -> bool:
         """Whether the split has this column."""
