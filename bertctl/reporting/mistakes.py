@@ -24,12 +24,12 @@ def mistakes_section(lines: Lines, answers: Answers, *, most: int) -> Section:
         most: errors to show.
     """
     order = answers.error_order()
-    wrong = [line for line in lines if answers.is_error(line)]
+    wrong = surest_errors(lines, answers)
     if not wrong:
         return Section("errors", order.title, [Note(f"Not one of the {len(lines)} answers is wrong.")])
     if not most:
         return Section("errors", order.title, [])
-    worst = surest_errors(lines, answers)[:most]
+    worst = wrong[:most]
     numbers = [answers.gravity(line) for line in worst]
     columns = [Column("id"), Column("text"), Column("gold"), Column("predicted")]
     columns += [Column(order.column, number=True)] if numbers[0] is not None else []
