@@ -19,7 +19,6 @@ LOGISTIC, RIDGE = "logistic-regression", "ridge"
 _TOLERANCE = 1e-4
 _MAX_ITERATIONS = 1000
 _NEWTON_LIMIT = 2000
-_ALL = slice(None)
 _NEVER = -100.0
 """Logit of a label that no training row has."""
 
@@ -179,13 +178,7 @@ def fit(vectors: Floats32, labels: Array, strength: float, settings: ClassifierS
 
 
 def fit_mix(
-    vectors: Floats32,
-    labels: Array,
-    strength: float,
-    settings: ClassifierSettings,
-    *,
-    layers: int,
-    few: Ints | slice = _ALL,
+    vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings, *, layers: int, few: Ints | slice
 ) -> LinearFunction:
     """Trains a classifier on a weighted mean of K layers. The weights are learned first, with a logistic regression
     (ELMo's scalar mix, Peters et al. 2018, equation 1; its gamma is part of the classifier).

@@ -183,7 +183,7 @@ def test_a_learned_mix_finds_the_layer_that_matters():
     rng = np.random.default_rng(5)
     layers = [rng.normal(size=vectors.shape), vectors, rng.normal(size=vectors.shape)]
     cube = np.hstack(layers).astype("f4")
-    fitted = fit_mix(cube, labels, 0.1, settings(), layers=3)
+    fitted = fit_mix(cube, labels, 0.1, settings(), layers=3, few=slice(None))
     assert fitted.mix.sum() == pytest.approx(1.0, abs=1e-6)
     assert fitted.mix[1] > 0.7
     assert fitted.weight.shape == (2, 36)
@@ -211,6 +211,6 @@ def test_the_gradient_of_the_mix_is_that_of_its_loss(monkeypatch):
         return scipy.optimize.OptimizeResult(x=at)
 
     monkeypatch.setattr(scipy.optimize, "minimize", checked)
-    fit_mix(cube, labels, 0.7, settings(3), layers=2)
+    fit_mix(cube, labels, 0.7, settings(3), layers=2, few=slice(None))
     ours, numeric = np.array(list(seen.values())).T
     np.testing.assert_allclose(ours, numeric, rtol=2e-3, atol=2e-3)
