@@ -5,7 +5,7 @@ from typing import Any
 
 from bertctl.catalog.hub import endpoint, has_token, is_offline, unreachable
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.progress import SILENT, Listener
+from bertctl.progress import Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 
 CARD = "README.md"
@@ -14,13 +14,7 @@ _ALSO = "RUN/model can be uploaded later, from any machine: `hf upload HUB-ID RU
 
 
 def push_run(
-    folder: RunFolder,
-    hub_id: str,
-    *,
-    private: bool = False,
-    predictions: bool = False,
-    message: str | None = None,
-    listener: Listener = SILENT,
+    folder: RunFolder, hub_id: str, *, private: bool, predictions: bool, message: str | None, listener: Listener
 ) -> dict[str, Any]:
     """Makes the repository where there is none, and uploads RUN/model; checkpoints and the rest of the run stay here.
 
