@@ -128,7 +128,8 @@ class ProbeTrainer:
         groups = self._groups[rows][few]
 
         def score(logits: Floats32) -> float:
-            return self._job.sign * self._primary(logits, rows[few])
+            found = self._job.task.answers.contributions(self._lines(logits, rows[few]), self._job.primary)
+            return self._job.sign * found.value if found is not None and np.isfinite(found.value) else -np.inf
 
         if not layer.is_learned:
             strength, value = choose_strength(inside[few], labels[few], settings, score, groups=groups)
@@ -154,11 +155,6 @@ class ProbeTrainer:
         order = np.random.default_rng(self._job.recipe.training.seed).permutation(len(sentences))
         enough = 1 + int(np.searchsorted(np.cumsum(counts[order]), _CHOICE_WORDS))
         return np.flatnonzero(np.isin(groups, sentences[order[:enough]]))
-
-    def _primary(self, logits: Floats32, rows: Ints) -> float:
-        """Returns the primary metric of these rows' (or words') logits; minus infinity where it is not defined."""
-        found = self._job.task.answers.contributions(self._lines(logits, rows), self._job.primary)
-        return found.value if found is not None and np.isfinite(found.value) else -self._job.sign * np.inf
 
     def _score(
         self, fitted: LinearFunction, vectors: Floats32, rows: Ints, *, resamples: int
