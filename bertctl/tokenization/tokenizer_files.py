@@ -69,8 +69,8 @@ def open_tokenizer(
     _add_told(tokenizer, file.parent)
     document = json.loads(tokenizer.to_str())
     is_bert = _type(document, "model") == "WordPiece" and _type(document, "pre_tokenizer") == "BertPreTokenizer"
-    opened = OpenTokenizer(name, tokenizer, _kind(tokenizer, document), is_bert)
     stored = (document.get("normalizer") or {}).get("lowercase")
+    opened = OpenTokenizer(name, tokenizer, _kind(tokenizer, document, stored), is_bert)
     if lowercase is not None and stored is not None and stored != lowercase:
         what = f"{file} says lower-casing {'on' if stored else 'off'}, and the command line says the opposite"
         raise UsageError(what, remedy="Leave --lowercase and --cased out; they are for a bare vocab.txt.")
@@ -262,10 +262,8 @@ def _lowercase_of(file: Path, said: bool | None) -> bool:
     if said is not None and isinstance(stored, bool) and said != stored:
         what = f"{file.parent / 'tokenizer_config.json'} says do_lower_case {stored}, the command line the opposite"
         raise UsageError(what, remedy="Leave --lowercase and --cased out; they are for a vocabulary without that file.")
-    if said is not None:
-        return said
-    if isinstance(stored, bool):
-        return stored
+    if isinstance(known := stored if said is None else said, bool):
+        return known
     what = f"{file} does not say whether its text is lower-cased, and there is no tokenizer_config.json beside it"
     raise UsageError(what, remedy="Add --lowercase (bert-base-uncased and its like) or --cased (bert-base-cased).")
 
@@ -278,11 +276,9 @@ def _type(document: dict[str, Any], part: str) -> str:
     return str((document.get(part) or {}).get("type", ""))
 
 
-def _kind(tokenizer: Tokenizer, document: dict[str, Any]) -> str:
+def _kind(tokenizer: Tokenizer, document: dict[str, Any], lowercase: bool | None) -> str:
     kind = _type(document, "model") or "unknown model"
     if "ByteLevel" in json.dumps([document.get("pre_tokenizer"), document.get("decoder")]):
         kind = f"byte-level {kind}"
-    normalizer = document.get("normalizer") or {}
-    lowercase = normalizer.get("lowercase")
     case = "" if lowercase is None else ", lower-cased" if lowercase else ", cased"
     return f"{kind}, {tokenizer.get_vocab_size():,} tokens{case}"
