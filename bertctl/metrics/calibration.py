@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bertctl.arrays import Floats, Ints
+from bertctl.arrays import Bools, Floats, Ints
 from bertctl.errors import DataError
 from bertctl.metrics.statistics import wilson_interval
 
@@ -98,7 +98,7 @@ def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, bin
     confidence_N, correct_N = _checked(confidence, correct)
     if not confidence_N.size:
         raise ValueError("no answers: there is no calibration error")
-    return float(_errors(confidence_N, correct_N[None, :].astype(np.float64), bins)[0])
+    return _error(confidence_N, correct_N, bins)
 
 
 def classwise_calibration_error(probabilities: ArrayLike, gold: ArrayLike, *, bins: int = BINS) -> float:
@@ -143,8 +143,8 @@ def honest_calibration_error(confidence: ArrayLike) -> tuple[float, float]:
         deviation_M = np.sqrt(np.bincount(_bin_numbers(confidence_N, BINS), weights=spread_N, minlength=BINS))
         errors = np.abs(rng.normal(size=(_DRAWS, BINS)) * deviation_M).sum(axis=1) / confidence_N.size
     else:
-        outcomes = ((rng.random((1, confidence_N.size)) < confidence_N).astype(np.float64) for _ in range(_DRAWS))
-        errors = np.concatenate([_errors(confidence_N, outcome, BINS) for outcome in outcomes])
+        outcomes = (rng.random(confidence_N.size) < confidence_N for _ in range(_DRAWS))
+        errors = np.array([_error(confidence_N, outcome, BINS) for outcome in outcomes])
     return float(errors.mean()), float(np.quantile(errors, 0.95))
 
 
@@ -356,9 +356,7 @@ def _bin_numbers(confidence_N: Floats, bins: int) -> Ints:
     return np.clip(np.ceil(confidence_N * bins).astype(np.int64) - 1, 0, bins - 1)
 
 
-def _errors(confidence_N: Floats, correct_RN: Floats, bins: int) -> Floats:
-    """Returns (R,) calibration errors of R outcomes of the same answers."""
-    index_N = _bin_numbers(confidence_N, bins)
-    gaps = [np.bincount(index_N, weights=correct_N - confidence_N, minlength=bins) for correct_N in correct_RN]
-    errors: Floats = np.abs(np.array(gaps)).sum(axis=1) / confidence_N.size
-    return errors
+def _error(confidence_N: Floats, correct_N: Ints | Bools, bins: int) -> float:
+    """Returns the calibration error of one outcome of the answers."""
+    gaps = np.bincount(_bin_numbers(confidence_N, bins), weights=correct_N - confidence_N, minlength=bins)
+    return float(np.abs(gaps).sum() / confidence_N.size)
