@@ -163,9 +163,7 @@ def _entities(rows: Rows, split: str) -> Iterator[Finding]:
     for entity in found:
         text = " ".join(entity.words)
         shown = f"{entity.type}: {text!r}"
-        if not text.strip():
-            places.add("blank-entity", entity.row, shown)
-        elif NO_WORD.fullmatch(text):
+        if text.strip() and NO_WORD.fullmatch(text):
             places.add("punctuation-entity", entity.row, shown)
         elif any(not word.strip() for word in (entity.words[0], entity.words[-1])):
             places.add("blank-entity", entity.row, shown)
