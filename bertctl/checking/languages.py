@@ -90,8 +90,6 @@ def _languages(subject: Subject, split: str, texts: list[str]) -> Iterator[Findi
     if len(chosen) > _LOOKED_AT:
         step = len(chosen) / _LOOKED_AT
         chosen = [chosen[int(k * step)] for k in range(_LOOKED_AT)]
-    if not chosen:
-        return
     told = {i: _identifier()(texts[i][:_READ]) for i in chosen}
     counts = Counter(language for language, sure in told.values() if sure >= _SURE)
     if len(counts) < 2:
