@@ -63,11 +63,10 @@ class Subject:
     @cached_property
     def keys(self) -> dict[str, list[str]]:
         """Is one string per row of each split, the same for rows that say the same but for case and spacing."""
-        found = {}
-        for split, texts in self.texts.items():
-            columns = [[normalised(text) for text in column] for column in texts.values()]
-            found[split] = [BETWEEN_FIELDS.join(fields) for fields in zip(*columns, strict=True)]
-        return found
+        return {
+            split: [BETWEEN_FIELDS.join(map(normalised, fields)) for fields in zip(*texts.values(), strict=True)]
+            for split, texts in self.texts.items()
+        }
 
     @cached_property
     def label_sets(self) -> dict[str, list[tuple[str, ...]] | None]:
