@@ -74,7 +74,8 @@ def _exact_across(subject: Subject, groups: Groups) -> Iterator[Finding]:
             says = f"are in {one} too, ignoring case and spacing{_with_another_label(subject, found)}"
             severity, remedy = None, _remedy(one, other)
             if one == "train" and len(found) > _COPIED * len(rows):
-                severity, remedy = "error", _hold_out(other)
+                severity, otherwise = "error", "rows of train are then held out. Scores on these say nothing."
+                remedy = f"Give rows of their own for {other}, or no file: {otherwise}"
             of, twins = (len(found), len(rows)), _twins(subject, found)
             yield _RULES.finding(
                 "duplicate-across-splits", other, of, twins, says=says, severity=severity, remedy=remedy
@@ -193,11 +194,6 @@ def _twins(subject: Subject, pairs: Sequence[tuple[Place, Place]], *, both: bool
         there = _place(subject, twin)
         found.append(Example(subject.splits[place[0]].where(place[1]), f"{text} / {other}{there}"))
     return tuple(found)
-
-
-def _hold_out(split: str) -> str:
-    held_out = "rows of train are then held out"
-    return f"Give rows of their own for {split}, or no file: {held_out}. Scores on these say nothing."
 
 
 def _remedy(one: str, other: str) -> str:
