@@ -137,16 +137,14 @@ def build(on_output: OnOutput) -> Verbs:
 
 
 def _imported(verb: Verb, on_output: OnOutput) -> Any:
-    name = verb.name.replace("-", "_")
-    module = importlib.import_module(f"bertctl.cli.{name}")
+    own = verb.name.replace("-", "_")
+    module = importlib.import_module(f"bertctl.cli.{own}")
     commands: Mapping[str, VerbFunction] = getattr(module, "COMMANDS", {})  # those of a group, by name
     app = typer.Typer(name=verb.name, cls=VerbGroup, help=verb.summary, no_args_is_help=True, add_completion=False)
     if commands:
         app.callback()(lambda: None)
-        for name, function in commands.items():
-            app.command(name, cls=VerbCommand)(with_output(function, on_output, prints=verb.prints))
-    else:
-        app.command(verb.name, cls=VerbCommand)(with_output(getattr(module, name), on_output, prints=verb.prints))
+    for name, function in (commands or {verb.name: getattr(module, own)}).items():
+        app.command(name, cls=VerbCommand)(with_output(function, on_output, prints=verb.prints))
     return typer.main.get_command(app)
 
 
