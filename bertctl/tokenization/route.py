@@ -67,7 +67,7 @@ class Route:
     def plain_is_exact(self) -> bool:
         """Returns whether ASCII text is encoded alike: each character, and words of about the longest length."""
         words = [c * n for c in "a1" for n in (self._word_limit - 1, self._word_limit, self._word_limit + 1)]
-        return self._agree(["", " ", *words]) and all(self._is_safe(c) for c in _PLAIN.decode())
+        return self._agree(["", " ", *words]) and all(map(self.is_safe, _PLAIN.decode()))
 
     def unsafe(self, texts: Sequence[str]) -> list[int]:
         """Returns the positions of the texts that must take the reference, ascending."""
@@ -101,15 +101,13 @@ class Route:
         ids, lengths = self._encode_flat([*texts, *[""] * missing], False)
         return ids, lengths[: len(texts)].astype(np.int64)
 
-    def _is_safe(self, c: str, companion: str | None = None) -> bool:
+    def _is_safe(self, c: str, companion: str) -> bool:
         if c not in "\t\n\r" and unicodedata.category(c)[0] not in _CATEGORIES:
             return False
         normal = self._tokenizer.normalizer.normalize_str(c)
         if not all(x == " " or self._stands_alone(x) or self._never_half_matched(x) for x in normal):
             return False
         probes = [c, f"a{c}", f"{c}a", f"a{c}a", f"{c}{c}", f"a {c} a", f"A{c}1{c}Z"]
-        if companion is None:
-            companion = self._companion
         return self._agree(probes + [f"{probe} {companion}" for probe in probes if companion])
 
     def _stands_alone(self, x: str) -> bool:
