@@ -142,9 +142,7 @@ def find_route(tokenizer: Tokenizer) -> Route | None:
 @functools.lru_cache(maxsize=4)
 def _route(serialised: str) -> Route | None:
     document = json.loads(serialised)
-    if not _is_bert(document):
-        return None
-    encode_flat = _load_fast(serialised)
+    encode_flat = _load_fast(serialised) if _is_bert(document) else None
     if encode_flat is None:
         return None
     added = [token["content"] for token in document["added_tokens"]]
