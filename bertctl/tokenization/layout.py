@@ -101,10 +101,7 @@ class Layout:
         Returns:
             (T,) ids, (T,) type ids, (N + 1,) starts.
         """
-        rows = len(sequences[0].lengths)
-        lengths = np.full(rows, self.special, dtype=np.int64)
-        for sequence in sequences:
-            lengths += sequence.lengths
+        lengths = self.special + sum(sequence.lengths for sequence in sequences)
         starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
         ids = np.empty(starts[-1], dtype=np.int32)
         type_ids = np.zeros(starts[-1], dtype=np.uint8)
@@ -168,7 +165,7 @@ def merge(rows: int, parts: Sequence[tuple[Ints, Ragged]]) -> Ragged:
     for positions, part in parts:
         starts[positions], lengths[positions] = part.starts + offset, part.lengths
         offset += len(part.flat)
-    return Ragged(flat[_positions(starts, lengths)], np.cumsum(lengths) - lengths, lengths)
+    return Ragged.joined(flat[_positions(starts, lengths)], lengths)
 
 
 def _positions(starts: Ints, lengths: Ints) -> Ints:
