@@ -101,8 +101,6 @@ class StatsCollector:
 
 def _padded(lengths: Ints, size: int) -> int:
     """Returns the tokens of all batches, in this order, when each is padded to its longest text."""
-    if not len(lengths):
-        return 0
     begins = np.arange(0, len(lengths), size)
     return int((np.maximum.reduceat(lengths, begins) * np.diff(begins, append=len(lengths))).sum())
 
@@ -119,8 +117,6 @@ def collect(chunks: Iterable[TextChunk], tokenizers: Sequence[Tokenizer], **opti
 def quantile(histogram: Ints, share: float) -> int:
     """Returns the smallest length that at least this share of the texts does not exceed."""
     running = np.cumsum(histogram)
-    if not len(running) or running[-1] == 0:
-        return 0
     return int(np.searchsorted(running, np.ceil(share * running[-1])))
 
 
