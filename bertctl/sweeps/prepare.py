@@ -134,8 +134,11 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     if request.jobs is not None and request.jobs < 1:
         raise UsageError(f"--jobs {request.jobs}: it must be at least 1")
     cells = _cells(base, request)  # what does not go together is said before torch is loaded
-    if request.test:
-        _check_test(base)
+    if request.test and not load_data(base, splits=["test"]).splits["test"].has("label"):  # found now, not at the end
+        raise DataError(
+            "--test: the test split has no labels, so it can't be scored",
+            remedy="Leave --test out; `bertctl predict RUN --split test` writes the answers to hand in.",
+        )
     compute = choose_compute(base.runtime)
     base = resolved_for(base, compute)
     cells = [replace(cell, recipe=_on_device(cell.recipe, base, request.settings[cell.setting])) for cell in cells]
@@ -196,15 +199,6 @@ def _without_test(recipe: Recipe, listener: Listener) -> Recipe:
         return recipe
     listener.say("evaluation.splits names test: a sweep's runs are not scored on it; --test scores the chosen one once")
     return recipe.with_fields("evaluation", splits=kept)
-
-
-def _check_test(recipe: Recipe) -> None:
-    """Refuses now what could not be scored at the end."""
-    if not load_data(recipe, splits=["test"]).splits["test"].has("label"):
-        raise DataError(
-            "--test: the test split has no labels, so it can't be scored",
-            remedy="Leave --test out; `bertctl predict RUN --split test` writes the answers to hand in.",
-        )
 
 
 def _on_device(recipe: Recipe, base: Recipe, setting: Setting) -> Recipe:
