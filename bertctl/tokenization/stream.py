@@ -69,15 +69,14 @@ def run(chunks: Iterable[TextChunk], encoder: ChunkEncoder, write: Callable[[Any
                     waiting.popleft().result()
             while waiting:
                 waiting.popleft().result()
-        except KeyboardInterrupt as error:
+        except BaseException as error:
             writer.shutdown(wait=True, cancel_futures=True)
+            if not isinstance(error, KeyboardInterrupt):
+                raise
             raise InterruptedRunError(
                 f"interrupted after {encoder.totals.texts:,} texts: stdout ends with a whole line, the file of -o is "
                 "as it was before"
             ) from error
-        except BaseException:
-            writer.shutdown(wait=True, cancel_futures=True)
-            raise
     return encoder.totals
 
 
