@@ -1,5 +1,6 @@
 """Learns a new WordPiece vocabulary from texts."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -64,10 +65,8 @@ def train(
 
 def _characters(tokenizer: Tokenizer, chunks: Iterable[TextChunk], most: int) -> list[str]:
     """Returns the most frequent characters, as the tokenizer normalises them, in the order of their code points."""
-    raw: Counter[str] = Counter()
-    for side in (side for chunk in chunks for side in chunk.sides):
-        for text in side:
-            raw.update(text)
+    texts = (text for chunk in chunks for side in chunk.sides for text in side)
+    raw = Counter(itertools.chain.from_iterable(texts))
     counts: Counter[str] = Counter()
     for character, count in raw.items():
         for normal in tokenizer.normalizer.normalize_str(character):
