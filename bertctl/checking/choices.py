@@ -80,8 +80,7 @@ def _places(rows: Rows, split: str) -> Iterator[Finding]:
 
 
 def _lengths(rows: Rows, split: str) -> Iterator[Finding]:
-    longest: list[int] = []
-    shortest: list[int] = []
+    extreme: dict[str, list[int]] = {"longest": [], "shortest": []}
     judged = 0
     for i, (label, choices) in enumerate(_pairs(rows)):
         right = _right(label, len(choices))
@@ -90,10 +89,10 @@ def _lengths(rows: Rows, split: str) -> Iterator[Finding]:
             continue
         judged += 1
         if lengths[right] == max(lengths):
-            longest.append(i)
+            extreme["longest"].append(i)
         elif lengths[right] == min(lengths):
-            shortest.append(i)
-    for found, word in ((longest, "longest"), (shortest, "shortest")):
+            extreme["shortest"].append(i)
+    for word, found in extreme.items():
         if judged >= _ENOUGH_ROWS and len(found) > _GIVEN_AWAY * judged:
             examples = examples_at(rows, found, lambda i: " | ".join(map(str, rows.columns["choices"][i])))
             message = f"the right choice is the {word} one in {percent(len(found), judged)} of the rows of {split}"
