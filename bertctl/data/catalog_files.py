@@ -20,7 +20,7 @@ from bertctl.data.readers import READERS
 from bertctl.data.reading import ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
-from bertctl.data.text_files import read_text, require_file
+from bertctl.data.text_files import read_text
 from bertctl.errors import DataError, UnavailableError
 from bertctl.progress import Listener
 from bertctl.words import unknown
@@ -120,7 +120,6 @@ def _files_wanted(row: DatasetRow) -> str:
 
 
 def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
-    require_file(path)
     # Python's universal line ends, with which the hub's conversion read them.
     lines = read_text(path, None, listener).replace("\r\n", "\n").replace("\r", "\n").split("\n")
     at = _positions(split, row.columns_in_file(split), lines[0], path)
