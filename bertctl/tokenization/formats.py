@@ -19,9 +19,8 @@ if TYPE_CHECKING:  # numpy is slow to import, and one text as JSON needs none of
 
 def write_records(out: TextIO, truncation: Truncation, texts: Sequence[TextWindows]) -> None:
     """Writes one JSON document per window; what was written can be read at once."""
-    for text in texts:
-        for document in text.records(truncation):
-            out.write(json.dumps(document, ensure_ascii=False) + "\n")
+    documents = (document for text in texts for document in text.records(truncation))
+    out.writelines(json.dumps(document, ensure_ascii=False) + "\n" for document in documents)
     out.flush()
 
 

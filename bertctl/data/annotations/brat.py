@@ -50,5 +50,4 @@ def write(documents: Iterable[Document], out: TextIO) -> None:
 
 def write_texts(documents: Iterable[Document], out: TextIO) -> None:
     """Writes the texts, a line end after each."""
-    for document in documents:
-        out.write(f"{document.text}\n")
+    out.writelines(f"{document.text}\n" for document in documents)
