@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast, get_args
 
@@ -143,24 +144,22 @@ def text_lines(file: BinaryIO, name: str, options: ReadOptions, *, longest: int 
 
 def _delimited_tables(source: Source, lines: Iterator[str], options: ReadOptions, *, tabs: bool) -> Iterator[Table]:
     name, settings, listener = source_name(source), options.settings, options.listener
+    detect = partial(detect_dialect, tabs=tabs, settings=settings, source=name, listener=listener)
     everything: Iterable[str]
     if options.whole:
         everything = whole = list(lines)
-        sample = whole[:SAMPLE_LINES]
-        dialect = detect_dialect(sample, whole, tabs=tabs, settings=settings, source=name, listener=listener)
+        dialect = detect(whole[:SAMPLE_LINES], whole)
     else:
         sample = list(itertools.islice(lines, SAMPLE_LINES))
         everything = itertools.chain(sample, lines)
         if source == "-":
-            dialect = detect_dialect(sample, sample, tabs=tabs, settings=settings, source=name, listener=listener)
+            dialect = detect(sample, sample)
         else:  # a file can be read twice, so quoting is judged by all of it
             with open_bytes(source) as again:
                 of_all = text_lines(again, name, replace(options, listener=SILENT, on_bad_record=None))
-                dialect = detect_dialect(sample, of_all, tabs=tabs, settings=settings, source=name, listener=listener)
+                dialect = detect(sample, of_all)
     found = records(everything, dialect, source=name, listener=listener, on_bad_record=options.on_bad_record)
-    if options.whole:
-        yield table_of_records(dialect.names, found, name, header=dialect.header)
-    for chunk in in_chunks(found, options.chunk_rows):
+    for chunk in [found] if options.whole else in_chunks(found, options.chunk_rows):
         yield table_of_records(dialect.names, chunk, name, header=dialect.header)
 
 
