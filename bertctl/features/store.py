@@ -11,7 +11,7 @@ whole. The file that was asked for is made of it at the end.
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,12 +142,10 @@ def join_stores(
             at[process] += count
         joined.sync()
         joined.close()
-    lines = [(folder / "rows.jsonl").open("rb") for folder in folders]
-    with replacing_file(into / "rows.jsonl") as out:
+    with ExitStack() as files, replacing_file(into / "rows.jsonl") as out:
+        lines = [files.enter_context((folder / "rows.jsonl").open("rb")) for folder in folders]
         for process, rows, _ in chunks:
             out.writelines(lines[process].readline() for _ in range(rows))
-    for file in lines:
-        file.close()
 
 
 def stored_arrays(folder: Path, layout: VectorLayout) -> dict[str, Array]:
