@@ -19,7 +19,6 @@ from bertctl.metrics.calibration import ReliabilityBin
 from bertctl.writing import atomic_write
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK, MUTED, LINE, ACCENT, SECOND = "#000000", "#57606a", "#d0d7de", "#1f6feb", "#d29922"
@@ -148,7 +147,9 @@ def metric_chart(rows: Sequence[tuple[str, Mapping[str, Any], float | None]]) ->
     def draw(figure: "Figure") -> None:
         axes = figure.subplots()
         for place, (_, metric, baseline) in enumerate(rows):
-            _interval(axes, place, metric)
+            if metric["low"] is not None and metric["high"] is not None:
+                axes.plot([metric["low"], metric["high"]], [place, place], color=ACCENT, linewidth=5, alpha=0.35)
+            axes.plot([metric["value"]], [place], marker="o", markersize=6, color=ACCENT, linestyle="")
             if baseline is not None:
                 axes.plot([baseline], [place], marker="|", markersize=14, color=SECOND, linestyle="")
         axes.set_yticks(range(len(rows)), [name for name, _, _ in rows], color=INK)
@@ -159,12 +160,6 @@ def metric_chart(rows: Sequence[tuple[str, Mapping[str, Any], float | None]]) ->
     label = "; ".join(f"{name} {metric['value']:.4f}" for name, metric, _ in rows)
     left = 0.2 + 0.085 * max(len(name) for name, _, _ in rows)
     return svg("metrics", label, draw, height=0.5 + 0.3 * len(rows), left=left)
-
-
-def _interval(axes: "Axes", place: float, metric: Mapping[str, Any]) -> None:
-    if metric["low"] is not None and metric["high"] is not None:
-        axes.plot([metric["low"], metric["high"]], [place, place], color=ACCENT, linewidth=5, alpha=0.35)
-    axes.plot([metric["value"]], [place], marker="o", markersize=6, color=ACCENT, linestyle="")
 
 
 def loss_chart(training: Sequence[tuple[int, float]], held: Sequence[tuple[int, float]]) -> str:
@@ -212,9 +207,8 @@ def score_chart(scores: Sequence[tuple[int, float]], *, name: str, best: int | N
 
 def thinned(points: Sequence[tuple[int, float]], most: int) -> tuple[Floats, Floats]:
     """Returns at most so many points, each the mean of as many neighbours."""
-    both = np.array(points, dtype=np.float64).reshape(-1, 2)
-    parts = np.array_split(both, min(most, len(both))) if len(both) else [both]
-    means = np.array([part.mean(axis=0) for part in parts if len(part)]).reshape(-1, 2)
+    parts = np.array_split(np.array(points, dtype=np.float64), min(most, len(points)))
+    means = np.array([part.mean(axis=0) for part in parts])
     return means[:, 0], means[:, 1]
 
 
