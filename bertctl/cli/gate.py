@@ -71,15 +71,14 @@ def gate(
         out.say(f"note: {note}")
     if result.verdict == "inconclusive" and result.policy == "lenient":
         out.warn("the gate is inconclusive; --policy lenient lets it through")
-    notes = list(result.notes)
-    notes += [f"{j.limit.name}: smallest detectable drop {j.detectable:.4f}" for j in result.judgements if j.detectable]
+    drops = [f"{j.limit.name}: smallest detectable drop {j.detectable:.4f}" for j in result.judgements if j.detectable]
     publish_checks(
         out,
         result.checks(),
         files,
         title=f"bertctl gate ({result.split})",
         headline=result.headline,
-        notes=notes,
+        notes=[*result.notes, *drops],
         default_file=str(result.run.metrics_file),
     )
     if files.gitlab_metrics is not None:
