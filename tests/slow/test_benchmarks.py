@@ -19,7 +19,10 @@ def test_every_script_prints_its_table(script: str, tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     several = "".join(f"Film {i} was as good as {i}. The end came late.\n" for i in range(40))
     texts.write_text(f"a good film\na bad one, and a long one, too\n{several}", encoding="utf-8")
+    rows = tmp_path / "rows.tsv"
+    rows.write_text("text\tlabel\n" + "".join(f"film {i} was so good\t{i % 2}\n" for i in range(140)), encoding="utf-8")
     given = {"training.py": ["--recipe", "demo"], "attention.py": [], "searching.py": [], "starting.py": []}
+    given["vocabulary.py"] = ["--file", str(rows)]
     options = given.get(script, ["--file", str(texts)])
     done = subprocess.run(
         [sys.executable, SCRIPTS / script, *options, "--quick"], capture_output=True, text=True, check=False
@@ -41,4 +44,5 @@ def test_there_are_as_many_scripts_as_claims() -> None:
         "starting",
         "tokenizing",
         "training",
+        "vocabulary",
     ]
