@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertctl.arrays import Array, Bools, Ints
+from bertctl.arrays import Bools, Ints
 from bertctl.tasks.answer_windows import AnswerFeatures
 from bertctl.tasks.base import Outputs
 
@@ -95,7 +95,7 @@ def best_spans(
 
 def keep_spans(
     logits_BT2: "Tensor", mask_BT: Bools, features: AnswerFeatures, indices: Ints, *, longest: int, n_best: int
-) -> dict[str, Array]:
+) -> Outputs:
     """Returns what decoding needs of a batch of windows: their best spans and the score of "no answer".
 
     An answer lies within the context, and begins where its first token sees most of it (`with_most_context`), so that

@@ -205,7 +205,7 @@ class Task(ABC):
             UsageError: weights that are not one per label.
         """
 
-    def collect_outputs(self, outputs: Any, batch: Any, features: Any, indices: Ints) -> dict[str, Array]:
+    def collect_outputs(self, outputs: Any, batch: Any, features: Any, indices: Ints) -> Outputs:
         """Returns what decoding needs of a batch: arrays with an entry per `features.prediction_indices(indices)`."""
         return {"logits": outputs.cpu().numpy()}
 

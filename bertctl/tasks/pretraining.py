@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertctl.arrays import Array, Ints
+from bertctl.arrays import Ints
 from bertctl.config.recipe_sections import MaskingSection, TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.config.task_names import PRETRAINING
@@ -119,9 +119,7 @@ class Pretraining(Task):
 
         return PretrainingObjective(padding)
 
-    def collect_outputs(
-        self, outputs: Any, batch: MaskedBatch, features: CorpusWindows, indices: Ints
-    ) -> dict[str, Array]:
+    def collect_outputs(self, outputs: Any, batch: MaskedBatch, features: CorpusWindows, indices: Ints) -> Outputs:
         """Returns how many masked tokens each window has, how many are named first, and whether its order is told."""
         size = len(batch.gold)
         right = outputs.words.argmax(dim=-1) == outputs.gold

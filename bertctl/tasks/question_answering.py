@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertctl.arrays import Array, Ints
+from bertctl.arrays import Ints
 from bertctl.config.recipe_sections import QuestionAnsweringSection, TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
@@ -112,9 +112,7 @@ class QuestionAnswering(Task):
 
         return SpanCrossEntropy(padding)
 
-    def collect_outputs(
-        self, logits: "Tensor", batch: Batch, features: AnswerFeatures, indices: Ints
-    ) -> dict[str, Array]:
+    def collect_outputs(self, logits: "Tensor", batch: Batch, features: AnswerFeatures, indices: Ints) -> Outputs:
         """Returns the best spans of each window, and its score of "no answer"."""
         mask = batch.inputs["attention_mask"].cpu().numpy().astype(np.bool_)
         longest, n_best = self.settings.max_answer_length, self.settings.n_best

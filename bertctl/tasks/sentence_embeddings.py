@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bertctl.arrays import Array, Floats, Floats32
+from bertctl.arrays import Floats, Floats32
 from bertctl.catalog.models import locate_model
 from bertctl.config.recipe_sections import SentenceEmbeddingsSection, TrainingSection
 from bertctl.config.schema import Recipe
@@ -223,7 +223,7 @@ class SentenceEmbeddings(Task):
         margin, widths = settings.margin or _MARGINS.get(self.loss, 0.0), tuple(settings.widths)
         return OBJECTIVES[self.loss](padding, self.loss, settings.scale, margin, settings.symmetric, widths)
 
-    def collect_outputs(self, outputs: Any, batch: Any, features: Any, indices: Any) -> dict[str, Array]:
+    def collect_outputs(self, outputs: Any, batch: Any, features: Any, indices: Any) -> Outputs:
         """Returns the vectors of the different texts."""
         return {"vectors": outputs.float().cpu().numpy()[:, 0]}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertctl.arrays import Array, Floats32, Ints
+from bertctl.arrays import Floats32, Ints
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
@@ -169,9 +169,7 @@ class TokenClassification(Task):
         weights = class_weights(training, present(train.labels), self.labels)
         return CrossEntropy(padding, weights, training.label_smoothing, float(train.weights.mean()))
 
-    def collect_outputs(
-        self, logits: "Tensor", batch: WordBatch, features: WordFeatures, indices: Ints
-    ) -> dict[str, Array]:
+    def collect_outputs(self, logits: "Tensor", batch: WordBatch, features: WordFeatures, indices: Ints) -> Outputs:
         """Returns the logits of each word's first token, in the window that answers for it."""
         import torch
 
