@@ -330,6 +330,11 @@ def field(line: Line, key: str) -> Any:
     return line[key]
 
 
+def accuracy(answers: Answers, lines: Lines) -> Contributions:
+    """Returns the share of lines that are right."""
+    return contributions.share([bool(answers.is_right(line)) for line in lines])
+
+
 def clustered(found: Contributions, lines: Lines) -> Contributions:
     """Returns what these lines add, with the clusters that they name; where each stands by itself they name none."""
     if found.clusters is not None or len(found.rows) != len(lines) or "cluster" not in lines[0]:

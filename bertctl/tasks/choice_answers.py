@@ -1,17 +1,11 @@
 """What a chosen number means: multiple choice."""
 
-from operator import eq
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bertctl.metrics import contributions
-from bertctl.metrics.contributions import Contributions, Metric
-from bertctl.tasks.answers import Answers, Line, Lines, Outcome, sides
-
-
-def _accuracy(_: Answers, lines: Lines) -> Contributions:
-    return contributions.share(list(map(eq, *sides(lines))))
+from bertctl.metrics.contributions import Metric
+from bertctl.tasks.answers import Answers, Line, Lines, Outcome, accuracy, sides
 
 
 class ChoiceAnswers(Answers):
@@ -20,7 +14,7 @@ class ChoiceAnswers(Answers):
     texts: ClassVar[tuple[str, ...]] = ("context", "choices")
     columns: ClassVar[tuple[str, ...]] = ("context", "choices")
     checks: ClassVar[frozenset[str]] = frozenset({"choices"})
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("accuracy", _accuracy, "share of rows answered right"),)
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("accuracy", accuracy, "share of rows answered right"),)
 
     def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
         """Returns the better of two answers that ignore the texts: always the same number, or chance.

@@ -14,7 +14,7 @@ from bertctl.errors import DataError, UsageError
 from bertctl.metrics import calibration, classification, contributions, ranking
 from bertctl.metrics.contributions import Contributions, Metric
 from bertctl.metrics.tagging import entity_score
-from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, clustered, field, sides
+from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, accuracy, clustered, field, sides
 from bertctl.words import listing
 
 POSITIVE = "positive"
@@ -29,10 +29,6 @@ _MEANS: Mapping[classification.Average, str] = {
     "micro": "F1 of all decisions; with one label per row the accuracy",
     "weighted": "mean of the labels' F1, by how often each is there",
 }
-
-
-def _accuracy(answers: "ClassAnswers", lines: Lines) -> Contributions:
-    return contributions.share([answers.is_right(line) for line in lines])
 
 
 def _f1(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
@@ -87,7 +83,7 @@ class ClassAnswers(Answers):
 answer = pipeline("text-classification", model=MODEL, top_k=None)
 answer({example})"""
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("accuracy", _accuracy, "share of examples answered right (all labels, if several)"),
+        Metric("accuracy", accuracy, "share of examples answered right (all labels, if several)"),
         Metric("f1", _f1, "F1 of the positive one of two labels"),
         *(
             Metric(f"f1_{name}", partial(_mean_f1, name), what, hub_name="f1", is_detail=name != "macro")

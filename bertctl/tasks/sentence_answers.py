@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertctl.metrics import classification, contributions, ranking, retrieval
+from bertctl.metrics import classification, ranking, retrieval
 from bertctl.metrics.contributions import Contributions, Metric
-from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, field
+from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, accuracy, field
 from bertctl.tasks.score_answers import pearson, spearman
 
 
@@ -28,10 +28,6 @@ def _precision(_: Answers, lines: Lines) -> Contributions | None:
 def _f1(_: Answers, lines: Lines) -> Contributions:
     gold, said = (np.array([field(line, key) for line in lines], dtype=np.int64) for key in ("gold_match", "match"))
     return classification.f1_of_labels(gold, said, n_labels=2, of=1)
-
-
-def _accuracy(_: Answers, lines: Lines) -> Contributions:
-    return contributions.share([line["match"] == line["gold_match"] for line in lines])
 
 
 def _mean(figure: retrieval.Figure, _: Answers, lines: Lines) -> Contributions:
@@ -55,7 +51,7 @@ model.similarity(vectors, vectors)"""
         Metric("pearson", partial(_of, "scores", pearson), "Pearson correlation, -1 to 1"),
         Metric("average_precision", partial(_of, "pairs", _precision), "mean precision of pairs by their cosine"),
         Metric("f1", partial(_of, "pairs", _f1), "F1 of pairs above the threshold"),
-        Metric("accuracy", partial(_of, "pairs", _accuracy), "pairs on the right side of the threshold"),
+        Metric("accuracy", partial(_of, "pairs", accuracy), "pairs on the right side of the threshold"),
         *(
             Metric(name, partial(_of, "search", partial(_mean, figure)), what)
             for name, (figure, what) in retrieval.FIGURES.items()
