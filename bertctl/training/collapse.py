@@ -6,38 +6,35 @@ from bertctl.progress import Listener
 from bertctl.training.loop import TrainingState
 
 
-class CollapseCheck:
-    """Looks for a collapse after each evaluation, and notes in the training state which epochs ended in one.
+def look_for_collapse(
+    result: SplitResult, state: TrainingState, *, epoch_over: bool, strict: bool, listener: Listener
+) -> None:
+    """Looks at the scores of an evaluation, and notes in the training state which epochs ended in a collapse.
 
     Args:
+        result: of the evaluation.
+        state: of the training.
+        epoch_over: whether an epoch ends here.
         strict: whether a collapse is an error.
         listener: is warned of one otherwise.
+
+    Raises:
+        CollapsedError: a collapse, under `strict`.
     """
-
-    def __init__(self, *, strict: bool, listener: Listener) -> None:
-        self._strict = strict
-        self._listener = listener
-
-    def __call__(self, result: SplitResult, state: TrainingState, *, epoch_over: bool) -> None:
-        """Looks at the scores of an evaluation.
-
-        Raises:
-            CollapsedError: a collapse, under `strict`.
-        """
-        answer = constant_prediction(result)
-        if epoch_over:
-            loss = result.metrics["loss"].value
-            state.collapsed_losses = [*state.collapsed_losses, loss] if answer is not None else []
-        if answer is None:
-            return
-        message = f"step {state.step}: the model answers {answer} to every example of {result.rows.split}"
-        if self._strict:
-            raise CollapsedError(
-                message,
-                remedy="Try a lower --learning-rate, another --seed, a longer warm-up "
-                "(--set optimizer.warmup_fraction=0.2); without --strict this is a warning.",
-            )
-        self._listener.warn(message)
+    answer = constant_prediction(result)
+    if epoch_over:
+        loss = result.metrics["loss"].value
+        state.collapsed_losses = [*state.collapsed_losses, loss] if answer is not None else []
+    if answer is None:
+        return
+    message = f"step {state.step}: the model answers {answer} to every example of {result.rows.split}"
+    if strict:
+        raise CollapsedError(
+            message,
+            remedy="Try a lower --learning-rate, another --seed, a longer warm-up "
+            "(--set optimizer.warmup_fraction=0.2); without --strict this is a warning.",
+        )
+    listener.warn(message)
 
 
 def constant_prediction(result: SplitResult) -> str | None:

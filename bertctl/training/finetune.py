@@ -15,7 +15,7 @@ from bertctl.tasks.registry import higher_is_better
 from bertctl.training.best_model import ModelFile
 from bertctl.training.checkpoint import Checkpoint, Checkpoints
 from bertctl.training.checkpointing import Checkpointing
-from bertctl.training.collapse import CollapseCheck, constant_prediction
+from bertctl.training.collapse import constant_prediction, look_for_collapse
 from bertctl.training.early_stopping import NO_EARLY_STOPPING, EarlyStopping
 from bertctl.training.job import Job
 from bertctl.training.loop import Hooks, TrainingState, train
@@ -126,7 +126,6 @@ class _TrainingRun:
         self.signals = Signals(options.workers)
         self.writer = RunWriter(job, folder, options.workers)
         self.selection = ModelSelection(job, folder, options.workers, model_file=options.model_file, listener=listener)
-        self.look_for_collapse = CollapseCheck(strict=options.strict, listener=listener)
         self.checkpoints = Checkpoints(folder, job.hash, listener=listener)
         self.checkpointing: Checkpointing | None = None
         self.is_trained = False
@@ -175,7 +174,8 @@ class _TrainingRun:
             self.writer.set_status("running", step=step)
             epoch, inside = divmod(step, job.steps_per_epoch)
             every_end = not job.steps_per_epoch % (job.recipe.training.evaluate_every or 1)  # is scored
-            self.look_for_collapse(result, state, epoch_over=not inside and every_end)
+            strict, over = self.options.strict, not inside and every_end
+            look_for_collapse(result, state, epoch_over=over, strict=strict, listener=self.listener)
             if not inside and step < job.steps:
                 state.stop_reason = self.options.early_stopping.after_epoch(epoch, state)
                 state.stopped_early = bool(state.stop_reason)

@@ -1,6 +1,7 @@
 """A model that gives every example the same answer: warned of, an error under `strict`, noted at the ends of epochs."""
 
 import re
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from bertctl.errors import CollapsedError, DivergedError
 from bertctl.progress import Listener
-from bertctl.training.collapse import CollapseCheck
+from bertctl.training.collapse import look_for_collapse
 from bertctl.training.loop import TrainingState
 
 
@@ -35,7 +36,7 @@ def scored(answer: str | None, loss: float = 0.7) -> Any:
 
 def test_the_losses_of_epochs_that_end_in_a_collapse_are_noted_until_one_does_not() -> None:
     listener, state = Heard(), TrainingState(step=7)
-    check = CollapseCheck(strict=False, listener=listener)
+    check = partial(look_for_collapse, strict=False, listener=listener)
     check(scored("pos", 0.7), state, epoch_over=True)
     check(scored("pos", 0.9), state, epoch_over=False)
     check(scored("neg", 0.6), state, epoch_over=True)
@@ -48,7 +49,7 @@ def test_the_losses_of_epochs_that_end_in_a_collapse_are_noted_until_one_does_no
 
 
 def test_strict_makes_an_error_of_it() -> None:
-    check = CollapseCheck(strict=True, listener=Heard())
+    check = partial(look_for_collapse, strict=True, listener=Heard())
     check(scored(None), TrainingState(), epoch_over=True)
     with pytest.raises(CollapsedError, match="answers pos") as refused:
         check(scored("pos"), TrainingState(), epoch_over=True)
