@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats, Ints
 from bertctl.config.schema import Recipe
 from bertctl.errors import UsageError
 from bertctl.inference.engine import Engine
@@ -209,7 +209,7 @@ class Rehearsal:
         on_gpu = self.job.compute.device == "cuda"
         return {"process": peak_memory_bytes(), "device": torch.cuda.max_memory_allocated() if on_gpu else None}
 
-    def step(self, indices: NDArray[np.int64]) -> float:
+    def step(self, indices: Ints) -> float:
         """Takes one whole training step and returns the seconds it took."""
         import torch
 
@@ -222,7 +222,7 @@ class Rehearsal:
             torch.cuda.synchronize()
         return time.perf_counter() - started
 
-    def _shape(self, batch: NDArray[np.int64]) -> tuple[int, int]:
+    def _shape(self, batch: Ints) -> tuple[int, int]:
         """Returns the padded tokens of a batch, and the sum of the squares of its examples' lengths, over all parts."""
         lengths = self.features.lengths
         parts = np.array_split(batch, self.job.recipe.training.accumulation_steps)
@@ -230,9 +230,7 @@ class Rehearsal:
         return sum(count * width for count, width in widths), sum(count * width**2 for count, width in widths)
 
 
-def extrapolate(
-    timed: NDArray[np.float64], seconds: NDArray[np.float64], shapes: NDArray[np.float64]
-) -> tuple[float, float]:
+def extrapolate(timed: Floats, seconds: Floats, shapes: Floats) -> tuple[float, float]:
     """Returns the seconds of all batches, from those of a few.
 
     Args:

@@ -6,8 +6,8 @@ Letters: V tokens of the vocabulary, U windows of the corpus.
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats32, Ints
 from bertctl.tasks.corpus_windows import CorpusWindows
 
 _NEAR = 64  # tokens that count as together
@@ -16,7 +16,7 @@ _WIDTH = 128  # numbers that each token's vector gets; what a wider table has be
 _SMOOTHING = 0.75  # power of the frequencies of contexts (Levy et al. 2015, section 3.2)
 
 
-def token_vectors(windows: CorpusWindows, size: int, width: int) -> NDArray[np.float32]:
+def token_vectors(windows: CorpusWindows, size: int, width: int) -> Floats32:
     """Returns a vector of length 1 for each token, zeros for one without company: (V, at most `width`).
 
     They are a factor of the positive pointwise mutual information of tokens that stand near each other, which is what
@@ -50,12 +50,12 @@ def token_vectors(windows: CorpusWindows, size: int, width: int) -> NDArray[np.f
         left, strengths, _ = randomized_svd(matrix, min(width, size), n_iter=3, random_state=0)
     vectors = left * np.sqrt(strengths)
     known = np.bincount(row[more], minlength=size) > 0
-    found: NDArray[np.float32] = np.zeros_like(vectors)
+    found: Floats32 = np.zeros_like(vectors)
     found[known] = vectors[known] / np.linalg.norm(vectors[known], axis=1, keepdims=True)
     return found
 
 
-def begin_from(network: Any, windows: CorpusWindows, counts: NDArray[np.int64]) -> None:
+def begin_from(network: Any, windows: CorpusWindows, counts: Ints) -> None:
     """Puts the tokens' vectors and the bias of the masked-word head in place, at the scale of random ones.
 
     Args:

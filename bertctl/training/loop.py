@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Ints
 from bertctl.config.schema import Recipe
 from bertctl.errors import DivergedError
 from bertctl.progress import Listener
@@ -43,7 +43,7 @@ class Hooks:
     is_better: Callable[[float, float], bool]
     on_better: Callable[[int], None]
     on_step: Callable[[bool], None]
-    names: Callable[[NDArray[np.int64]], Sequence[str]]
+    names: Callable[[Ints], Sequence[str]]
     evaluation_cost: float = 0.0
 
 
@@ -179,7 +179,7 @@ def train(
 def _step(
     engine: TrainingEngine,
     features: Features,
-    indices: NDArray[np.int64],
+    indices: Ints,
     rng: WindowRandom,
     micro_batches: MicroBatches,
     state: TrainingState,

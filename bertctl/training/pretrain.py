@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import entr
 
+from bertctl.arrays import Ints
 from bertctl.config.schema import Recipe
 from bertctl.data.corpora import open_corpora
 from bertctl.data.recipe_data import LoadedData
@@ -123,7 +123,7 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
     return replace(windows, starts=windows.starts[chosen], sizes=windows.sizes[chosen], rows=windows.rows[chosen])
 
 
-def _token_counts(text: PackedText, size: int) -> NDArray[np.int64]:
+def _token_counts(text: PackedText, size: int) -> Ints:
     """Returns how often each of the tokens of a vocabulary of that size occurs."""
     counts = np.zeros(size, dtype=np.int64)
     for i in range(0, len(text.ids), _CHUNK):

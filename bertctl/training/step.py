@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Ints
 from bertctl.errors import is_out_of_memory
 from bertctl.runtime.launch import Workers
 from bertctl.runtime.seeding import WindowRandom, generator_states, set_generators
@@ -42,7 +42,7 @@ class StepResult:
 
 
 def step_with_oom_retry(
-    engine: TrainingEngine, features: Features, batch: NDArray[np.int64], rng: WindowRandom, micro_batches: MicroBatches
+    engine: TrainingEngine, features: Features, batch: Ints, rng: WindowRandom, micro_batches: MicroBatches
 ) -> StepResult:
     """Does a training step; where memory runs out, the same step in twice as many micro-batches, and so on."""
     while True:
@@ -58,7 +58,7 @@ def step_with_oom_retry(
 
 
 def training_step(
-    engine: TrainingEngine, features: Features, indices: NDArray[np.int64], rng: WindowRandom, *, micro_batches: int
+    engine: TrainingEngine, features: Features, indices: Ints, rng: WindowRandom, *, micro_batches: int
 ) -> StepResult:
     """Does the forward and backward passes of one global batch, and the clipping; the optimizer's step is the caller's.
 
@@ -101,9 +101,7 @@ def _clip(engine: TrainingEngine) -> float:
     return float(norm)
 
 
-def _part_by_part(
-    engine: TrainingEngine, batches: Sequence[Batch], parts: Sequence[NDArray[np.int64]]
-) -> dict[str, float]:
+def _part_by_part(engine: TrainingEngine, batches: Sequence[Batch], parts: Sequence[Ints]) -> dict[str, float]:
     """Adds up the gradients of micro-batches; returns what this process's ones add to the losses."""
     import torch
 
@@ -175,7 +173,7 @@ def _exchanged(engine: TrainingEngine, *, last: bool) -> contextlib.AbstractCont
 
 
 def _global_counts(
-    objective: Objective, batches: Sequence[Batch], parts: Sequence[NDArray[np.int64]], workers: Workers
+    objective: Objective, batches: Sequence[Batch], parts: Sequence[Ints], workers: Workers
 ) -> dict[str, float]:
     """Returns what the losses count in all micro-batches of all processes, so that an uneven split changes nothing."""
     found = [objective.counts(batch) for batch, part in zip(batches, parts, strict=True) if len(part)]
