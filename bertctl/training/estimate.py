@@ -89,7 +89,18 @@ def estimate_run(
     seconds = {"start": start, "train": train, "evaluate": evaluate, "save": save}
     seconds["total"] = sum(seconds.values())
     document = {
-        **_about_the_run(job),
+        "schema": SCHEMA,
+        "recipe": job.recipe.name,
+        "model": job.recipe.model.name,
+        "device": job.compute.device,
+        "precision": job.compute.precision,
+        "threads": job.compute.threads,
+        "epochs": job.epochs,
+        "steps": job.steps,
+        "examples": {split: len(rows) for split, rows in job.data.splits.items()},
+        "detectable": {
+            split: detectable_shares(len(rows)) for split, rows in job.data.splits.items() if split != "train"
+        },
         "evaluations": rehearsal.evaluations,
         "checkpoints": checkpoints,
         "timed_steps": min(steps, job.steps),
@@ -111,23 +122,6 @@ def _between(seconds: float, spread: float) -> dict[str, float]:
     """Returns what is expected of a time, and between which two it will be if the machine is as busy as now."""
     low, high = seconds * max(0.0, 1.0 - spread), seconds * (1.0 + spread)
     return {"estimate": round(seconds, 3), "low": round(low, 3), "high": round(high, 3)}
-
-
-def _about_the_run(job: Job) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "recipe": job.recipe.name,
-        "model": job.recipe.model.name,
-        "device": job.compute.device,
-        "precision": job.compute.precision,
-        "threads": job.compute.threads,
-        "epochs": job.epochs,
-        "steps": job.steps,
-        "examples": {split: len(rows) for split, rows in job.data.splits.items()},
-        "detectable": {
-            split: detectable_shares(len(rows)) for split, rows in job.data.splits.items() if split != "train"
-        },
-    }
 
 
 class Rehearsal:
