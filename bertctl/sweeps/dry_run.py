@@ -22,6 +22,9 @@ _BOUNDS = ("estimate", "low", "high")
 Kind = tuple[Any, ...]
 """What decides how long a step of a run takes."""
 
+Timed = Mapping[Kind, tuple[SweepCell, Mapping[str, Any]]]
+"""Of each kind the run that was timed, and its estimate."""
+
 
 def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
     """Counts the cells that are to be run, times a few steps, and says what time and disk they take. Nothing is kept.
@@ -63,23 +66,19 @@ def _kind(cell: SweepCell) -> Kind:
     return (recipe.training.batch_size, recipe.training.accumulation_steps, recipe.model.name, recipe.model.max_length)
 
 
-def _timed(
-    sweep: Sweep, waiting: Sequence[SweepCell], listener: Listener
-) -> dict[Kind, tuple[SweepCell, Mapping[str, Any]]]:
+def _timed(sweep: Sweep, waiting: Sequence[SweepCell], listener: Listener) -> Timed:
     """Times a few steps of the longest run of each kind, for the first kinds."""
     longest: dict[Kind, SweepCell] = {}
     for cell in sweep.by_cost(waiting):
         longest.setdefault(_kind(cell), cell)
-    timed: dict[Kind, tuple[SweepCell, Mapping[str, Any]]] = {}
+    timed = {}
     for kind, cell in list(longest.items())[:_MOST_TIMED]:
         listener.say(f"timing a few steps in batches of {cell.recipe.training.batch_size}")
         timed[kind] = (cell, estimate_run(cell.recipe, place=sweep.folder, steps=STEPS, listener=SILENT))
     return timed
 
 
-def _scaled(
-    cell: SweepCell, sweep: Sweep, timed: Mapping[Kind, tuple[SweepCell, Mapping[str, Any]]]
-) -> dict[str, float]:
+def _scaled(cell: SweepCell, sweep: Sweep, timed: Timed) -> dict[str, float]:
     """Returns a run's time by the timed one's: training as steps, scoring as epochs; the model is written once."""
     other, found = timed.get(_kind(cell)) or next(iter(timed.values()))
     examples = [len(sweep.encoded[one.key].features["train"]) for one in (cell, other)]
