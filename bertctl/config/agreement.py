@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
 from bertctl.config.recipe_sections import RecipeFields, TaskSettings
 from bertctl.config.task_names import PRETRAINING
 from bertctl.documents import published_schema
@@ -39,6 +41,12 @@ class DisagreementError(ValueError):
     def __init__(self, found: Sequence[Disagreement]) -> None:
         super().__init__("; ".join(f"{item.fields[0]}: {item.message}" for item in found))
         self.found = found
+
+
+def disagreements_in(error: ValidationError) -> Sequence[Disagreement]:
+    """Returns what disagreed where that is why pydantic refuses; empty where single fields are wrong."""
+    found = (entry.get("ctx", {}).get("error") for entry in error.errors(include_url=False))
+    return next((clash.found for clash in found if isinstance(clash, DisagreementError)), ())
 
 
 def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:

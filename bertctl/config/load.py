@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from bertctl.config.agreement import DisagreementError
+from bertctl.config.agreement import Disagreement, disagreements_in
 from bertctl.config.bases import RecipeFile, read_files
 from bertctl.config.presets import PRESETS
 from bertctl.config.problems import SHOWN, RecipeError, describe, field_schema, is_said_by_another, place, unknown_key
@@ -171,9 +171,9 @@ def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
     try:
         Recipe.model_validate({section: {name: value}} if section else {name: value})
     except ValidationError as error:
-        entries = [entry for entry in error.errors(include_url=False) if not is_said_by_another(entry)]
-        if not any(isinstance(entry.get("ctx", {}).get("error"), DisagreementError) for entry in entries):
-            return value, [describe(entry) for entry in entries]
+        if not disagreements_in(error):
+            entries = error.errors(include_url=False)
+            return value, [describe(entry) for entry in entries if not is_said_by_another(entry)]
     return value, []
 
 
@@ -306,12 +306,11 @@ class _Layers:
 
     def _note(self, error: ValidationError) -> None:
         """Keeps what pydantic found, then looks for disagreements between the fields that are right by themselves."""
+        if found := disagreements_in(error):
+            return self._note_disagreements(found, ())
         bad: list[str] = []
         rest = {key: dict(value) if isinstance(value, dict) else value for key, value in self._values.items()}
         for entry in error.errors(include_url=False):
-            clash = entry.get("ctx", {}).get("error")
-            if isinstance(clash, DisagreementError):
-                return self._note_disagreements(clash, bad)
             if is_said_by_another(entry):
                 continue
             *section, name = place(entry)
@@ -321,13 +320,11 @@ class _Layers:
         try:
             Recipe.model_validate(rest)
         except ValidationError as remaining:
-            clash = remaining.errors()[0].get("ctx", {}).get("error")
-            if isinstance(clash, DisagreementError):
-                self._note_disagreements(clash, bad)
+            self._note_disagreements(disagreements_in(remaining), bad)
         return None
 
-    def _note_disagreements(self, clash: DisagreementError, bad: Sequence[str]) -> None:
-        for names, message in clash.found:
+    def _note_disagreements(self, found: Sequence[Disagreement], bad: Sequence[str]) -> None:
+        for names, message in found:
             if self._readable and not any(
                 name == other or name.startswith(f"{other}.") for name in names for other in bad
             ):

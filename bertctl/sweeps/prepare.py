@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from bertctl.config.agreement import DisagreementError
+from bertctl.config.agreement import disagreements_in
 from bertctl.config.dump import recipe_hash
 from bertctl.config.problems import RecipeError
 from bertctl.config.schema import Recipe
@@ -175,20 +175,15 @@ def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
         try:
             recipe = with_values(base, values)
         except ValidationError as error:
-            problems += _disagreements(error)
+            found = disagreements_in(error)
+            if not found:
+                raise
+            problems += [f"{item.fields[0]}: {item.message}" for item in found]
         else:
             cells.append(SweepCell(i, j, fold, recipe, encoding_key(recipe)))
     if problems:
         raise RecipeError("the settings of this sweep", list(dict.fromkeys(problems)))
     return cells
-
-
-def _disagreements(error: ValidationError) -> list[str]:
-    found = [entry.get("ctx", {}).get("error") for entry in error.errors(include_url=False)]
-    clashes = [clash for clash in found if isinstance(clash, DisagreementError)]
-    if not clashes:
-        raise error
-    return [f"{item.fields[0]}: {item.message}" for clash in clashes for item in clash.found]
 
 
 def _without_test(recipe: Recipe, listener: Listener) -> Recipe:
