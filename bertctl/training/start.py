@@ -89,14 +89,11 @@ def start(
         RunFolder.create(folder.path, overwrite=overwrite or found is not None)
     workers.wait()
     listener.say(f"run folder: {folder.path}")
-    if found is not None and found.finished:
-        if workers.is_first:
-            with folder.held():  # which clears away what a kill has left
-                pass
-        listener.say("it is finished already; these are its results")
-        result = Result(folder, folder.read(folder.metrics), folder.read(folder.performance), trained=False)
-    else:
-        with folder.held() if workers.is_first else contextlib.nullcontext():
+    with folder.held() if workers.is_first else contextlib.nullcontext():  # which clears away what a kill has left
+        if found is not None and found.finished:
+            listener.say("it is finished already; these are its results")
+            result = Result(folder, folder.read(folder.metrics), folder.read(folder.performance), trained=False)
+        else:
             if options.on_start is not None:
                 options.on_start(folder)
             checkpoint = found.checkpoint if found else None
