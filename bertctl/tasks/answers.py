@@ -110,7 +110,6 @@ class Answers:
 
     Class attributes:
         texts: columns that a model reads, those of them that the rows have.
-        columns: columns that prediction files show.
         metrics: definitions, in the order of metrics.json; `loss` comes last and is every task's. By the first one
             reports compare groups of lines.
         checks: families of checks that `data check` runs for this task only.
@@ -123,7 +122,6 @@ class Answers:
     """
 
     texts: ClassVar[tuple[str, ...]]
-    columns: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[Metric, ...]]
     checks: ClassVar[frozenset[str]] = frozenset()
     multi_label: bool = False
@@ -139,6 +137,11 @@ model = {auto_class}.from_pretrained(MODEL)"""
     """Label names in the model's order; empty where answers have no names."""
     positive: str | None = None
     """The one of two labels that `f1` is about; None where there are not two."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that prediction files show: here those that a model reads."""
+        return self.texts
 
     @classmethod
     def from_lines(cls, lines: Lines) -> Self:

@@ -12,7 +12,6 @@ class ChoiceAnswers(Answers):
     """The number of one of a row's own choices. Means over labels (macro F1) are left out: a number is no class."""
 
     texts: ClassVar[tuple[str, ...]] = ("context", "choices")
-    columns: ClassVar[tuple[str, ...]] = ("context", "choices")
     checks: ClassVar[frozenset[str]] = frozenset({"choices"})
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("accuracy", accuracy, "share of rows answered right"),)
 

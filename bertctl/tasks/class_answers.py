@@ -76,7 +76,6 @@ class ClassAnswers(Answers):
     positive: str | None = None
 
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
-    columns: ClassVar[tuple[str, ...]] = ("text", "pair")
     checks: ClassVar[frozenset[str]] = frozenset({"labels"})
     usage: ClassVar[str] = """from transformers import pipeline
 

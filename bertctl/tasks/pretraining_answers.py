@@ -58,7 +58,6 @@ class PretrainingAnswers(Answers):
     """
 
     texts: ClassVar[tuple[str, ...]] = ("text",)
-    columns: ClassVar[tuple[str, ...]] = ("text",)
     in_windows: ClassVar[bool] = True
     pipeline: ClassVar[str] = "fill-mask"
     tags: ClassVar[tuple[str, ...]] = ("pretraining",)

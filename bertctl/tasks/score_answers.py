@@ -45,7 +45,6 @@ class ScoreAnswers(Answers):
     """One number per text or pair."""
 
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
-    columns: ClassVar[tuple[str, ...]] = ("text", "pair")
     checks: ClassVar[frozenset[str]] = frozenset({"scores"})
     pipeline: ClassVar[str] = "text-classification"  # the hub knows no regression; the tag says it
     tags: ClassVar[tuple[str, ...]] = ("regression",)

@@ -56,7 +56,6 @@ class SpanAnswers(Answers):
     """Words of a text, or none: exact match and F1 as the official scorers of SQuAD have them."""
 
     texts: ClassVar[tuple[str, ...]] = ("question", "context")
-    columns: ClassVar[tuple[str, ...]] = ("question", "context")
     checks: ClassVar[frozenset[str]] = frozenset({"answers"})
     in_windows: ClassVar[bool] = True
     metrics: ClassVar[tuple[Metric, ...]] = (
