@@ -86,7 +86,6 @@ class TextClassification(Task):
         names = named or tuple(sorted(counts, key=_natural))
         if len(set(names)) != len(names):
             raise DataError(f"the label list names a label twice: {listing(names)}")
-        task = cls(names, multi_label, settings.label_separator, settings.threshold)
         if len(counts) < (1 if multi_label else 2):
             only = ", ".join(f"only '{name}', {count} rows" for name, count in counts.items())
             raise DataError(
@@ -98,7 +97,7 @@ class TextClassification(Task):
             what = f"{train.source}: {len(names)} different labels in {len(train)} rows"
             raise DataError(what, remedy="Is --label-column the right one? For numbers use the recipe text-regression.")
         positive = positive_label(names, multi_label, recipe.evaluation.positive_label)
-        return replace(task, positive=positive, long=long_text_of(recipe, train))
+        return replace(task, labels=names, positive=positive, long=long_text_of(recipe, train))
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextClassification":
