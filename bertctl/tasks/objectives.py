@@ -151,8 +151,7 @@ class ChoiceCrossEntropy(HeadObjective):
 
     def logits(self, output: Any) -> Tensor:
         """Returns a score for each choice of the batch, (K,)."""
-        logits: Tensor = output.logits
-        return logits[:, 0]
+        return super().logits(output)[:, 0]
 
     def of_lines(self, inputs: dict[str, Tensor]) -> Batch:
         """Returns each line as the only choice of a row."""

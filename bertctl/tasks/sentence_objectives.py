@@ -39,6 +39,8 @@ class SentenceObjective(Objective):
     symmetric: bool = False
     widths: tuple[int, ...] = ()
     is_log_likelihood: ClassVar[bool] = False
+    output: ClassVar[str] = "vectors"
+    """Name of the model's output that is read."""
 
     def batch(self, features: SentenceFeatures, indices: Ints, rng: WindowRandom) -> SentenceBatch:
         """Returns some rows as padded tensors; single texts get partners in training."""
@@ -47,9 +49,9 @@ class SentenceObjective(Objective):
         return features.collate(indices, self.padding)
 
     def forward(self, network: Any, batch: SentenceBatch) -> Tensor:
-        """Returns (B, K, D) vectors."""
-        vectors: Tensor = network(**batch.inputs).vectors
-        return vectors
+        """Returns (B, K, D) vectors; what a loss reads in their place."""
+        found: Tensor = getattr(network(**batch.inputs), self.output)
+        return found
 
     def counts(self, batch: SentenceBatch) -> Mapping[str, float]:
         """Returns how many rows there are."""
@@ -90,14 +92,10 @@ class SoftmaxObjective(SentenceObjective):
     """The class of a pair, told from u, v and |u - v| by a linear layer (Reimers & Gurevych 2019, section 3)."""
 
     is_log_likelihood: ClassVar[bool] = True
-
-    def forward(self, network: Any, batch: SentenceBatch) -> Tensor:
-        """Returns (B, W, C) logits, from each of W widths."""
-        logits: Tensor = network(**batch.inputs).logits
-        return logits
+    output: ClassVar[str] = "logits"
 
     def losses(self, outputs: Tensor, batch: SentenceBatch) -> dict[str, Tensor]:
-        """Returns the sum over pairs and widths."""
+        """Returns the sum over pairs and widths, of (B, W, C) logits from each of W widths."""
         logits, classes = outputs.flatten(0, 1), batch.classes.repeat_interleave(outputs.shape[1])
         return {"loss": functional.cross_entropy(logits, classes, reduction="sum")}
 
