@@ -6,13 +6,14 @@ import numpy as np
 
 from bertctl.data.recipe_data import load_data
 from bertctl.errors import UsageError
-from bertctl.inference.decision import ThresholdRule, fit_decision, read_decision, write_decision
+from bertctl.inference.decision import ThresholdRule, fit_decision, read_decision
 from bertctl.inference.score_run import score_splits
 from bertctl.inference.trained import TrainedRun
 from bertctl.metrics import calibration
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.text_classification import TextClassification
+from bertctl.writing import write_json
 
 
 def calibrate_run(
@@ -55,7 +56,7 @@ def calibrate_run(
     decision = fit_decision(task, logits, gold, fitted_on=name, calibrate=calibrate, rule=rule, before=before)
     if workers.is_first:
         with run.folder.held():
-            write_decision(run.folder, decision)
+            write_json(run.folder.decision, decision.as_json())
     decided = task.with_decision(decision.as_json())
     lines = decided.lines(result.outputs, result.features, result.rows)
     resamples, seed = run.recipe.evaluation.bootstrap_resamples, run.recipe.training.seed

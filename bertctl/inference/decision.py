@@ -21,7 +21,6 @@ from bertctl.errors import UnavailableError, UsageError
 from bertctl.metrics import calibration
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.tasks.text_classification import TextClassification
-from bertctl.writing import write_json
 
 
 class Decision(BaseModel):
@@ -153,15 +152,6 @@ def fit_decision(
         yes = probabilities.ravel() if multi_label else probabilities[:, number]
         changes |= {"threshold": rule.choose(yes, is_yes.ravel()), "positive": positive}
     return decision.model_copy(update=changes)
-
-
-def write_decision(folder: RunFolder, decision: Decision) -> None:
-    """Stores the decision in the run; `predict` and `evaluate` apply it from then on.
-
-    Raises:
-        UnavailableError: the place can't be written.
-    """
-    write_json(folder.decision, decision.as_json())
 
 
 def read_decision(folder: RunFolder) -> Decision | None:

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from bertctl.errors import DataError, UnavailableError, UsageError
-from bertctl.inference.decision import Decision, ThresholdRule, fit_decision, parse_rule, read_decision, write_decision
+from bertctl.inference.decision import Decision, ThresholdRule, fit_decision, parse_rule, read_decision
 from bertctl.metrics.calibration import fit_temperature, modest_f1_threshold, scaled_probabilities
 from bertctl.run_folder import RunFolder
 from bertctl.tasks.text_classification import TextClassification
+from bertctl.writing import write_json
 
 
 def _binary(n=400, seed=0):
@@ -91,7 +92,7 @@ def test_it_comes_back_as_it_was_written(tmp_path):
     folder = RunFolder.create(tmp_path / "run")
     assert read_decision(folder) is None
     decision = Decision(temperature=1.5, threshold=0.25, positive="spam", fitted_on="validation", n=872)
-    write_decision(folder, decision)
+    write_json(folder.decision, decision.as_json())
     assert (tmp_path / "run" / "decision.json").is_file()
     assert read_decision(folder) == decision
 
@@ -111,5 +112,5 @@ def test_what_training_on_questions_chose_is_read_too(tmp_path):
     folder.decision.write_text('{"schema": 1, "null_threshold": -1.5, "fitted_on": "validation"}')
     decision = read_decision(folder)
     assert decision == Decision(fitted_on="validation", null_threshold=-1.5)
-    write_decision(folder, decision)
+    write_json(folder.decision, decision.as_json())
     assert read_decision(folder) == decision
