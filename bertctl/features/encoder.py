@@ -279,9 +279,7 @@ class Encoder:
         inputs = padded_texts(encoded, indices, self.engine.padding)
         inputs = {name: tensor.to(self.engine.compute.device) for name, tensor in inputs.items()}
         is_text = inputs["attention_mask"].bool()
-        counted = None
-        if not self.spec.special_tokens:
-            counted = is_text & ~torch.isin(inputs["input_ids"], special)
+        counted = None if self.spec.special_tokens else is_text & ~torch.isin(inputs["input_ids"], special)
         is_full = bool(is_text.all())
         if is_full:
             del inputs["attention_mask"]
