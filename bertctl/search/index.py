@@ -107,11 +107,10 @@ class Index:
             DataError: something in it is no number.
         """
         found, rows, size = Nearest(queries, top), self.document["rows"], block_rows(len(queries))
+        path = self.folder / "vectors.npy"
         for first in range(0, rows, size):
-            stored = open_array(self.folder / "vectors.npy")[first : min(first + size, rows)]
-            block = as_read(stored)
+            block = as_read(open_array(path)[first : min(first + size, rows)])
             if not np.isfinite(block).all():
-                path = self.folder / "vectors.npy"
                 raise DataError(f"{path} is damaged: something in it is no number", remedy=_AGAIN, file=path)
             found.see(block, first)
         return found
