@@ -85,8 +85,7 @@ def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SI
             columns["metric_rise"][place] = without.metrics[metric].value - value
             listener.advance("heads", number + 1, columns["gradient"].size)
     listener.finish("heads")
-    found = {"split": rows.split, "rows": len(rows), "metric": metric, "value": value, "loss": loss}
-    return found | {"columns": columns}
+    return {"split": rows.split, "rows": len(rows), "metric": metric, "value": value, "loss": loss, "columns": columns}
 
 
 def _by_gradient(tap: Tap, engine: Engine, whole: SplitResult, listener: Listener) -> Floats:
