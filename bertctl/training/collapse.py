@@ -21,7 +21,7 @@ def look_for_collapse(
     Raises:
         CollapsedError: a collapse, under `strict`.
     """
-    answer = constant_prediction(result)
+    answer = result.task.answers.constant_prediction(result.lines)
     if epoch_over:
         loss = result.metrics["loss"].value
         state.collapsed_losses = [*state.collapsed_losses, loss] if answer is not None else []
@@ -35,8 +35,3 @@ def look_for_collapse(
             "(--set optimizer.warmup_fraction=0.2); without --strict this is a warning.",
         )
     listener.warn(message)
-
-
-def constant_prediction(result: SplitResult) -> str | None:
-    """Returns the answer that was given to every example; None if the answers differ."""
-    return result.task.answers.constant_prediction(result.lines)

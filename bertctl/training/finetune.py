@@ -15,7 +15,7 @@ from bertctl.tasks.registry import higher_is_better
 from bertctl.training.best_model import ModelFile
 from bertctl.training.checkpoint import Checkpoint, Checkpoints
 from bertctl.training.checkpointing import Checkpointing
-from bertctl.training.collapse import constant_prediction, look_for_collapse
+from bertctl.training.collapse import look_for_collapse
 from bertctl.training.early_stopping import NO_EARLY_STOPPING, EarlyStopping
 from bertctl.training.job import Job
 from bertctl.training.loop import Hooks, TrainingState, train
@@ -213,7 +213,8 @@ class _TrainingRun:
         performance = run_performance(job, state, self.options.workers)
         self.writer.write_results(selection.results, metrics, performance)
         selection.finish()
-        collapsed = "collapsed" if constant_prediction(selection.results[job.selection]) is not None else ""
+        final = selection.results[job.selection]
+        collapsed = "collapsed" if final.task.answers.constant_prediction(final.lines) is not None else ""
         stopped = f"stopped after step {state.step} of {job.steps}" if state.stop_reason else ""
         self.writer.set_status("done", step=state.step, message=stopped, reason=state.stop_reason or collapsed)
         return Result(self.folder, metrics, performance)
