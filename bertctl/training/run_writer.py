@@ -58,8 +58,7 @@ class RunWriter:
             return
         job, folder = self._job, self._folder
         write_predictions(folder, results, job.recipe.evaluation)
-        decision = results[job.selection].decision
-        if decision:
+        if decision := results[job.selection].decision:
             write_json(folder.decision, {"schema": SCHEMA, **decision, "fitted_on": job.selection})
         write_json(folder.metrics, metrics)
         write_json(folder.performance, performance)
