@@ -12,8 +12,6 @@ from bertctl.errors import DivergedError
 from bertctl.training.early_stopping import EarlyStopping
 from bertctl.training.loop import TrainingState
 
-COLLAPSED = "collapsed"
-
 _SLOW, _SLOW_AFTER = 1.5, 15
 """How many times the mean of the first 5 losses the mean of the last 10 may be, once these are other steps."""
 
@@ -64,7 +62,7 @@ class SweepWatch(EarlyStopping):
         # The end of the epoch before is as many steps ago as an epoch has.
         before = state.step - state.step // epoch
         if len(losses) > 1 and before >= self._warmup and losses[-1] > _STILL_LEARNING * losses[-2]:
-            return COLLAPSED
+            return "collapsed"
         return ""
 
 
