@@ -67,7 +67,11 @@ def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block
     while len(order):
         longest = max(-(-int(lengths[order[0]]) // _STEP) * _STEP, LANES)
         count = max(1, BLOCK // longest)
-        indices, order = np.split(order, [count - count % _STEP if count > _STEP else count])
+        count -= count % _STEP if count > _STEP else 0
+        least = -(-BLOCK // (4 * longest * _STEP)) * _STEP  # a quarter of a block, before shorter ones
+        if least < min(count, len(order)) and lengths[order[least]] <= longest - _STEP:
+            count = least
+        indices, order = np.split(order, [count])
         end = first + int(lengths[indices].sum())
         inside = torch.arange(longest) < torch.from_numpy(lengths[indices])[:, None]
         flat, padding = inside.flatten(), torch.zeros(inside.shape).masked_fill_(~inside, float("-inf"))
