@@ -1,6 +1,7 @@
-"""Arrays of numbers by what is in them."""
+"""Arrays of numbers: by what is in them, and in files that go with them."""
 
-from typing import Any
+import tempfile
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,3 +13,17 @@ Ints32 = NDArray[np.int32]
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
+
+_Number = TypeVar("_Number", bound=np.number[Any])
+
+
+def in_a_file(values: NDArray[_Number]) -> np.memmap[Any, np.dtype[_Number]]:
+    """Returns the array as a map of a file that goes with it.
+
+    Raises:
+        OSError: there is no room for it below TMPDIR.
+    """
+    with tempfile.TemporaryFile() as file:
+        file.write(values.data)  # `tofile` says nothing of a full disk
+        file.flush()
+        return np.memmap(file, dtype=values.dtype, mode="r", shape=values.shape)

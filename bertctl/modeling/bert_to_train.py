@@ -129,9 +129,9 @@ def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | Non
         return None
     kept = {name: value for name, value in said.items() if name not in _PRIVATE}
     sides = dict.fromkeys(("padding_side", "truncation_side"), "right")
-    ours = {"clean_up_tokenization_spaces": False, "tokenizer_class": "BertTokenizer", "backend": "tokenizers"}
-    if not is_bert:  # which reads tokenizer.json as it is; the others make parts of it anew
-        ours["tokenizer_class"] = "PreTrainedTokenizerFast"
+    # The second one reads tokenizer.json as it is; classes of other families make parts of it anew.
+    name = "BertTokenizer" if is_bert else "PreTrainedTokenizerFast"
+    ours = {"clean_up_tokenization_spaces": False, "tokenizer_class": name, "backend": "tokenizers"}
     length = model_positions(source.config) or said.get("model_max_length")
     config = kept | roles | sides | ours | ({"model_max_length": length} if length else {})
     return TokenizerFiles(tokenizer, config, {role: numbers[text] for role, text in roles.items()})

@@ -8,11 +8,10 @@ Letters: V rows of the table, U used ones, C numbers of a row.
 
 import contextlib
 import mmap
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
+from bertctl.arrays import in_a_file
 from bertctl.modeling.stored_weights import tensors_in
 
 _BLOCK = 2**12
@@ -32,26 +32,23 @@ _LARGE = 2**26
 class StoredRows:
     """A word table in a file, (V, C) in fp32, of which only what is asked for is read, and nothing kept in memory."""
 
-    def __init__(self, file: BinaryIO, shape: Sequence[int], first: int = 0) -> None:
-        self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._rows = np.ndarray(shape, "<f4", self._map, first)
-        self.shape = torch.Size(shape)
+    def __init__(self, rows: np.memmap[Any, Any]) -> None:
+        self._rows, self.shape = rows, torch.Size(rows.shape)
 
     def __getitem__(self, which: slice | Tensor) -> Tensor:
         """Returns copies of rows, (N, C)."""
         rows = torch.from_numpy(np.array(self._rows[which if isinstance(which, slice) else which.cpu().numpy()]))
+        pages: Any = self._rows.base
         if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
-            self._map.madvise(mmap.MADV_DONTNEED)  # the pages that were read count as ours otherwise
+            pages.madvise(mmap.MADV_DONTNEED)  # those that were read count as ours otherwise
         return rows
 
 
 def _kept(table: Tensor) -> Tensor | StoredRows:
     """Returns a table; of a large one few rows are asked for, so it lies in a file of its own if there is room."""
     if table.is_cpu and table.nbytes >= _LARGE:
-        with contextlib.suppress(OSError), tempfile.TemporaryFile() as file:
-            file.write(table.numpy().data)
-            file.flush()
-            return StoredRows(file, table.shape)
+        with contextlib.suppress(OSError):
+            return StoredRows(in_a_file(table.numpy()))
     return table
 
 
@@ -198,9 +195,8 @@ def used_tokens(network: nn.Module, batches: Iterable[Tensor]) -> Tensor | None:
 def stored_tables(network: nn.Module, file: Path) -> dict[str, StoredRows]:
     """Returns a network's word table in a file that was saved of it, if only rows of the table are trained."""
     names = {f"{name}.weight" for name, part in network.named_modules() if isinstance(part, UsedRows)}
-    told = tensors_in(file)
-    with file.open("rb") as opened:
-        return {name: StoredRows(opened, told[name].shape, told[name].first) for name in names}
+    told = {name: one for name, one in tensors_in(file).items() if name in names}
+    return {name: StoredRows(np.memmap(file, "<f4", "r", one.first, one.shape)) for name, one in told.items()}
 
 
 def num_parameters(network: nn.Module, used: Tensor | None) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-from bertctl.arrays import Bools, Bytes, Ints, Ints32
+from bertctl.arrays import Bools, Bytes, Ints, Ints32, in_a_file
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 from bertctl.tokenization import reference
@@ -118,12 +118,8 @@ def encode_texts(
 
 
 def _in_a_file(values: NDArray[_Number]) -> NDArray[_Number]:
-    """Returns the array as a map of a file that goes with it."""
     try:
-        with tempfile.TemporaryFile() as file:
-            file.write(values.data)  # `tofile` says nothing of a full disk
-            file.flush()
-            return np.memmap(file, dtype=values.dtype, mode="r", shape=values.shape)
+        return in_a_file(values)
     except OSError as error:
         what = f"{tempfile.gettempdir()}: no room for {human_bytes(values.nbytes)} of token ids"
         raise UnavailableError(what, remedy="Free some space there, or set TMPDIR to a folder with more.") from error

@@ -59,7 +59,7 @@ class Checkpointing:
             return
         self._flush()
         self._checkpoints.wait()
-        trim_heap()
+        trim_heap()  # of the steps and of a scoring, before the copy comes on top
         self._checkpoints.save(take(self._engine, state, self._random), behind=behind)
 
 

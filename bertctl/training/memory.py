@@ -31,7 +31,7 @@ def estimate_memory(
 
     Args:
         config: the model's config.json: layers, hidden size H, heads A.
-        parameters: of the model that are kept in memory, and those of them that training changes.
+        parameters: of the model, but for rows of its word table that no text uses, and those that training changes.
         longest: T, tokens of the longest example as the model reads it.
         examples: of a batch on its way through the model at once.
         precision: fp32 or a half precision.

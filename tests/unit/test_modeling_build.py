@@ -109,14 +109,13 @@ def test_weights_that_were_copied_can_be_put_back(tiny_model: Path) -> None:
         for parameter in model.network.parameters():
             parameter.add_(1.0)
     assert not any(torch.equal(tensor, copied[name]) for name, tensor in model.copy_weights().items())
-    room = copied
     with torch.no_grad():
         for parameter in model.network.parameters():
             parameter.zero_()
-    model.set_weights(room)
-    assert all(torch.equal(tensor, room[name]) for name, tensor in model.copy_weights().items())
+    model.set_weights(copied)
+    assert all(torch.equal(tensor, copied[name]) for name, tensor in model.copy_weights().items())
     with pytest.raises(RuntimeError):
-        model.set_weights({name: tensor[:1] for name, tensor in room.items()})
+        model.set_weights({name: tensor[:1] for name, tensor in copied.items()})
 
 
 @pytest.mark.parametrize("large", [0, 2**40], ids=["in a file", "in memory"])
