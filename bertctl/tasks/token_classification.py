@@ -135,11 +135,14 @@ class TokenClassification(Task):
             DataError: with file, line, word, and what the model knows.
         """
         known = set(self.labels)
-        what, names = ("tag", self.labels) if self.scheme is None else ("entity type", entity_types(self.labels))
         for i in range(len(rows)):
-            for word, tag in enumerate(self._learned(_tags(rows, i, self.numbered))):
-                if tag not in known:
-                    name = tag if self.scheme is None else tag.partition("-")[2]
+            tags = _tags(rows, i, self.numbered)
+            for word, (tag, learned) in enumerate(zip(tags, self._learned(tags), strict=True)):
+                unmarked = learned == "O" != tag  # NN, or PER without B- or I-
+                if unmarked or learned not in known:
+                    plain = unmarked or self.scheme is None
+                    what, names = ("tag", self.labels) if plain else ("entity type", entity_types(self.labels))
+                    name = tag if plain else tag.partition("-")[2]
                     raise DataError(
                         f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r}): the {what} {name!r} "
                         f"is not one the model knows ({listing(names)})",
