@@ -213,7 +213,8 @@ def table_of_document(document: Any, source: str, options: ReadOptions) -> Table
     if not entries:
         raise DataError(f"{source} has no rows", remedy=options.form)
     if all("annotations" in entry and isinstance(entry.get("data"), dict) for entry in entries):
-        entries = [label_studio.row_of(entry) for entry in entries]
+        with loading(source, remedy=options.form):
+            entries = [label_studio.row_of(entry) for entry in entries]
     return replace(table_of_objects(list(enumerate(entries, start=1)), source), lines=())
 
 

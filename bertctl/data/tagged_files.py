@@ -24,6 +24,7 @@ from bertctl.data.tag_schemes import TagKind, tag_kind
 from bertctl.data.tagged_tables import TaggedColumns, find_columns, rows_of_table
 from bertctl.data.text_files import Source, decoded_lines, open_bytes, require_file, rows_expected, source_name
 from bertctl.data.word_splitting import split_words
+from bertctl.documents import loading
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT
 from bertctl.words import unknown
@@ -280,7 +281,7 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
         yield from _of_documents(_ANNOTATED[kind](source, options), source_name(source), options)
         return
     name = source_name(source)
-    with open_bytes(source) as file:
+    with open_bytes(source) as file, loading(name, remedy=options.form):
         document, tables = document_or_tables(file, name, options)
         if document is None:
             yield from tables

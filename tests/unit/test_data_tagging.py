@@ -23,6 +23,13 @@ from bertctl.progress import Listener
 from tests.heard import Heard
 
 READER = READERS["token-classification"]
+DAMAGED = [
+    '[{"data": {"text": "a"}, "annotations": 5}]',
+    '[{"data": {"text": "a"}, "annotations": [3]}]',
+    '[{"data": {"text": "a"}, "annotations": [{"result": [5]}]}]',
+    '{"documents": [{"passages": [{"offset": 0, "text": 5}]}]}',
+    '{"documents": [{"passages": [{"offset": 0, "text": "a", "annotations": 5}]}]}',
+]
 WORDS = [["Anna", "'s", "in", "New", "York", "."], ["Rain"]]
 TAGS = [["B-PER", "O", "O", "B-LOC", "I-LOC", "O"], ["O"]]
 TEXT = "Anna's in New York."
@@ -400,3 +407,18 @@ def test_the_bundled_set_is_as_its_readme_says():
     assert "Apache-2.0" in readme
     counts = [sum(kind == name for spans in found for kind, _, _ in spans) for name in ("PER", "LOC", "ORG", "DATE")]
     assert "{} people, {} places, {} organisations, {} dates".format(*counts) in readme.replace("\n", " ")
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_files_of_annotation_tools_in_another_shape_are_refused(tmp_path, content):
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(DataError, match=r"a\.json can't be used"):
+        list(READER.stream(tmp_path / "a.json", DataSection()))
+
+
+def test_choices_of_label_studio_in_another_shape_are_refused(tmp_path):
+    (tmp_path / "a.json").write_text(
+        '[{"data": {"text": "a"}, "annotations": [{"result": [{"type": "choices", "value": {}}]}]}]'
+    )
+    with pytest.raises(DataError, match=r"a\.json can't be used: KeyError"):
+        list(READERS["text-classification"].stream(tmp_path / "a.json", DataSection()))
