@@ -228,7 +228,10 @@ def _json_objects(lines: Iterable[str], source: str, options: ReadOptions) -> It
         if line.isspace():
             continue
         try:
-            yield number, _json_object(line, f"{source}:{number}", options.form)
+            value = _json_object(line, f"{source}:{number}", options.form)
+            if "\\ud" in line.lower():
+                table_of_objects([(number, value)], source)  # refuses half a surrogate pair in this line alone
+            yield number, value
         except DataError as error:
             if options.on_bad_record is None:
                 raise

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.readers import READERS
+from bertctl.data.reading import SkippedRows
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
@@ -178,3 +180,30 @@ def test_a_large_stream_stays_in_bounded_memory():
     count, last, grown = map(int, counted.split())
     assert (count, last) == (600_000, 599_999)
     assert grown < 8
+
+
+@pytest.mark.parametrize(
+    ("task", "good", "bad"),
+    [
+        ("text-classification", '{"text": "a"}', r'{"text": "\uD800"}'),
+        ("token-classification", '{"words": ["a"]}', r'{"words": ["a", "\ud800"]}'),
+        ("multiple-choice", '{"context": "a", "choices": ["b", "c"]}', r'{"context": "a", "choices": ["b", "\ud800"]}'),
+    ],
+)
+def test_half_a_surrogate_pair_is_refused_wherever_it_stands_or_left_out_with_its_row(tmp_path, task, good, bad):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f"{good}\n{bad}\n{good}\n")
+    with pytest.raises(DataError, match=r"a\.jsonl:2: .* half a surrogate pair"):
+        list(READERS[task].stream(path, DataSection()))
+    skipped = SkippedRows()
+    [rows] = READERS[task].stream(path, DataSection(), skipped=skipped)
+    assert (list(rows.lines), [error.message.split(": ")[0] for error in skipped.errors]) == ([1, 3], [f"{path}:2"])
+    (tmp_path / "a.json").write_text(f"[{good}, {bad}]")
+    with pytest.raises(DataError, match="half a surrogate pair"):
+        list(READERS[task].stream(tmp_path / "a.json", DataSection()))
+
+
+def test_half_a_surrogate_pair_in_a_text_of_an_annotation_tool_is_refused(tmp_path):
+    (tmp_path / "a.json").write_text(r'[{"id": 7, "data": {"text": "\ud800"}, "annotations": []}]')
+    with pytest.raises(DataError, match="the text of '7' holds half a surrogate pair"):
+        list(READERS["token-classification"].stream(tmp_path / "a.json", DataSection()))
