@@ -96,7 +96,8 @@ def records(
 ) -> Iterator[Record]:
     """Yields the records of a file without its header, each with as many fields as there are names.
 
-    Where somebody is told of bad records, they are left out, and a quoted field that is not closed ends with the file.
+    Where somebody is told of bad records, they are left out, each to the end of the line where it goes wrong; a quoted
+    field that is not closed goes to the end of the file.
 
     Raises:
         DataError: a record with more or fewer fields, a quoted field that is not closed, with file and line.
@@ -104,8 +105,8 @@ def records(
     width = len(dialect.names)
     pending_header = dialect.header
     blank = skipped = 0
-    strict = on_bad_record is None
-    for line, fields in _split(lines, dialect.delimiter, quoted=dialect.quoted, source=source, strict=strict):
+    told = on_bad_record
+    for line, fields in _split(lines, dialect.delimiter, quoted=dialect.quoted, source=source, on_bad_record=told):
         if not fields:
             blank += 1
             continue
@@ -125,21 +126,29 @@ def records(
         listener.warn(f"{source}: {skipped} blank lines between the rows are no rows")
 
 
-def _split(lines: Iterable[str], delimiter: str, *, quoted: bool, source: str, strict: bool = True) -> Iterator[Record]:
+def _split(
+    lines: Iterable[str], delimiter: str, *, quoted: bool, source: str, on_bad_record: OnBadRecord | None = None
+) -> Iterator[Record]:
     """Yields all records, blank lines as empty lists."""
     if not quoted:
         for number, line in enumerate(lines, start=1):
             bare = line.rstrip("\n").removesuffix("\r")
             yield number, bare.split(delimiter) if bare else []
         return
-    reader = csv.reader(lines, delimiter=delimiter, strict=strict)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     begins = 1
-    try:
-        for fields in reader:
-            yield begins, fields
+    while True:
+        try:
+            for fields in reader:
+                yield begins, fields
+                begins = reader.line_num + 1
+            return
+        except csv.Error as error:
+            bad = _bad_quotes(error, begins, reader.line_num, source)
+            if on_bad_record is None:
+                raise bad from error
+            on_bad_record(bad)
             begins = reader.line_num + 1
-    except csv.Error as error:
-        raise _bad_quotes(error, begins, reader.line_num, source) from error
 
 
 def _wrong_width(fields: Sequence[str], line: int, dialect: Dialect, source: str) -> DataError:
@@ -160,7 +169,7 @@ def _wrong_width(fields: Sequence[str], line: int, dialect: Dialect, source: str
 
 def _bad_quotes(error: csv.Error, begins: int, seen: int, source: str) -> DataError:
     if "unexpected end" in str(error):
-        what = "a quoted field is opened in this record and never closed"
+        what = f"a quoted field is opened in this record and never closed: it takes all lines to {seen}"
     elif "new-line character" in str(error):
         what = "a carriage return stands inside a field that is not quoted"
     else:

@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.reading import SkippedRows
 from bertctl.data.rows import Rows
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
@@ -208,6 +209,21 @@ def test_quotes_that_are_not_closed_or_followed_by_text(tmp_path):
     assert "b.csv:3: " in followed
     assert "closing quote (line 3)" in followed
     assert '""no""' in followed
+
+
+@pytest.mark.parametrize(
+    ("content", "lines", "said"),
+    [
+        ('text,label\na,x\nb,"x\nc,y\nd,y\n', [2], "a.csv:3: a quoted field is opened in this record and never closed"),
+        ('text,label\na,x\n"b" he said,x\nc,y\n"d\ne",y\n', [2, 4, 5], "a.csv:3: after a closing quote (line 3)"),
+    ],
+)
+def test_records_with_wrong_quotes_that_are_skipped_are_told_of(tmp_path, content, lines, said):
+    skipped = SkippedRows()
+    [rows] = TEXT_READER.stream(write(tmp_path / "a.csv", content), DataSection(), skipped=skipped)
+    assert list(rows.lines) == lines
+    [error] = skipped.errors
+    assert said in error.message
 
 
 def test_bytes_that_are_not_utf8(tmp_path):
