@@ -413,7 +413,7 @@ class PretrainingSection(TaskSettings):
     """Share of the windows that are cut short, to a random length (google-research/bert: 0.1)."""
     mix: list[Annotated[str, Field(pattern=r"^.+=(\d*[1-9]\d*(\.\d+)?|\d*\.\d*[1-9]\d*)$", examples=["FILE=0.5"])]] = []
     """Weight of each corpus, as CORPUS=WEIGHT. Default: they are read in proportion to their sizes."""
-    mix_temperature: Annotated[float, Field(ge=1)] | None = None
+    mix_temperature: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
     """Weigh each corpus by its size to the power of 1 / this number. Above 1, small ones count more (Devlin 2019,
     multilingual BERT: 1.43)."""
     allow_duplicates: bool = False

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -205,9 +206,12 @@ def test_repeated_lines_are_found_within_documents_too(tmp_path: Path) -> None:
         _survey(tmp_path, "\n\n".join(blocks), allowed=False)
 
 
-@pytest.mark.parametrize("field", [{"mix": ["a=0", "b=1"]}, {"mix": ["a=0.00", "b=1"]}, {"mix_temperature": 0.002}])
+@pytest.mark.parametrize(
+    "field",
+    [{"mix": ["a=0", "b=1"]}, {"mix": ["a=0.00", "b=1"]}, {"mix_temperature": 0.002}, {"mix_temperature": math.inf}],
+)
 def test_no_corpus_weighs_nothing(field: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"pattern|greater"):
+    with pytest.raises(ValueError, match=r"pattern|greater|finite"):
         PretrainingSection(**field)
 
 
