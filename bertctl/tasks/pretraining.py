@@ -14,7 +14,7 @@ from bertctl.config.task_names import PRETRAINING
 from bertctl.data.corpora import CorpusReader
 from bertctl.data.reading import Reader
 from bertctl.data.rows import Rows
-from bertctl.errors import UsageError
+from bertctl.errors import DataError, UsageError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Objective, Outputs, Task
@@ -109,9 +109,17 @@ class Pretraining(Task):
         return CorpusWindows(text, starts, sizes, rows, layout, masking, self.pairs, held_out, unknown)
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> CorpusWindows:
-        """Returns documents as windows whose masks are the same in every evaluation."""
+        """Returns documents as windows whose masks are the same in every evaluation.
+
+        Raises:
+            DataError: so little text that none of it is masked.
+        """
         text = pack_in_memory((each.split("\n") for each in rows.columns["text"]), tokenizer)
-        return self.windows(text, tokenizer, max_length, held_out=True)
+        windows = self.windows(text, tokenizer, max_length, held_out=True)
+        if not windows.weights.any():
+            what = f"{rows.source}: no token of its text is masked, so there is nothing to score"
+            raise DataError(what, remedy="Give more text.")
+        return windows
 
     def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
         """Returns the losses of masked words and of the order."""

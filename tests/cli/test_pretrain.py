@@ -156,6 +156,7 @@ def test_refusals(bertctl: Run, corpus: Path, tmp_path: Path, tiny_model: Path) 
         ((corpus, *NEW, "--mix", "sea=1"), 2, "--mix towns=1"),
         ((corpus, "a.txt", *other, "--mix", "towns=0.2", "--mix", "a=0.8"), 3, "'a' has no window to train on"),
         ((corpus, "a.txt", *other, "--mix-temperature", 2), 3, "'a' has no window to train on"),
+        ((corpus, *other[:4], "--no-nsp", "--validation-file", "a.txt"), 3, "no token of its text is masked"),
         ((corpus, *NEW, "--set", "masking.replaced=0.95"), 2, "masking.replaced"),
         ((corpus, "--model", tiny_model, "--max-length", 4096), 2, "positions"),
     ]
@@ -184,6 +185,9 @@ def test_a_run_is_scored_again_on_what_it_held_out(bertctl: Run, corpus: Path, t
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "run/predictions/validation.jsonl").read_bytes() == before[1]
     assert json.loads((tmp_path / "run/metrics.json").read_text())["metrics"] == json.loads(before[0])["metrics"]
+    (tmp_path / "a.txt").write_text("a\n")
+    refused = bertctl("evaluate", "run", "--file", "a.txt", "-o", "little")
+    assert (refused.returncode, "no token of its text is masked" in refused.stderr) == (3, True)
     refused = bertctl("predict", "run", corpus)
     assert refused.returncode == 2
     assert "bertctl fill-mask run TEXT" in refused.stderr
