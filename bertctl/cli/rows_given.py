@@ -58,6 +58,8 @@ class RowsGiven:
             raise UsageError(
                 "a file, --text or --question, and --split or --data exclude each other", remedy="Give one of them."
             )
+        if self.pairs and not self.texts:
+            raise UsageError("--text-pair is the second text of --text", remedy="Add --text, or name a file with both.")
         if "data.max_eval_rows" in self.run.options and sum(given[:2]):
             raise UsageError(
                 "--max-eval-rows takes a sample of a split; a file or texts are read whole",

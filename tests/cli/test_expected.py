@@ -35,6 +35,7 @@ def test_a_text_is_answered(tiny_run: TinyRun, bertctl: Run) -> None:
         (["new/bad"], 4, "new/bad does not exist"),
         (["a text", "--split", "test"], 2, "exclude each other"),
         (["--text", "a", "--text-pair", "b"], 2, "on single texts; --text: 1, --text-pair: 1"),
+        (["--split", "test", "--text-pair", "b"], 2, "--text-pair is the second text of --text"),
         (["a text", "--format", "glue"], 2, "--format glue answers a GLUE split"),
     ],
 )
