@@ -1,8 +1,9 @@
 """Pairs/s of training vectors of texts: bertctl against sentence-transformers' own trainer, for two losses.
 
-Lines of the file are taken two by two as pairs, with scores drawn at random. Both sides have batches of equal size,
-AdamW and a linear schedule; the peer has its defaults otherwise (fp32, rows of all lengths in a batch, padded to the
-longest). Its real trainer runs; after each of its steps ours catch up, so both take turns. The weights are thrown away.
+Lines of the file are taken two by two as pairs, with scores drawn at random. Both sides draw their batches, of equal
+size, from all pairs, with AdamW and a linear schedule; the peer has its defaults otherwise (fp32, rows of all lengths in
+a batch, padded to the longest). Its real trainer runs; after each of its steps ours catch up, so both take turns. The
+weights are thrown away.
 """
 
 import argparse
@@ -108,7 +109,6 @@ def trained(loss: str, rows: list[dict[str, Any]], steps: int, batch: int, other
     model = sentence_transformers.SentenceTransformer(str(locate_model("minilm")), device="cpu")
     model.max_seq_length = 128
     turns = Turns(batch, other)
-    needed = batch * (steps + WARM_UP)
     trainer = sentence_transformers.SentenceTransformerTrainer(
         model=model,
         args=sentence_transformers.SentenceTransformerTrainingArguments(
@@ -123,7 +123,7 @@ def trained(loss: str, rows: list[dict[str, Any]], steps: int, batch: int, other
             disable_tqdm=True,
             use_cpu=True,
         ),
-        train_dataset=datasets.Dataset.from_list(list(itertools.islice(itertools.cycle(rows), needed))),
+        train_dataset=datasets.Dataset.from_list(rows),
         loss=ARMS[loss](model),
         callbacks=[turns],
     )
