@@ -217,14 +217,15 @@ def fit_temperature(logits: ArrayLike, gold: ArrayLike, *, multi_label: bool = F
     if not logits_NC.size:
         raise DataError("there are no labelled examples, so no temperature can be fitted")
     coldest, hottest = TEMPERATURES
-    found = minimize_scalar(
-        lambda inverse: negative_log_likelihood(logits_NC, gold, 1 / inverse, multi_label=multi_label),
-        bounds=(1 / hottest, 1 / coldest),
-        method="bounded",
-        options={"xatol": 1e-8},
-    )
+
+    def loss(inverse: float) -> float:
+        return negative_log_likelihood(logits_NC, gold, 1 / inverse, multi_label=multi_label)
+
+    ends = 1 / hottest, 1 / coldest
+    found = minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-8})
     temperature = 1 / float(found.x)
-    if not coldest * 1.01 < temperature < hottest / 1.01:
+    # Of answers that are all right the loss is 0 long before the coldest end: the search stops anywhere in there.
+    if not coldest * 1.01 < temperature < hottest / 1.01 or loss(ends[1]) <= loss(found.x):
         which = "right" if temperature < 1 else "wrong"
         raise DataError(
             f"the {len(logits_NC)} examples set no temperature: the answers that they are about are (nearly) all "

@@ -153,9 +153,11 @@ def test_a_temperature_changes_no_answer_and_lowers_the_error_of_one_too_sure():
     assert errors[1] < 0.3 * errors[0]
 
 
+@pytest.mark.parametrize("size", [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 40.0])
 @pytest.mark.parametrize(("answer", "word"), [(0, "right"), (1, "wrong")])
-def test_examples_that_set_no_temperature_are_refused(answer, word):
-    logits = np.tile([4.0, -4.0], (50, 1))
+def test_examples_that_set_no_temperature_are_refused(size, answer, word):
+    """Of sure answers that are all right the loss is 0 at many temperatures: none of them is the one."""
+    logits = np.tile([size, -size], (50, 1))
     with pytest.raises(DataError, match=f"all {word}"):
         fit_temperature(logits, np.full(50, answer))
 
