@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bertctl.config.schema import Recipe
-from bertctl.errors import UsageError
+from bertctl.errors import DivergedError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import ALONE
@@ -68,6 +68,7 @@ def find_rate(
 
     Raises:
         UsageError: an invalid range or number of steps.
+        DivergedError: a first loss that is no finite number.
         BertctlError: any refusal of the recipe.
     """
     check_range(low, high, steps)
@@ -98,6 +99,9 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
         rng = WindowRandom(training.seed, step=len(losses))
         loss = step_with_oom_retry(machine, features, next(batches), rng, micro_batches).loss
         if not math.isfinite(loss):
+            if not losses:
+                what = f"the loss is {loss} before anything was learned, so it can't explode"
+                raise DivergedError(what, remedy="Look at the model's weights and the rows, or try --precision fp32.")
             break
         losses.append(loss)
         machine.optimizer.step()

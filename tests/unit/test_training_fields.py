@@ -19,7 +19,7 @@ from bertctl.config.dump import dump_recipe, recipe_hash
 from bertctl.config.load import load_recipe
 from bertctl.config.problems import RecipeError
 from bertctl.config.recipe_sections import TrainingSection
-from bertctl.errors import UsageError
+from bertctl.errors import DivergedError, UsageError
 from bertctl.modeling.model import Model
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder
@@ -338,6 +338,16 @@ def test_the_range_test_ends_where_the_loss_explodes(tiny_model: Path, opinions:
     assert smooth[-1] > 4 * min(smooth[:-1])
     assert all(one <= 4 * min(smooth[: i + 1]) for i, one in enumerate(smooth[:-1]))
     assert 1e-5 < document["suggestion"] < 1.0
+
+
+def test_a_range_test_whose_first_loss_is_no_number_is_refused(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
+    broken = Path(shutil.copytree(tiny_model, tmp_path / "broken")) / "model.safetensors"
+    weights = load_file(broken)
+    save_file({name: torch.full_like(one, math.nan) for name, one in weights.items()}, broken, {"format": "pt"})
+    with pytest.raises(DivergedError, match="the loss is nan before anything was learned"):
+        find_rate(recipe_of(broken.parent, opinions))
 
 
 def losses_of(job: Job, folder: RunFolder) -> list[float]:
