@@ -277,7 +277,8 @@ def _disk(job: Job, saved: RunFolder, checkpoints: int, line: float) -> dict[str
     scored = sum(len(job.data.splits[split]) for split in {*job.evaluated, job.selection})
     history = _HISTORY_LINE * (job.steps // job.recipe.training.log_every + 2 * job.epochs)
     run = model + int(scored * line) + history
-    beside = checkpoint * min(KEPT + 1, max(1, checkpoints))
+    waiting = model * (job.recipe.training.average_best or 0)  # for their mean; each checkpoint has them too
+    beside = (checkpoint + waiting) * min(KEPT + 1, max(1, checkpoints)) + waiting
     return {"model": model, "checkpoint": checkpoint, "run": run, "while_running": run + model + beside}
 
 

@@ -95,6 +95,15 @@ def test_a_whole_run_is_estimated_and_nothing_is_left(tiny_model: Path, opinions
     assert document["sweep"]["seconds"]["estimate"] == pytest.approx(6 * seconds["total"]["estimate"], abs=0.5)
 
 
+def test_weights_that_wait_for_their_mean_need_a_place(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    """Beside the run, and in each of the two checkpoints that are kept and of a third that is being written."""
+    options = {"data.train_file": str(opinions), "model.name": str(tiny_model), "model.max_length": 32}
+    recipe = load_recipe("text-classification", sets=["training.average_best=3"], options=options)
+    disk = estimate_run(recipe, place=tmp_path / "runs", steps=2)["disk_bytes"]
+    weights = (tiny_model / "model.safetensors").stat().st_size
+    assert disk["while_running"] >= disk["run"] + 3 * disk["checkpoint"] + 4 * 3 * weights
+
+
 @pytest.mark.parametrize("trained", ["training.freeze_layers=0", "training.freeze_layers=2"])
 def test_a_checkpoint_has_moments_of_what_is_trained(trained: str, opinions: Path, tmp_path: Path) -> None:
     """Of MiniLM's words a few texts use a tenth; the size is told before anything is trained."""
