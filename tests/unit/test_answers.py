@@ -265,6 +265,14 @@ def test_the_precision_of_a_label_never_answered_is_undefined():
     assert recall.value == 0.0, "that is known, and no undefined number"
 
 
+def test_the_constant_tag_has_no_metric_of_a_type_that_is_not_there() -> None:
+    """A model that does not answer it has none either, so it can't be the one by which weights are chosen."""
+    answers = TagAnswers(("O", "B-A", "I-A", "B-B", "I-B"), mark_entities=True)
+    found = answers.baseline("B-A", [{"id": 0, "gold": ["O", "B-B"]}])
+    assert {name for name in found if ":" in name} == {f"entity_{what}:B" for what in ("precision", "recall", "f1")}
+    assert found["entity_f1"] == found["entity_f1:B"] == 0.0
+
+
 @pytest.mark.parametrize(
     ("answers", "gold", "predicted", "said"),
     [
