@@ -153,9 +153,11 @@ def expect(plan: SweepPlan, found: Sequence[SettingScores]) -> tuple[float, floa
     parts = {id(s): c.linear_parts() for s, c in zip(answered, contributions_of(plan, answered), strict=True)}
     if len({part.size for part in parts.values()}) != 1:
         raise UnavailableError("the runs were scored on different numbers of examples")
-    size = next(iter(parts.values())).size
+    # What a diverged run is worth moves with the examples as the others' scores do: a constant would be chosen wherever
+    # hard ones are drawn, and be scored on the easy ones.
+    usual = np.mean(list(parts.values()), axis=0)
     tables = [
-        np.stack([parts.get(id(s), np.full(size, s.value)) for s in one.scores if s.value is not None], axis=1)
+        np.stack([parts.get(id(s), usual - usual.mean() + s.value) for s in one.scores if s.value is not None], axis=1)
         for one in valued
     ]
     return scores_of_the_choice(tables, sign=-plan.sign, by_best_run=plan.choose == "best-run")

@@ -304,6 +304,14 @@ def test_what_to_expect_is_corrected_for_the_choice_and_both_numbers_are_said(tm
     assert f"measured {chosen['mean']:.4f}" in shown(document)
 
 
+def test_a_diverged_setting_takes_nothing_from_what_to_expect(tmp_path: Path) -> None:
+    """It is worth what the other is, so whichever a draw of examples chooses, that is to be expected."""
+    folder = made_sweep(tmp_path, RATES[:2], [0.8] * 2, seeds=1, states={(1, 0): "diverged"}, plan={"baseline": {}})
+    plan, cells = read_cells(folder)
+    assert cells[0].value == cells[1].value
+    assert expect(plan, by_setting(plan, cells)) == pytest.approx([cells[0].value] * 2, abs=0.003)
+
+
 def test_what_to_expect_of_a_metric_that_is_no_mean(tmp_path: Path) -> None:
     """F1: of one setting nothing is chosen, so that the mean over draws is near the mean over seeds."""
     primary = {"split": "validation", "name": "f1", "higher_is_better": True}
