@@ -11,7 +11,7 @@ from bertctl.catalog.hub import cut_off
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 from bertctl.modeling.families import BARE, COUNTS_FROM_PAD, family_of, model_positions, reads_padding
-from bertctl.modeling.model import Model
+from bertctl.modeling.model import Model, align
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding
@@ -94,6 +94,7 @@ def load_model(
                     module.p = dropout
         if auto_class != BARE and not of_words:
             fit_head(network, source, auto_class, head)
+        align(network)
         saved_tokenizer.model_max_length = model_positions(source.config) or saved_tokenizer.model_max_length
         pad_left, has_segments = config.model_type in _PADS_LEFT, _has_segments(network, config)
         _agree(saved_tokenizer, pad_left=pad_left, has_segments=has_segments)
@@ -127,6 +128,7 @@ def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> 
             tokenizer, roles = found
             if {"pad_token", "cls_token"} <= roles.keys() and tokenizer.get_vocab_size() <= source.config["vocab_size"]:
                 read_as(tokenizer, source, auto_class)
+                align(network)
                 segments, padding = network.has_segments, Padding(roles["pad_token"])
                 return Model(network, tokenizer, None, padding, segments, cls_id=roles["cls_token"])
     return load_model(source, auto_class, head=None)

@@ -134,6 +134,20 @@ class Model:
             head.take_folded()
 
 
+def align(network: Any) -> None:
+    """Moves weights that begin beside a multiple of 16 bytes, as they may in a file that is mapped.
+
+    There, a product of one row, or by one, is rounded otherwise: a run would answer otherwise than while it was trained.
+    Tables, which may be large, stay where they are: their rows are looked up.
+    """
+    from torch.nn import Embedding
+
+    for module in network.modules():
+        for one in () if isinstance(module, Embedding) else module.parameters(recurse=False):
+            if one.data_ptr() % 16:
+                one.data = one.data.clone()
+
+
 def copy_tensor(tensor: "Tensor") -> "Tensor":
     """Returns a copy of a tensor in host memory."""
     return tensor.detach().to("cpu", copy=True).contiguous()
