@@ -137,7 +137,7 @@ class Model:
 def align(network: Any) -> None:
     """Moves weights that begin beside a multiple of 16 bytes, as they may in a file that is mapped.
 
-    There, a product of one row, or by one, is rounded otherwise: a run would answer otherwise than while it was trained.
+    There, a product of one row, or by one, is rounded otherwise: a run would answer otherwise than in its training.
     Tables, which may be large, stay where they are: their rows are looked up.
     """
     from torch.nn import Embedding

@@ -1,8 +1,8 @@
 """Pairs/s of training vectors of texts: bertctl against sentence-transformers' own trainer, for two losses.
 
-Lines of the file are taken two by two as pairs, with scores drawn at random. Both sides draw their batches, of equal
-size, from all pairs, with AdamW and a linear schedule; the peer has its defaults otherwise (fp32, rows of all lengths in
-a batch, padded to the longest). Its real trainer runs; after each of its steps ours catch up, so both take turns. The
+Lines of the file are taken two by two as pairs, with scores drawn at random. Both sides draw batches of one size from
+all pairs, and have AdamW and a linear schedule; the peer has its defaults otherwise (fp32, rows of all lengths in a
+batch, padded to the longest). Its real trainer runs; after each of its steps ours catch up, so both take turns. The
 weights are thrown away.
 """
 
