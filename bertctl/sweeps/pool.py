@@ -19,7 +19,7 @@ from bertctl.errors import DeviceError, ExitCode
 from bertctl.modeling.families import family_of
 from bertctl.modeling.source import ModelSource
 from bertctl.run_folder import RunFolder
-from bertctl.runtime.stopping import handled_by
+from bertctl.runtime.stopping import STOPS, handled_by
 from bertctl.sweeps.plan import CELLS
 from bertctl.sweeps.worker import CellReply, WorkerSettings, note_failure, work
 from bertctl.training.job import Encoded
@@ -108,7 +108,11 @@ class Pool:
         with warnings.catch_warnings():
             # Python warns of threads: those of the tokenizer sleep, and no worker waits for them.
             warnings.simplefilter("ignore", DeprecationWarning)
-            process.start()
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # until it can hear them: else one may be lost
+            try:
+                process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         there.close()
         return _Worker(process, here, number)
 
@@ -164,8 +168,6 @@ class Pool:
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Passes a signal on to the workers, which save what they have; a second one kills them."""
-        if os.getpid() != self._settings.parent:  # a worker that has just been forked
-            return
         again = bool(self.stopped_by)
         self.stopped_by = self.stopped_by or number
         for worker in list(self._workers):

@@ -89,6 +89,7 @@ def work(connection: Connection, settings: WorkerSettings, encoded: dict[str, En
     """
     _become_worker(settings, forked=bool(encoded))
     with contextlib.suppress(KeyboardInterrupt, EOFError, OSError):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # see `Pool._start`
         while True:
             asked = json.loads(connection.recv_bytes())
             if not asked:

@@ -2,13 +2,18 @@
 
 import json
 import os
+import signal
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from bertctl.config.schema import Recipe
 from bertctl.errors import ExitCode
-from bertctl.sweeps.worker import WorkerSettings, run_cell
+from bertctl.sweeps import worker
+from bertctl.sweeps.pool import Pool
+from bertctl.sweeps.worker import CellReply, WorkerSettings, run_cell
 from bertctl.training.job import Encoded
 
 
@@ -41,3 +46,21 @@ def test_lack_of_memory_is_no_bug_of_ours(tmp_path: Path, error: Exception, code
     status = json.loads((tmp_path / "cells" / "0123" / "status.json").read_text())
     assert (status["state"], status["reason"]) == ("failed", "error")
     assert status["message"] == f"{type(error).__name__}: {error}"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux alone")
+def test_ctrl_c_is_not_lost_on_a_worker_that_has_just_been_forked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it has handlers of its own it has those of the sweep, which passes signals on to it."""
+
+    def slow(_: int) -> None:
+        os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(0.5)  # the signal comes back here
+
+    monkeypatch.setattr(worker, "die_when_parent_does", slow)
+    replies: list[CellReply] = []
+    encoded: dict[str, Encoded] = {"": None}  # type: ignore[dict-item]
+    pool = Pool(WorkerSettings(tmp_path, {}, "best", os.getpid()), encoded, jobs=1, devices=())
+    pool.run(["0123"], replies.append)
+    assert (pool.stopped_by, replies) == (signal.SIGINT, [])
