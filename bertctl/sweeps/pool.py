@@ -19,7 +19,7 @@ from bertctl.errors import DeviceError, ExitCode
 from bertctl.modeling.families import family_of
 from bertctl.modeling.source import ModelSource
 from bertctl.run_folder import RunFolder
-from bertctl.runtime.stopping import STOPS, handled_by
+from bertctl.runtime.stopping import STOPS, end_now, handled_by
 from bertctl.sweeps.plan import CELLS
 from bertctl.sweeps.worker import CellReply, WorkerSettings, note_failure, work
 from bertctl.training.job import Encoded
@@ -174,6 +174,8 @@ class Pool:
             if worker.process.is_alive() and worker.process.pid:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(worker.process.pid, signal.SIGKILL if again else number)
+        if again:  # they have saved nothing, so it is not said that they have
+            end_now(number)
 
 
 def import_what_runs_import(source: ModelSource, auto_class: str) -> None:

@@ -219,6 +219,39 @@ def test_a_signal_saves_and_the_same_command_goes_on(
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are found by Linux's process table")
+def test_a_second_ctrl_c_ends_at_once_and_does_not_say_that_anything_was_saved(
+    nursery: Nursery, many_opinions: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    process = _popen(nursery, _words(many_opinions, tiny_model, tmp_path / "sweep", "--seeds", 2, "--jobs", 2))
+    _wait_for(tmp_path / "sweep", 0, process)
+    workers = _children(process.pid)
+    for worker in workers:
+        os.kill(worker, signal.SIGSTOP)  # so that none saves anything
+    while not all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in _tasks(workers)):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    while not all(_is_pending(signal.SIGINT, worker) for worker in workers):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=3600)
+    assert process.returncode == 130, err
+    assert "interrupted again: it ended at once" in err
+    assert "saved" not in err
+    while any(map(_is_alive, workers)):
+        time.sleep(0.01)
+
+
+def _tasks(pids: list[int]) -> list[Path]:
+    return [task for pid in pids for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+
+
+def _is_pending(number: int, pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return bool(int(status.partition("ShdPnd:")[2].split()[0], 16) >> (number - 1) & 1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are found by Linux's process table")
 def test_a_worker_that_dies_fails_its_cell_and_the_others_go_on(
     bertctl: Run, nursery: Nursery, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
