@@ -80,9 +80,10 @@ def failures_of(path: Path, *, replaced: bool = False) -> Iterator[None]:
     except OSError as error:
         raise write_failure(path, error, replaced=replaced) from error
     except Exception as error:
-        if not ("No space left" in str(error) or "File too large" in str(error)):  # as safetensors says it
+        number = next((one for one in _FULL if os.strerror(one) in str(error)), 0)  # as safetensors says it
+        if not number:
             raise
-        raise write_failure(path, OSError(errno.ENOSPC, "No space left on device"), replaced=replaced) from error
+        raise write_failure(path, OSError(number, os.strerror(number)), replaced=replaced) from error
 
 
 def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> UnavailableError:

@@ -61,7 +61,7 @@ def test_a_full_disk_leaves_the_last_save_whole(room, loaded, tmp_path):
     assert len(before["model.safetensors"]) > room
     with torch.no_grad():
         loaded.network.classifier.bias += 1
-    with full_disk(room), pytest.raises(UnavailableError, match=r"disk .*full") as caught:
+    with full_disk(room), pytest.raises(UnavailableError, match=r"disk is full, by .* .ulimit -f.") as caught:
         loaded.save(folder)
     assert "written before" in caught.value.message
     assert contents(folder) == before
