@@ -16,7 +16,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.reporting.escape import one_line
 from bertctl.reporting.html import render_html
 from bertctl.reporting.summary import figure
-from bertctl.run_folder import SCHEMA, RunFolder
+from bertctl.run_folder import SCHEMA, RunFolder, hold
 from bertctl.sweeps.best_setting import ALPHA, SettingComparison, best_score, compare_settings, expect, is_whole, ranked
 from bertctl.sweeps.expected import expected_best
 from bertctl.sweeps.page import chosen_by, sweep_report
@@ -53,12 +53,13 @@ def conclude(folder: Path, *, test_split: bool = False, listener: Listener = SIL
         UnavailableError: no sweep there, or the place can't be written.
         DataError: a damaged plan.
     """
-    plan, cells = read_cells(folder)
-    document = describe(plan, cells, test_split=test_split)
-    write_json(folder / "sweep.json", document)
-    recipe = _write_best(folder, plan, document, listener)
-    write_pictures(document, folder)
-    write_text(folder / "sweep.html", render_html(sweep_report(document, folder, recipe=recipe)))
+    with hold(folder / ".lock-result", patient=True):  # of shards in one folder, who reads last is to write last
+        plan, cells = read_cells(folder)
+        document = describe(plan, cells, test_split=test_split)
+        write_json(folder / "sweep.json", document)
+        recipe = _write_best(folder, plan, document, listener)
+        write_pictures(document, folder)
+        write_text(folder / "sweep.html", render_html(sweep_report(document, folder, recipe=recipe)))
     return document
 
 

@@ -2,13 +2,15 @@
 
 import json
 import re
+import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bertctl.config.load import load_recipe
-from bertctl.sweeps.conclude import conclude
+from bertctl.sweeps.conclude import conclude, describe
 from bertctl.sweeps.page import grid_table
 from bertctl.sweeps.setting_text import seed_text, setting_text, short_names
 from tests.made_sweeps import PAPER, RATES, document_of, made_sweep, shown
@@ -106,6 +108,26 @@ def test_a_shard_says_that_others_are_missing(tmp_path: Path) -> None:
 
 
 # -- pictures and words ----------------------------------------------------------------------------------------------
+
+
+def test_of_two_shards_in_one_folder_the_later_result_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One has read all runs but the last, and another one that has them all is done before it writes."""
+    folder = made_sweep(tmp_path / "sweep", RATES[:2], [0.9, 0.8], seeds=1, n=40)
+    last = folder / "cells/0001000000000000"
+    shutil.move(last, tmp_path / "last")
+    other = threading.Thread(target=conclude, args=[folder])
+
+    def slow(*given: Any, **options: Any) -> dict[str, Any]:
+        if not last.exists():
+            shutil.move(tmp_path / "last", last)
+            other.start()
+            other.join(2)
+        return describe(*given, **options)
+
+    monkeypatch.setattr("bertctl.sweeps.conclude.describe", slow)
+    conclude(folder)
+    other.join()
+    assert json.loads((folder / "sweep.json").read_text())["counts"]["missing"] == 0
 
 
 def test_a_grid_is_a_heat_map_by_learning_rate(tmp_path: Path) -> None:
