@@ -8,14 +8,14 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 lost: dict[int, OSError] = {}
 """Why nothing more can be written to a descriptor: 1 is stdout, 2 is stderr."""
 _opened: list["_Stream"] = []
 
 
-class _Door(io.RawIOBase):
+class _Door(io.FileIO):
     """Is a descriptor that takes everything: what its reader no longer takes goes nowhere.
 
     Args:
@@ -24,24 +24,15 @@ class _Door(io.RawIOBase):
     """
 
     def __init__(self, number: int, *, strict: bool) -> None:
-        self._number = number
+        super().__init__(number, "w", closefd=False)
         self._strict = strict
 
-    def fileno(self) -> int:
-        return self._number
-
-    def isatty(self) -> bool:
-        return os.isatty(self._number)
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: "bytes | memoryview") -> int:  # type: ignore[override]
+    def write(self, data: Any, /) -> int:
         try:
-            return os.write(self._number, data)
+            return os.write(self.fileno(), data)
         except OSError as error:
-            lost[self._number] = error
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._number)
+            lost[self.fileno()] = error
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             if self._strict:
                 raise
             return len(data)
@@ -139,7 +130,7 @@ def flush() -> None:
 def _open(number: int, *, guarded: bool, strict: bool = False) -> _Stream:
     was: TextIO | None = (sys.stdout, sys.stderr)[number - 1]
     stream = _Stream(
-        io.BufferedWriter(cast(io.FileIO, _Door(number, strict=strict))),
+        io.BufferedWriter(_Door(number, strict=strict)),
         encoding=was.encoding if was else "utf-8",
         errors="written-out",
         line_buffering=number == 2 or os.isatty(number),
