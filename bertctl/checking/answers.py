@@ -46,8 +46,9 @@ def check_answers(subject: Subject) -> Iterator[Finding]:
 
 def _look_at(found: _Found, row: int, context: str, label: Any) -> None:
     places = found.places
-    texts, starts = _answers(label)
-    if texts is None or starts is None or len(texts) != len(starts):
+    given: Mapping[str, Any] = label if isinstance(label, Mapping) else {}
+    texts, starts = given.get("text"), given.get("answer_start")
+    if not isinstance(texts, list | tuple) or not isinstance(starts, list | tuple) or len(texts) != len(starts):
         found.total += 1
         places.add("answer-malformed", row, repr(label))
         return
@@ -71,14 +72,6 @@ def _look_at(found: _Found, row: int, context: str, label: Any) -> None:
             places.add("answer-off-word", row, shown)
         if len(answer.split()) > _LONG:
             places.add("long-answer", row, f"{len(answer.split())} words: {answer}")
-
-
-def _answers(label: Any) -> tuple[Sequence[Any] | None, Sequence[Any] | None]:
-    if not isinstance(label, Mapping):
-        return None, None
-    texts, starts = label.get("text"), label.get("answer_start")
-    sound = isinstance(texts, list | tuple) and isinstance(starts, list | tuple)
-    return (texts, starts) if sound else (None, None)
 
 
 def _off(found: _Found, row: int, context: str, answer: str, start: Any) -> None:
