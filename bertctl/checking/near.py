@@ -47,13 +47,12 @@ def near_duplicates(texts: Sequence[str]) -> list[tuple[int, int, float]]:
         return []
     chosen = [plain[i] for i in long_enough]
     signatures = _signatures(chosen)
-    found: list[tuple[int, int, float]] = []
     shingles = lru_cache(_CACHED)(lambda index: _shingle_set(chosen[index]))
-    for a, b in _candidates(signatures):
-        similarity = _jaccard(shingles(a), shingles(b))
-        if similarity >= SIMILARITY:
-            found.append((long_enough[a], long_enough[b], similarity))
-    return found
+    return [
+        (long_enough[a], long_enough[b], alike)
+        for a, b in _candidates(signatures)
+        if (alike := _jaccard(shingles(a), shingles(b))) >= SIMILARITY
+    ]
 
 
 def similarity(one: str, other: str) -> float:
