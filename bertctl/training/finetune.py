@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bertctl.errors import BertctlError, CollapsedError, DivergedError, InterruptedRunError
+from bertctl.errors import BertctlError, DivergedError, InterruptedRunError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import ALONE, Workers
@@ -107,7 +107,8 @@ def run(
             with contextlib.suppress(BertctlError):  # a checkpoint that is being written is worth having, and no part
                 this.checkpoints.wait()
             message = error.message if isinstance(error, BertctlError) else f"{type(error).__name__}: {error}"
-            this.writer.try_set_status("failed", step=this.state.step, message=message, reason=_reason(error))
+            reason = error.kind if isinstance(error, DivergedError) else "error"
+            this.writer.try_set_status("failed", step=this.state.step, message=message, reason=reason)
             raise
     if options.workers.is_first:
         this.checkpoints.clear()  # out of the above: stopped here, the run is done all the same
@@ -239,10 +240,3 @@ def _interruption(this: _TrainingRun, *, terminated: bool) -> InterruptedRunErro
     return InterruptedRunError(
         f"{how} at step {state.step} of {this.job.steps}: {saved}", remedy=remedy, terminated=terminated
     )
-
-
-def _reason(error: Exception) -> str:
-    """Returns why a run failed, in a word."""
-    if isinstance(error, CollapsedError):
-        return "collapsed"
-    return "diverged" if isinstance(error, DivergedError) else "error"
