@@ -5,6 +5,7 @@ else they are unpaired, and that is said. The p values of all runs and all metri
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -118,10 +119,8 @@ def _difference(
     runs: Sequence[FinishedRun], number: int, split: str, name: str, pairs: dict[int, Pair]
 ) -> Difference | None:
     if number in pairs:
-        try:
+        with suppress(UsageError):  # a metric that predictions don't give, such as a metric script's
             return pairs[number].difference(name)
-        except UsageError:  # a metric that predictions don't give, such as a metric script's
-            pass
     return unpaired(runs[number], runs[0], split, name)
 
 
