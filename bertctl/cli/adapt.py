@@ -86,7 +86,7 @@ def _arms_table(document: dict[str, Any]) -> Shown:
     title = f"{primary['name']} on {primary['split']}"
     table = plain_table("pretraining", *names, "seeds", title=title, right=(*names, "seeds"))
     for arm, scores in document["arms"].items():
-        table.add_row(arm, *("" if scores[name] is None else figure(scores[name]) for name in names), str(scores["n"]))
+        table.add_row(arm, *(figure(scores[name]) for name in names), str(scores["n"]))
     return table
 
 

@@ -30,10 +30,9 @@ def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> 
             source = published.source if published else source
             found = (metric_name(name, metrics), figure(metric["value"]), interval(metric))
             stands_on = (f"{metric['n']:,}", clusters_text(metric))
-            beside = "" if baseline is None else figure(baseline)
             known = f"{figure(published.value)} ({published.split})" if published else ""
             strong = [Cell(text, strong=name == primary["name"]) for text in found]
-            rows.append([split, *strong, *stands_on, beside, known])
+            rows.append([split, *strong, *stands_on, figure(baseline), known])
     said = [*selection_sentences(metrics), *decision_sentences(metrics)]
     caption = " ".join([*([f"Published: {source}."] if source else []), *said])
     return TableBlock(columns, rows, caption)
@@ -80,9 +79,9 @@ def baseline_of(metrics: Mapping[str, Any], split: str, name: str) -> float | No
     return value
 
 
-def figure(value: float) -> str:
-    """Returns four decimals: a set of 872 examples has steps of 0.0011."""
-    return f"{value:.4f}"
+def figure(value: float | None) -> str:
+    """Returns four decimals, since a set of 872 examples has steps of 0.0011; nothing for a value that is not known."""
+    return "" if value is None else f"{value:.4f}"
 
 
 def clusters_text(metric: Mapping[str, Any]) -> str:

@@ -203,9 +203,9 @@ def _settings_table(document: Document) -> TableBlock:
         is_chosen = chosen is not None and row["setting"] == chosen["setting"]
         seconds = times.get(str(row["setting"]))
         values = [value_text(row["values"][axis]) if axis in row["values"] else "" for axis in axes]
-        spread = [_figure(row[name]) for name in ("deviation", "min", "max")]
+        spread = [figure(row[name]) for name in ("deviation", "min", "max")]
         numbers = [*(str(row[name]) for name in ("n", *stopped)), "" if seconds is None else human_seconds(seconds)]
-        rows.append([*values, Cell(_figure(row["mean"]), strong=is_chosen), *spread, *numbers])
+        rows.append([*values, Cell(figure(row["mean"]), strong=is_chosen), *spread, *numbers])
     names = [*short_names(axes), "mean", "deviation", "min", "max", "n", *stopped, "time"]
     by = chosen_by(chosen).removesuffix(" over seeds") if chosen is not None else "the mean"
     caption = f"By mean; bold: chosen by {by}. Time: mean of a run."
@@ -235,10 +235,6 @@ def _runs(document: Document) -> Section:
         seed = seed_text(document["seeds"][run["seed"]]).removeprefix("seed ")
         fold = "" if run["fold"] is None else str(run["fold"])
         took = human_seconds(seconds[run["run"]]) if seconds.get(run["run"]) else ""
-        found = (run["state"], _figure(run["value"]), took, Cell(run["message"], data=True))
+        found = (run["state"], figure(run["value"]), took, Cell(run["message"], data=True))
         rows.append([Cell(run["run"], code=True), setting, seed, fold, *found])
     return Section("runs", "Runs", [TableBlock(columns, rows, "All runs of the plan; folders in cells/.")])
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else figure(value)
