@@ -181,6 +181,14 @@ def copy_file(source: Path, target: Path) -> None:
     atomic_write(target, lambda aside: shutil.copyfile(source, aside))
 
 
+def link_file(source: Path, target: Path) -> None:
+    """Makes a second name for a file, or a copy where the disk has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 def append_text(path: Path, text: str) -> None:
     """Adds text to a file that grows while it is read.
 

@@ -9,8 +9,6 @@
 """
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from itertools import islice
@@ -23,7 +21,7 @@ from bertctl.arrays import Array
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features.store import VectorLayout, stored_arrays, stored_rows
 from bertctl.words import hinted
-from bertctl.writing import atomic_write
+from bertctl.writing import atomic_write, link_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,10 +63,7 @@ def write_features(output: Path, layout: VectorLayout, folder: Path) -> None:
 
 
 def _write_npy(path: Path, layout: VectorLayout, folder: Path) -> None:  # noqa: ARG001
-    try:
-        os.link(folder / "vectors.npy", path)  # it is the file already
-    except OSError:  # a disk without links
-        shutil.copyfile(folder / "vectors.npy", path)
+    link_file(folder / "vectors.npy", path)  # it is the file already
 
 
 def _write_npz(path: Path, layout: VectorLayout, folder: Path) -> None:

@@ -26,7 +26,7 @@ from bertctl.documents import read_json, sha256_of
 from bertctl.errors import BertctlError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
-from bertctl.writing import copy_file, replacing, replacing_file, write_json, write_text
+from bertctl.writing import copy_file, link_file, replacing, replacing_file, write_json, write_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -161,11 +161,11 @@ class Checkpoints:
                 for path in _files(self._folder.model):
                     target = part / _BEST / path.relative_to(self._folder.model)
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    _link(path, target)
+                    link_file(path, target)
             for _, step in snapshot.state["outcome"]["ranked"]:
                 path = average_file(self._folder, step)
                 (part / _AVERAGE).mkdir(exist_ok=True)
-                _link(path, part / _AVERAGE / path.name)
+                link_file(path, part / _AVERAGE / path.name)
             return part, stack.pop_all()
         raise AssertionError
 
@@ -268,14 +268,6 @@ def put_back(checkpoint: Checkpoint, folder: RunFolder) -> None:
 def _files(folder: Path) -> list[Path]:
     """Returns the files of a folder, and of those within it, but hidden ones."""
     return [path for path in sorted(folder.rglob("[!.]*")) if path.is_file()]
-
-
-def _link(source: Path, target: Path) -> None:
-    """Makes a second name for a file, or a copy where the disk has no links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 def _set_niceness(thread: threading.Thread, niceness: int) -> None:
