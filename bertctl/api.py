@@ -19,7 +19,7 @@ from bertctl.config.load import load_recipe as load_recipe_with
 from bertctl.config.schema import Recipe
 from bertctl.config.schema import fields as known_fields
 from bertctl.data.rows import Rows
-from bertctl.data.table import is_whole
+from bertctl.documents import is_whole
 from bertctl.errors import UsageError
 from bertctl.inference.predict import Predictor, unlabelled_rows
 from bertctl.inference.score_run import evaluate_file, evaluate_run

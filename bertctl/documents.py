@@ -8,6 +8,7 @@ can be read: keys that the schema does not know are let through, and `x-read` sa
 import functools
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ JSON_LIMIT = 64 * 2**20
 
 _PART = 2**16  # bytes that are read at once: `read(limit)` asks for memory for all of them
 _MOST_IDS = 2**24
+_HALF = re.compile(r"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]")
 _SCHEMAS = Path(__file__).with_name("schemas")
 
 
@@ -131,16 +133,36 @@ def refuse_far_ids(ids: Iterable[object], file: Path) -> None:
         )
 
 
+def parse(text: str) -> Any:
+    """Returns what a JSON text holds.
+
+    Raises:
+        ValueError: it is no JSON, or half of a surrogate pair stands in it, which is no character; where.
+        RecursionError: nested too deeply.
+    """
+    document = json.loads(text)
+    if (half := _HALF.search(text)) and not is_whole(json.dumps(document, ensure_ascii=False)):
+        raise json.JSONDecodeError("half of a surrogate pair, which is no character", text, half.start())
+    return document
+
+
+def is_whole(text: str) -> bool:
+    """Whether every character is one: half of a surrogate pair is none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _parsed(
     text: str, path: Path, line: int | None, schema: str, kind: type[BertctlError], remedy: str
 ) -> dict[str, Any]:
     where = f"{path}:{line}" if line else str(path)
     try:
-        document = json.loads(text)
-        if (schema and line is None) or "\\ud" in text.lower():  # what runs hold has no infinity: JSON has none
-            json.dumps(document, ensure_ascii=False, allow_nan=not schema).encode()
-    except UnicodeEncodeError as error:
-        raise kind(f"{where}: half of a surrogate pair, which is no character", remedy=remedy, file=path) from error
+        document = parse(text)
+        if schema and line is None:  # what runs hold has no infinity: JSON has none
+            json.dumps(document, allow_nan=False)
     except (ValueError, RecursionError) as error:
         said = "nested too deeply" if isinstance(error, RecursionError) else error
         raise kind(f"{where}: no JSON: {said}", remedy=remedy, file=path) from error

@@ -24,7 +24,7 @@ from bertctl.data.text_files import (
     rows_expected,
     source_name,
 )
-from bertctl.documents import loading
+from bertctl.documents import loading, parse
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT
 from bertctl.words import unknown
@@ -195,7 +195,7 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
     if not is_document:
         return head, None
     try:
-        return [], json.loads("".join([*head, *lines]))
+        return [], parse("".join([*head, *lines]))
     except (ValueError, RecursionError) as error:
         where = f"{source}:{error.lineno}" if isinstance(error, json.JSONDecodeError) else source
         raise DataError(f"{where}: this is not JSON: {error}", remedy=form) from error
@@ -228,10 +228,7 @@ def _json_objects(lines: Iterable[str], source: str, options: ReadOptions) -> It
         if line.isspace():
             continue
         try:
-            value = _json_object(line, f"{source}:{number}", options.form)
-            if "\\ud" in line.lower():
-                table_of_objects([(number, value)], source)  # refuses half a surrogate pair in this line alone
-            yield number, value
+            yield number, _json_object(line, f"{source}:{number}", options.form)
         except DataError as error:
             if options.on_bad_record is None:
                 raise
@@ -240,7 +237,7 @@ def _json_objects(lines: Iterable[str], source: str, options: ReadOptions) -> It
 
 def _json_object(line: str, where: str, form: str) -> dict[str, Any]:
     try:
-        value = json.loads(line)
+        value = parse(line)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: this is not JSON: {error}: {line.strip()[:80]!r}", remedy=form) from error
     if not isinstance(value, dict):

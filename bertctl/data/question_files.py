@@ -18,7 +18,7 @@ from bertctl.data.files import document_or_tables, input_kind, read_tables, tabl
 from bertctl.data.names import folded
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
-from bertctl.data.table import Table, is_whole, table_of_objects
+from bertctl.data.table import Table, table_of_objects
 from bertctl.data.text_files import Source, open_bytes, source_name
 from bertctl.errors import DataError, UsageError
 from bertctl.words import count
@@ -230,9 +230,6 @@ def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -
             f"{where}: the {role} is {type(value).__name__} where a text is needed: {value!r:.80}",
             remedy=f"Name the columns: --text-column QUESTION --pair-column CONTEXT. {shown_columns(table)}",
         )
-    if not is_whole(value):
-        what = f"{where}: the {role} holds half a surrogate pair, which is no character"
-        raise DataError(what, remedy="Write the file again with whole characters.")
     return value
 
 

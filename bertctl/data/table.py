@@ -1,7 +1,6 @@
 """`Table`: what is found in a file, before anybody decided what the columns mean."""
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
@@ -74,22 +73,10 @@ def table_of_records(
 
 
 def table_of_objects(objects: Sequence[tuple[int, Mapping[str, Any]]], source: str) -> Table:
-    """Returns objects, each with its line, as columns: all keys that occur, None where an object lacks one.
-
-    Raises:
-        DataError: a string that can't be written as UTF-8 (half a surrogate pair), with file and line.
-    """
+    """Returns objects, each with its line, as columns: all keys that occur, None where an object lacks one."""
     names = dict.fromkeys(itertools.chain.from_iterable(value for _, value in objects))
     columns = {name: [value.get(name) for _, value in objects] for name in names}
-    table = Table(columns, source, [number for number, _ in objects])
-    for name, values in columns.items():
-        try:
-            "".join(map(_letters, values)).encode()
-        except UnicodeEncodeError:
-            index = next(i for i, value in enumerate(values) if not is_whole(_letters(value)))
-            what = f"{table.where(index)}: the string in '{name}' holds half a surrogate pair, which is no character"
-            raise DataError(what, remedy="Write the file again with whole characters.") from None
-    return table
+    return Table(columns, source, [number for number, _ in objects])
 
 
 def require_label(rows: Rows | Table, index: int, column: str = "label") -> Any:
@@ -104,19 +91,3 @@ def require_label(rows: Rows | Table, index: int, column: str = "label") -> Any:
         what = f"{rows.where(index)}: the label is {shown}"
         raise DataError(what, remedy="Every row of a labelled split needs a label: fill it in, or take the row out.")
     return label
-
-
-def _letters(value: Any) -> str:
-    """Returns a string, or whatever strings stand in a list or an object."""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else ""
-
-
-def is_whole(text: str) -> bool:
-    """Whether every character is one: half a surrogate pair is none."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

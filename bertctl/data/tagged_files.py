@@ -19,7 +19,7 @@ from bertctl.data.conll import Sentence, conll_sentences
 from bertctl.data.files import SUFFIXES, document_or_tables, read_tables, suffix_of, table_of_document, text_lines
 from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows, json_form
 from bertctl.data.rows import Rows
-from bertctl.data.table import Table, in_chunks, is_whole
+from bertctl.data.table import Table, in_chunks
 from bertctl.data.tag_schemes import TagKind, tag_kind
 from bertctl.data.tagged_tables import TaggedColumns, find_columns, rows_of_table
 from bertctl.data.text_files import Source, decoded_lines, open_bytes, require_file, rows_expected, source_name
@@ -299,9 +299,6 @@ def _of_documents(documents: Iterator[Document], name: str, options: ReadOptions
     first = parted = 0
     for chunk in in_chunks(documents, options.chunk_rows):
         parted += sum(document.parted for document in chunk)
-        if half := next((document for document in chunk if not is_whole(document.text)), None):
-            what = f"{name}: the text of '{half.id}' holds half a surrogate pair, which is no character"
-            raise DataError(what, remedy="Write the file again with whole characters.")
         columns: dict[str, list[Any]] = {
             "text": [document.text for document in chunk],
             "spans": [document.spans for document in chunk],

@@ -15,7 +15,7 @@ _CHUNK = 4096  # texts handed to the library at once; bounds the memory of its E
 CHUNK_CHARACTERS = 1_000_000
 """Characters handed to the library at once, for the same reason."""
 
-OTHER_TOKENIZER = "Its vocabulary has no token for this text. Give a model whose tokenizer works (bertctl tokenize)."
+OTHER_TOKENIZER = "Give a text in UTF-8; where it is, give a model whose tokenizer works (bertctl tokenize)."
 """What to do about a tokenizer that the library reads, and that fails at a text."""
 
 Input = TypeVar("Input", str, str | tuple[str, str])

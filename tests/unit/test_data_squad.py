@@ -202,7 +202,7 @@ def test_a_prediction_file_is_read_whatever_the_settings_name(tmp_path):
         ({"answers": 7}, "these answers .*: 7"),
         ({"answers": {"text": ["a", "b"], "answer_start": [1]}}, "these answers"),
         ({"answers": [{"text": "a", "answer_start": "x"}]}, "these answers"),
-        ({"context": "\ud800"}, r"half a surrogate pair"),
+        ({"context": "\ud800"}, r"half of a surrogate pair"),
     ],
 )
 def test_what_can_not_be_read_is_refused_with_line_and_id(tmp_path, change, said):

@@ -130,7 +130,7 @@ def test_half_a_character_is_refused(tiny_run: TinyRun, tiny_model: Path) -> Non
     half = "good \ud800"
     with pytest.raises(UsageError, match="half a surrogate pair"):
         bertctl.predict(tiny_run.path, [half])
-    with pytest.raises(DataError, match="half a surrogate pair"):
+    with pytest.raises(DataError, match="half of a surrogate pair"):
         bertctl.predict(tiny_run.path, [{"text": half}])
     with pytest.raises(UsageError, match="half a surrogate pair"):
         bertctl.extract_features([half], tiny_model, fields={"model.max_length": 40})
