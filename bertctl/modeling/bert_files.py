@@ -14,6 +14,7 @@ from safetensors import safe_open
 
 from bertctl.modeling.families import BARE, LOOKS_BACK, SIZES, family_of
 from bertctl.modeling.heads import keep_in_fp32
+from bertctl.modeling.model import align
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import StoredTensor, stored_weights
 from bertctl.modeling.torch_bert import FAMILIES, OF_TEXTS, OF_TOKENS, Encoder, Family, Network, Shares
@@ -120,6 +121,7 @@ def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | No
     if isinstance(network, Network):
         keep_in_fp32(network)
     _fill(network, weights)
+    align(network)
     network.requires_grad_(requires_grad=False)
     return network.eval()
 

@@ -128,7 +128,6 @@ def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> 
             tokenizer, roles = found
             if {"pad_token", "cls_token"} <= roles.keys() and tokenizer.get_vocab_size() <= source.config["vocab_size"]:
                 read_as(tokenizer, source, auto_class)
-                align(network)
                 segments, padding = network.has_segments, Padding(roles["pad_token"])
                 return Model(network, tokenizer, None, padding, segments, cls_id=roles["cls_token"])
     return load_model(source, auto_class, head=None)

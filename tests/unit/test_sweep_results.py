@@ -241,7 +241,7 @@ def test_nothing_is_chosen_where_nothing_has_a_score(tmp_path: Path) -> None:
         (folder / name).write_text("of an earlier call")
     document = conclude(folder)
     assert document["chosen"] is None
-    assert sorted(path.name for path in folder.iterdir()) == ["cells", "plan.json", "sweep.html", "sweep.json"]
+    assert sorted(path.name for path in folder.glob("[!.]*")) == ["cells", "plan.json", "sweep.html", "sweep.json"]
     assert "6 failed" in (folder / "sweep.html").read_text()
     assert "nothing is chosen" in shown(document)
 
