@@ -135,7 +135,7 @@ def fewer(line: str) -> str:
     """The line on few rows, which may teach nothing; the rest of it as it stands."""
     line = re.sub(r"(bertctl finetune \S+) ", r"\1 --max-train-rows 32 --max-eval-rows 32 --epochs 1 ", line)
     return re.sub(
-        r"bertctl gate (\S+) ", r"bertctl gate \1 --policy lenient --allow-constant ", line.replace("=0.85", "=0.01")
+        r"bertctl gate (\S+) ", r"bertctl gate \1 --policy lenient --allow-constant ", line.replace("=0.8", "=0.01")
     )
 
 
@@ -209,7 +209,7 @@ def test_makes_lines_run_and_nothing_is_made_twice(tmp_path: Path) -> None:
         pytest.skip("no make here")
     text = block("pipeline: make").replace("bertctl finetune $(RECIPE)", "bertctl finetune $(RECIPE) --epochs 1")
     short = text.replace("--epochs 1", "--epochs 1 --max-train-rows 32 --max-eval-rows 32")
-    (tmp_path / "Makefile").write_text(short.replace("=0.85", "=0.01 --policy lenient --allow-constant"))
+    (tmp_path / "Makefile").write_text(short.replace("=0.8", "=0.01 --policy lenient --allow-constant"))
     shell("make", tmp_path)
     assert {"demo", "demo.passed", "demo.html"} <= {path.name for path in (tmp_path / "runs").iterdir()}
     assert "Nothing to be done" in shell("make", tmp_path, LC_ALL="C")
