@@ -11,9 +11,10 @@ from typing import Any
 
 import yaml
 
+from bertctl.documents import is_whole
+
 KeyPath = tuple[str, ...]
 
-_HALF = re.compile("[\ud800-\udfff]")
 _PLAIN_VALUES = (
     ("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
     ("tag:yaml.org,2002:int", re.compile(r"^[-+]?[0-9]+$"), list("-+0123456789")),
@@ -186,7 +187,7 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[
     values: dict[str, Any] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode) or _HALF.search(key_node.value):
+        if not isinstance(key_node, yaml.ScalarNode) or not is_whole(key_node.value):
             what = "a list or mapping" if not isinstance(key_node, yaml.ScalarNode) else "half of a surrogate pair"
             document.problems.append((line, f"{what} stands where a key should be"))
             continue
@@ -210,7 +211,7 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
         return [_value(item, (*path, f"[{i}]"), document) for i, item in enumerate(node.value)]
     text = str(node.value)
     match node.tag:
-        case "tag:yaml.org,2002:str" if not _HALF.search(text):
+        case "tag:yaml.org,2002:str" if is_whole(text):
             return text
         case "tag:yaml.org,2002:null":
             return None
@@ -221,7 +222,7 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
         case "tag:yaml.org,2002:float" if _PLAIN_VALUES[2][1].match(text):
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     line = node.start_mark.line + 1
-    what = "half of a surrogate pair" if _HALF.search(text) else f"the tag {node.tag} on this value"
+    what = f"the tag {node.tag} on this value" if is_whole(text) else "half of a surrogate pair"
     what = "a number of more than 18 digits" if node.tag.endswith(":int") and text.isdecimal() else what
     document.problems.append((line, f"{'.'.join(path)}: {what} is not allowed"))
     return _REFUSED

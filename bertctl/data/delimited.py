@@ -105,8 +105,8 @@ def records(
     width = len(dialect.names)
     pending_header = dialect.header
     blank = skipped = 0
-    told = on_bad_record
-    for line, fields in _split(lines, dialect.delimiter, quoted=dialect.quoted, source=source, on_bad_record=told):
+    found = _split(lines, dialect.delimiter, quoted=dialect.quoted, source=source, on_bad_record=on_bad_record)
+    for line, fields in found:
         if not fields:
             blank += 1
             continue

@@ -225,7 +225,7 @@ def fit_temperature(logits: ArrayLike, gold: ArrayLike, *, multi_label: bool = F
     found = minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-8})
     temperature = 1 / float(found.x)
     # Of answers that are all right the loss is 0 long before the coldest end: the search stops anywhere in there.
-    if not coldest * 1.01 < temperature < hottest / 1.01 or loss(ends[1]) <= loss(found.x):
+    if not coldest * 1.01 < temperature < hottest / 1.01 or loss(ends[1]) <= found.fun:
         which = "right" if temperature < 1 else "wrong"
         raise DataError(
             f"the {len(logits_NC)} examples set no temperature: the answers that they are about are (nearly) all "

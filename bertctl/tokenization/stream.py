@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from bertctl.documents import is_whole
 from bertctl.errors import DataError, InterruptedRunError, UnavailableError
 
 _AHEAD = 2  # chunks that may wait for the writer
@@ -87,7 +88,7 @@ def _encode(encoder: ChunkEncoder, chunk: TextChunk) -> Any:
     except UnavailableError as error:
         for number, text in enumerate(chunk.texts):
             both = text if chunk.pairs is None else text + chunk.pairs[number]
-            if any("\ud800" <= c <= "\udfff" for c in both):
+            if not is_whole(both):
                 what = f"text {before + number + 1} holds half of a surrogate pair, which is no character"
                 raise DataError(what, remedy=r"Repair the \ud... escapes of that row.") from error
         raise
