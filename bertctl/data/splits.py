@@ -155,13 +155,16 @@ def _stratified(labels: Sequence[Any], wanted: int, rng: np.random.Generator) ->
 
 
 def _whole_groups(members: Sequence[Sequence[int]], wanted: int, rng: np.random.Generator) -> list[int]:
-    """Returns positions of whole groups, drawn until there are `wanted` rows; one group is left."""
+    """Returns positions of whole groups, drawn until there are `wanted` rows, at most twice as many; one group is left.
+
+    Where every group is larger than that, it is the smallest.
+    """
     chosen: list[int] = []
-    for number in rng.permutation(len(members))[: max(1, len(members) - 1)]:
-        if len(chosen) >= wanted:
-            break
-        chosen += members[int(number)]
-    return chosen
+    drawn = [list(members[int(number)]) for number in rng.permutation(len(members))]
+    for group in drawn[: max(1, len(members) - 1)]:
+        if len(chosen) < wanted and len(chosen) + len(group) <= 2 * wanted:
+            chosen += group
+    return chosen or min(drawn, key=len)
 
 
 def joined(parts: Sequence[Rows]) -> Rows:

@@ -42,6 +42,16 @@ def test_groups_with_labels_of_their_own_are_held_out_all_the_same():
         assert (len(left), len(held), stratified) == (27, 3, False)
 
 
+def test_a_group_with_most_of_the_rows_is_not_held_out():
+    scores, groups = [float(i) for i in range(100)], ["large"] * 70 + [f"small {i // 3}" for i in range(30)]
+    for seed in range(50):
+        left, held, _ = hold_out(rows_with(scores), fraction=0.1, seed=seed, stratify=False, groups=groups)
+        assert (len(left), len(held)) == (88, 12)
+        two = [i < 30 for i in range(100)]
+        left, held, _ = hold_out(rows_with(scores), fraction=0.1, seed=seed, stratify=False, groups=two)
+        assert (len(left), len(held)) == (70, 30)
+
+
 @pytest.mark.parametrize("labels", [[["a"], ["b"]] * 20, [float(i) for i in range(40)]])
 def test_labels_that_can_not_be_counted_are_not_stratified(labels):
     left, held, stratified = hold_out(rows_with(labels), fraction=0.25, seed=0, stratify=True)
