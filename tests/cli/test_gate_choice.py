@@ -85,6 +85,19 @@ def test_nothing_passes_that_is_not_clearly_above_the_constant_answer(bertctl, r
     _gate(bertctl, runs, *arguments, "--allow-constant", code=0)
 
 
+def test_recall_that_a_constant_answer_has_in_full_is_judged_by_its_limit_alone(bertctl, runs):
+    lines, task = classified(400), "text-classification"
+    recall, both = f"recall:{LABELS[1]}", ["accuracy", f"recall:{LABELS[1]}"]
+    baseline = {"baseline": {"validation": {"accuracy": 0.5, recall: 1.0}}}
+    made_run(runs / "recall", lines, metrics=_metrics(lines, task, both) | baseline)
+    for policy in ("strict", "lenient", "point"):
+        _gate(bertctl, runs, "recall", "--min", f"{recall}=0.5", "--policy", policy, code=0)
+    _gate(bertctl, runs, "recall", "--baseline", "recall", "--max-drop", f"{recall}=0.1", code=0)
+    of_one_label = _metrics(lines, task, ["accuracy"]) | {"baseline": {"validation": {"accuracy": 1.0}}}
+    made_run(runs / "one-label", lines, metrics=of_one_label)
+    _gate(bertctl, runs, "one-label", "--min", "accuracy=0.5", code=7)
+
+
 def test_clusters_are_counted_and_several_checks_are_warned_of(bertctl, runs):
     limits = ["--min", "accuracy=0.5", "--min-slice", "source=a:accuracy=0.5"]
     found = _gate(bertctl, runs, "grouped", *limits, code=0)
