@@ -267,18 +267,19 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
 
 
 def _with_class_names(columns: dict[str, list[Any]], metadata: dict[bytes, bytes] | None) -> dict[str, list[Any]]:
-    """Returns columns whose lists of numbers stand for names, as `datasets` writes tags, with the names."""
+    """Returns columns whose numbers stand for names, as `datasets` writes labels and tags, with the names."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
     except (KeyError, TypeError, ValueError):
         return columns
     for column, values in columns.items():
         feature = features.get(column) if isinstance(features, dict) else None
-        inner = feature.get("feature") if isinstance(feature, dict) else feature[0] if feature else None
+        inner = feature.get("feature", feature) if isinstance(feature, dict) else feature[0] if feature else None
         names = inner.get("names") if isinstance(inner, dict) else None
         if isinstance(names, list):
             known = {number: str(name) for number, name in enumerate(names)}
-            columns[column] = [row and [known.get(number, number) for number in row] for row in values]
+            named = ([known.get(n, n) for n in row] if isinstance(row, list) else known.get(row, row) for row in values)
+            columns[column] = list(named)
     return columns
 
 

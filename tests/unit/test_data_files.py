@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.reading import SkippedRows
+from bertctl.data.reading import ReadOptions, SkippedRows
 from bertctl.data.rows import Rows
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
@@ -75,6 +75,18 @@ def test_every_format_gives_the_same_rows(tmp_path, suffix, packed):
     lines = {".csv": [2, 3, 4, 6, 7, 8], ".tsv": [2, 3, 4, 6, 7, 8], ".jsonl": [1, 2, 3, 4, 5, 6], ".parquet": []}
     assert list(rows.lines) == lines[suffix]  # the third text has two lines
     assert rows.where(3) == f"{rows.source}{':6' if suffix in ('.csv', '.tsv') else rows.where(3)[len(rows.source) :]}"
+
+
+@pytest.mark.parametrize("chunk_rows", [None, 1])
+def test_numbers_that_datasets_wrote_for_labels_are_read_as_their_names(tmp_path, chunk_rows):
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["neg", "pos"])})
+    columns = {"text": [*TEXTS, "y"], "label": [*(int(label == "pos") for label in LABELS), None]}
+    Dataset.from_dict(columns, features=features).to_parquet(tmp_path / "a.parquet")
+    options = ReadOptions(DataSection(), "train", label_needed=False, chunk_rows=chunk_rows)
+    readings = list(TEXT_READER.readings(tmp_path / "a.parquet", options))
+    assert [label for one in readings for label in one.rows.columns["label"]] == [*LABELS, None]
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
