@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.choice_files import ChoiceReader
 from bertctl.data.readers import READERS
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.text_files import require_file
@@ -40,6 +41,8 @@ def guess_task(path: Path, settings: DataSection) -> Guess:
         try:
             reading = reader.guess(path, options)
         except (UsageError, DataError) as error:
+            if isinstance(reader, ChoiceReader) and isinstance(error, DataError):  # it has choices, one is wrong
+                raise
             refusals.append(error)
             continue
         if reading is not None:

@@ -139,6 +139,15 @@ def test_an_unclear_file_is_refused_with_the_choices(name: str, bertctl: Run, tm
     assert CHOSEN in shown
 
 
+def test_a_wrong_label_among_choices_is_told_of_and_makes_no_other_task(bertctl: Run, tmp_path: Path) -> None:
+    labels = [7, *(i % 2 for i in range(1, len(TEXTS)))]
+    choices = lines(question=TEXTS, choices=[["good", "bad"]] * len(TEXTS), label=labels)
+    (tmp_path / "choices.jsonl").write_text(choices, encoding="utf-8")
+    refused = bertctl("finetune", "choices.jsonl")
+    assert refused.returncode == 3, refused.stderr
+    assert "choices.jsonl:1: the label 7 points outside its 2 choices" in refused.stderr
+
+
 def test_every_verb_that_takes_a_recipe_takes_a_file(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     rows = {"text": TEXTS * 3, "similarity": cycle(0.5, 1.5) * 3}
     pq.write_table(pa.table(rows), tmp_path / "train.parquet")
