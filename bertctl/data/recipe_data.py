@@ -248,7 +248,7 @@ class _Source(abc.ABC):
                 rows, fraction=data.validation_fraction, seed=seed, stratify=stratify, groups=groups
             )
         n_groups, how = len(set(groups)), "stratified by label" if stratified else "not stratified"
-        how += f"; {n_groups} groups of rows that hang together, each on one side" if n_groups < len(rows) else ""
+        how += f"; {n_groups} groups of rows that hang together, each on one side whatever its labels" if n_groups < len(rows) else ""
         told = f"{len(held)} of the {len(rows)} training rows are held out for validation (seed {seed}, {how})"
         fold = f"fold {data.fold} of {data.folds}: {told}"
         self._listener.say(f"{self._lacking}: {told}{self._way_out}" if data.folds is None else fold)
