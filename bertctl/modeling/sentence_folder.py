@@ -94,7 +94,7 @@ def read_modules(folder: Path) -> SentenceModules | None:
     if not path.is_file():
         return None
     with loading(path, kind=UnavailableError, remedy=_REMEDY):
-        parts = sorted(json.loads(read_text(path)), key=lambda part: part["idx"])
+        parts = list(json.loads(read_text(path)))  # computed as they are listed, whatever their `idx`
         kinds = [str(part["type"]).rpartition(".")[2] for part in parts]
         is_inside = all(".." not in str(part["path"]) and not str(part["path"]).startswith("/") for part in parts)
         if kinds[:2] != ["Transformer", "Pooling"] or not {*kinds[2:]} <= {"Dense", "Normalize"} or not is_inside:

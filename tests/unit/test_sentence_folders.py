@@ -127,6 +127,14 @@ def test_a_folder_without_weights_of_a_layer_is_refused(tiny_model, tmp_path) ->
         bertctl.extract_features(TEXTS, model=str(folder), pooling="model", fields={"model.max_length": 40})
 
 
+def test_parts_are_computed_in_the_order_in_which_they_are_listed(tiny_model: Path, tmp_path: Path) -> None:
+    """As the library does; it reads no `idx`."""
+    folder = make_folder("dense", tiny_model, tmp_path / "made")
+    before = read_modules(folder)
+    _changed(folder, "modules.json", lambda parts: [part | {"idx": 9 - part["idx"]} for part in parts])
+    assert read_modules(folder) == before
+
+
 def test_a_plain_folder_says_nothing(tiny_model) -> None:
     with pytest.raises(UsageError, match=r"no modules\.json"):
         bertctl.extract_features(TEXTS, model=str(tiny_model), pooling="model", fields={"model.max_length": 40})
