@@ -70,7 +70,7 @@ _SMALL_FILES = (
     "config.json", "adapter_config.json", *TOKENIZER_FILES, "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json", "merges.txt", "entity_vocab.json", "word_shape.json", "word_pronunciation.json",
 )  # fmt: skip
-_SENTENCES = ("modules.json", "*_*/config.json", "config_sentence_transformers.json", "sentence_bert_config.json")
+_SENTENCES = ("modules.json", "*_*/config.json", "config_sentence_transformers.json", "sentence_*_config.json")
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors", "*_Dense/*.safetensors")
 """What is read of a model, and fetched of its repository (the last three small files are LUKE's and RoCBert's)."""
 

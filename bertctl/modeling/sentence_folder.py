@@ -4,7 +4,7 @@
     1_Pooling/config.json                how the tokens' vectors become one
     2_Dense/config.json, .safetensors    a linear layer with an activation
     config_sentence_transformers.json    prompts: words that are put before texts
-    sentence_bert_config.json            longest input in tokens
+    sentence_bert_config.json            longest input in tokens; of old folders sentence_distilbert_config.json, ...
 
 The files are those of version 2 on, which every later version reads.
 """
@@ -102,7 +102,7 @@ def read_modules(folder: Path) -> SentenceModules | None:
             raise UnavailableError(f"{path} lists {listing(kinds)}: {fits} can be read", remedy=_REMEDY)
         settings = [_settings(folder / str(part["path"]) / "config.json") for part in parts[1:]]
         said = _settings(folder / "config_sentence_transformers.json")
-        of_text = _settings(folder / "sentence_bert_config.json")
+        of_text = next(map(_settings, sorted(folder.glob("sentence_*_config.json"))), {})  # of bert, distilbert...
         default = said.get("default_prompt_name")  # in whose place an empty prompt stands
         prompts = {str(name): str(text or "") for name, text in (said.get("prompts") or {}).items() if text or default}
         steps = tuple(

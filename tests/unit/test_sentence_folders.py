@@ -153,6 +153,13 @@ def test_a_folder_of_release_6_says_its_length_where_the_tokenizer_does(
     assert modules.max_length == length
 
 
+def test_old_folders_name_their_length_by_the_family(tiny_model: Path, tmp_path: Path) -> None:
+    folder = make_folder("cls", tiny_model, tmp_path / "made")
+    before = read_modules(folder)
+    (folder / "sentence_bert_config.json").rename(folder / "sentence_distilbert_config.json")
+    assert read_modules(folder) == before
+
+
 def test_vectors_that_a_folder_cuts_are_refused(tiny_model: Path, tmp_path: Path) -> None:
     folder = make_folder("prompts", tiny_model, tmp_path / "made")
     said = json.loads((folder / "config_sentence_transformers.json").read_text())
