@@ -18,6 +18,7 @@ from typing import Any
 from bertctl.config.recipe_sections import SentenceEmbeddingsSection
 from bertctl.documents import loading, read_json, read_text
 from bertctl.errors import UnavailableError
+from bertctl.modeling.families import model_positions
 from bertctl.words import listing
 
 ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
@@ -112,7 +113,8 @@ def read_modules(folder: Path) -> SentenceModules | None:
         prompting = (prompts, default)
         # Folders of release 6 say the length where transformers does, which writes 1e30 for none.
         longest = of_text.get("max_seq_length") or _settings(folder / "tokenizer_config.json").get("model_max_length")
-        reading = (longest if longest and longest < 1e9 else None, bool(of_text.get("do_lower_case")))
+        most = model_positions(_settings(folder / "config.json")) or 10**9
+        reading = (min(longest, most) if longest and longest < 1e9 else None, bool(of_text.get("do_lower_case")))
         modules = SentenceModules(_poolings(settings[0], folder), steps, *prompting, *reading)
     if any(prompts.values()) and settings[0].get("include_prompt") is False:
         what = "leaves the tokens of prompts out of the pooling (include_prompt)"

@@ -160,6 +160,17 @@ def test_old_folders_name_their_length_by_the_family(tiny_model: Path, tmp_path:
     assert read_modules(folder) == before
 
 
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "sentence_bert_config.json"])
+def test_a_folder_that_says_more_than_the_model_can_read_is_read_to_its_last_position(
+    file: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = make_folder("cls", tiny_model, tmp_path / "made")
+    most = json.loads((folder / "config.json").read_text())["max_position_embeddings"]
+    _changed(folder, "sentence_bert_config.json", lambda _: {})
+    _changed(folder, file, lambda said: said | {"model_max_length": most + 1, "max_seq_length": most + 1})
+    assert bertctl.extract_features(["good " * 2 * most], model=str(folder), pooling="model").shape == (1, 36)
+
+
 def test_vectors_that_a_folder_cuts_are_refused(tiny_model: Path, tmp_path: Path) -> None:
     folder = make_folder("prompts", tiny_model, tmp_path / "made")
     said = json.loads((folder / "config_sentence_transformers.json").read_text())
