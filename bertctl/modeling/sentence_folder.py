@@ -144,9 +144,9 @@ def _poolings(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
 
 def _dense(settings: Mapping[str, Any], place: str, folder: Path) -> Dense:
     module, _, activation = str(settings["activation_function"]).rpartition(".")
-    reads = settings.get("module_input_name", "sentence_embedding") == "sentence_embedding"
+    reads = all(settings.get(f"module_{way}_name") in (None, "sentence_embedding") for way in ("input", "output"))
     if not (module.startswith("torch.nn") and activation in ACTIVATIONS and reads) or settings.get("use_residual"):
-        what = f"{folder / place / 'config.json'} has an activation, a residual or an input that is unknown here"
+        what = f"{folder / place / 'config.json'} has an activation, a residual, an input or output unknown here"
         raise UnavailableError(what, remedy=f"Activations: {', '.join(ACTIVATIONS)} of torch.nn.")
     return Dense(int(settings["out_features"]), activation, place, bool(settings.get("bias", True)))
 

@@ -109,6 +109,7 @@ def _changed(folder: Path, file: str, change: Callable[[Any], Any]) -> None:
         ("1_Pooling/config.json", lambda _: {"pooling_mode": "lasttoken"}, "pools by 'lasttoken'"),
         ("1_Pooling/config.json", lambda _: {"pooling_mode_weightedmean_tokens": True}, "weightedmean"),
         ("2_Dense/config.json", lambda said: said | {"activation_function": "os.system"}, "activation"),
+        ("2_Dense/config.json", lambda said: said | {"module_output_name": "other"}, "an input or output"),
         ("2_Dense/config.json", lambda said: said | {"out_features": "many"}, "can't be used"),
         ("1_Pooling/config.json", lambda said: said | {"include_prompt": False}, "prompts"),
     ],
