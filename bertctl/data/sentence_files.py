@@ -60,13 +60,14 @@ class SentenceReader(TextReader):
         kind, in a column of another name.
         """
         settings = options.settings
-        columns_named({"negative": settings.negative_column}, table)
+        columns_named({"negative": settings.negative_column if options.split == "train" else None}, table)
         if options.split == "train" and options.label_needed:
             columns_named({"label": settings.label_column}, table)
         elif settings.label_column not in table.columns:
             settings = settings.model_copy(update={"label_column": None})
         free = {folded(name): name for name in table.columns}
-        negative = settings.negative_column or next((free[name] for name in _NEGATIVES if name in free), None)
+        named = (settings.negative_column, *map(free.get, _NEGATIVES))  # the first may be another file's
+        negative = next((name for name in named if name in table.columns), None)
         others = replace(table, columns={name: each for name, each in table.columns.items() if name != negative})
         found = choose_columns(others, settings, label_needed=False)
         if found.pair is not None and settings.label_column is None and folded(found.label or "") not in LABEL_NAMES:

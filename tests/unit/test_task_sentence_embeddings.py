@@ -123,6 +123,19 @@ def test_validation_rows_have_labels_of_their_own_under_another_name(tmp_path) -
         load_data(recipe.with_fields("data", label_column="gold"))
 
 
+@pytest.mark.parametrize("named", [{}, {"data.negative_column": "worse"}])
+def test_triplets_are_learned_from_and_scores_chosen_by(tmp_path, named) -> None:
+    train, validation = tmp_path / "train.csv", tmp_path / "validation.csv"
+    third = named.get("data.negative_column", "negative")
+    train.write_text(f"text,pair,{third}\na film,a movie,a bore\nfood,meal,dull\n")
+    validation.write_text("text,pair,score\na film,a movie,4.5\ngood food,a bore,0.5\n")
+    files = {"data.train_file": str(train), "data.validation_file": str(validation)}
+    splits = load_data(load_recipe("sentence-embeddings", options={**files, **named})).splits
+    assert splits["train"].columns["negative"] == ["a bore", "dull"]
+    assert splits["validation"].columns["label"] == ["4.5", "0.5"]
+    assert not splits["validation"].has("negative")
+
+
 @pytest.mark.parametrize("scored", [True, False])
 @pytest.mark.parametrize(
     ("labels", "asked", "near"),
