@@ -188,7 +188,8 @@ def files_of(modules: SentenceModules, *, size: int) -> dict[str, Any]:
     pooling: dict[str, Any] = {"word_embedding_dimension": size, **old}
     if len(modules.poolings) > 1:  # older versions know no order of several
         pooling = {"embedding_dimension": size, "pooling_mode": list(modules.poolings)}
-    prompts = {"prompts": dict(modules.prompts), "default_prompt_name": modules.default_prompt}
+    sides = {side: modules.prompt(side) for side in SIDES}  # the library puts nothing in the place of one that lacks
+    prompts = {"prompts": {**modules.prompts, **sides}, "default_prompt_name": modules.default_prompt}
     files: dict[str, Any] = {
         "modules.json": parts,
         "1_Pooling/config.json": pooling,

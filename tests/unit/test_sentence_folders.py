@@ -91,6 +91,22 @@ def test_a_run_loads_in_sentence_transformers_with_equal_vectors(tiny_model: Pat
     np.testing.assert_allclose([answer["prediction"] for answer in answers], cosines, atol=2e-6)
 
 
+def test_a_run_says_what_stands_before_queries_and_before_documents(tiny_model: Path, tmp_path: Path) -> None:
+    """The library takes neither the default prompt nor that of passages for a side that its folder does not name."""
+    folder = make_folder("prompts", tiny_model, tmp_path / "made")
+    prompts = {"all": "so ", "passage": "p "}
+    _changed(folder, "config_sentence_transformers.json", lambda said: said | {"prompts": prompts})
+    rows = "".join(json.dumps({"text": text, "pair": f"fine {text}"}) + "\n" for text in ("good", "film"))
+    (tmp_path / "rows.jsonl").write_text(rows)
+    fields = {
+        "data.train_file": str(tmp_path / "rows.jsonl"), "data.validation_file": str(tmp_path / "rows.jsonl"),
+        "model.name": str(folder), "model.max_length": 40, "training.epochs": 1,
+    }  # fmt: skip
+    run = bertctl.finetune("sentence-embeddings", fields=fields, output=tmp_path / "run")
+    said = json.loads((run.model_path / "config_sentence_transformers.json").read_text())
+    assert said["prompts"] == {**prompts, "query": "so ", "document": "p "}
+
+
 def bertctl_model() -> str:
     from bertctl.catalog.models import locate_model
 
