@@ -104,8 +104,9 @@ def read_modules(folder: Path) -> SentenceModules | None:
         settings = [_settings(folder / str(part["path"]) / "config.json") for part in parts[1:]]
         said = _settings(folder / "config_sentence_transformers.json")
         of_text = next(map(_settings, sorted(folder.glob("sentence_*_config.json"))), {})  # of bert, distilbert...
-        default = said.get("default_prompt_name")  # in whose place an empty prompt stands
-        prompts = {str(name): str(text or "") for name, text in (said.get("prompts") or {}).items() if text or default}
+        default, found = said.get("default_prompt_name"), said.get("prompts") or {}
+        is_said = default or any(found.values())  # an empty prompt stands in the place of another one
+        prompts = {str(name): str(text or "") for name, text in found.items() if is_said}
         steps = tuple(
             None if kind == "Normalize" else _dense(found, str(part["path"]), folder)
             for kind, found, part in zip(kinds[2:], settings[1:], parts[2:], strict=True)
@@ -167,7 +168,7 @@ def chosen_modules(folder: Path, settings: SentenceEmbeddingsSection, *, max_len
     elif poolings != said.poolings:
         steps = ()
     given = {"query": settings.query_prompt, "document": settings.document_prompt}
-    prompts = {**said.prompts, **{name: text for name, text in given.items() if text}}
+    prompts = {**said.prompts, **{name: text for name, text in given.items() if text is not None}}
     steps = (*steps, None) if normalise else steps
     return replace(said, poolings=poolings, steps=steps, prompts=prompts, max_length=max_length)
 

@@ -13,8 +13,9 @@ import transformers
 from safetensors.torch import load_file
 
 import bertctl
+from bertctl.config.recipe_sections import SentenceEmbeddingsSection
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.modeling.sentence_folder import read_modules
+from bertctl.modeling.sentence_folder import chosen_modules, files_of, read_modules
 from tests.sentence_folders import MADE, make_folder, sentence_transformers
 
 TEXTS = ["good film", "the food was not good at all , it was very poor", "", "a bright film, was it not?", "Dull"]
@@ -105,6 +106,19 @@ def test_a_run_says_what_stands_before_queries_and_before_documents(tiny_model: 
     run = bertctl.finetune("sentence-embeddings", fields=fields, output=tmp_path / "run")
     said = json.loads((run.model_path / "config_sentence_transformers.json").read_text())
     assert said["prompts"] == {**prompts, "query": "so ", "document": "p "}
+
+
+@pytest.mark.parametrize("default", ["all", None])
+def test_an_empty_prompt_takes_the_place_of_the_folder_s(default: str | None, tiny_model: Path, tmp_path: Path) -> None:
+    folder = make_folder("prompts", tiny_model, tmp_path / "made")
+    said = {"prompts": {"query": "q ", "passage": "p ", "all": "so "}, "default_prompt_name": default}
+    file = "config_sentence_transformers.json"
+    _changed(folder, file, lambda _: said)
+    chosen = chosen_modules(folder, SentenceEmbeddingsSection(query_prompt="", document_prompt=""), max_length=40)
+    _changed(folder, file, lambda _: files_of(chosen, size=36)[file])
+    for modules in (chosen, read_modules(folder)):
+        assert modules is not None
+        assert [modules.prompt(side) for side in ("query", "document")] == ["", ""]
 
 
 def bertctl_model() -> str:
