@@ -30,9 +30,8 @@ class AppendedFile:
         with failures_of(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if size is not None and path.stat().st_size < size:
-                raise DataError(
-                    f"{path} has been cut short: it had {size} bytes", remedy="Start again with --overwrite."
-                )
+                what = f"{path} has been cut short: it had {size} bytes"
+                raise DataError(what, remedy="Start again with --overwrite.")
             self._file = os.fdopen(open_in_place(path, os.O_RDWR), "rb+", buffering=0)
             self._cut()
 

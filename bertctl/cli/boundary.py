@@ -98,9 +98,8 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
     typed = next((word for word in arguments if not word.startswith("-")), "")
     names = [verb.name for verb in VERBS]
     if typed and typed not in names:
-        return UsageError(
-            unknown("verb", typed, names), remedy=f"Verbs: {', '.join(names)}. Type `bertctl --help` for what they do."
-        )
+        what = unknown("verb", typed, names)
+        return UsageError(what, remedy=f"Verbs: {', '.join(names)}. Type `bertctl --help` for what they do.")
     context = getattr(error, "ctx", None)
     command = context.command_path if context else f"bertctl {typed}"
     return UsageError(message, remedy=f"Type `{command} --help` for what it takes." if typed else "")

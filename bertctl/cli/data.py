@@ -89,9 +89,8 @@ def _recipe(out: Output, settings: RecipeRequest, subject: Sequence[str], task: 
         what = f"'{other}' is no data file, and a recipe and files can't be mixed"
         raise UsageError(what, remedy=f"For a recipe with other files: bertctl data check {other} --train-file FILE.")
     if len(files) > len(_SPLITS):
-        raise UsageError(
-            f"{len(files)} files, but there are three splits", remedy="Give training, validation and test rows."
-        )
+        what = f"{len(files)} files, but there are three splits"
+        raise UsageError(what, remedy="Give training, validation and test rows.")
     for split in _SPLITS[: len(files)]:
         if f"data.{split}_file" in settings.options:
             raise UsageError(f"the {split} file is given twice", remedy=f"Leave --{split}-file out.")

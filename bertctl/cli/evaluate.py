@@ -54,9 +54,8 @@ def evaluate(
             remedy="Leave --file, --shard and --merge out. --split names the split, else it is the validation split.",
         )
     if output and not file:
-        raise UsageError(
-            "-o goes with --file; a split is added to the run itself", remedy="Leave -o out, or add --file FILE."
-        )
+        what = "-o goes with --file; a split is added to the run itself"
+        raise UsageError(what, remedy="Leave -o out, or add --file FILE.")
     target = output or (run.path.with_name(f"{run.path.name}-on-{file.stem}") if file else run.path)
     if file:
         RunFolder.check_free(target, overwrite=overwrite)

@@ -72,9 +72,8 @@ def check_file(path: Path, *, overwrite: bool) -> None:
         raise UsageError(f"-o {path}: the file must end in .json", remedy="Such as -o rates.json.")
     there = [str(one) for one in (path, *pictures(path)) if one.exists()]
     if there and not overwrite:
-        raise UsageError(
-            f"{', '.join(there)}: already there", remedy="Choose another name with -o, or add --overwrite."
-        )
+        what = f"{', '.join(there)}: already there"
+        raise UsageError(what, remedy="Choose another name with -o, or add --overwrite.")
 
 
 def pictures(path: Path) -> list[Path]:

@@ -51,9 +51,8 @@ def predict(
 
     if out.as_json and output is None:
         if layout not in (None, "jsonl"):
-            raise UsageError(
-                f"--json and --format {layout} exclude each other", remedy="Leave one out, or add -o FILE."
-            )
+            what = f"--json and --format {layout} exclude each other"
+            raise UsageError(what, remedy="Leave one out, or add -o FILE.")
         layout = "json"
     layout = layout or layout_of(output)
     check_known(layout)

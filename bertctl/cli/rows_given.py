@@ -55,9 +55,8 @@ class RowsGiven:
             raise UsageError(what, remedy='Such as --question "Who wrote it?" --context text.txt')
         given = [bool(self.file), bool(self.texts or self.questions), bool(self.split or self.data)]
         if sum(given) > 1:
-            raise UsageError(
-                "a file, --text or --question, and --split or --data exclude each other", remedy="Give one of them."
-            )
+            what = "a file, --text or --question, and --split or --data exclude each other"
+            raise UsageError(what, remedy="Give one of them.")
         if self.pairs and not self.texts:
             raise UsageError("--text-pair is the second text of --text", remedy="Add --text, or name a file with both.")
         if "data.max_eval_rows" in self.run.options and sum(given[:2]):

@@ -38,9 +38,8 @@ def similarity(
         other = given.read(second, out, typed=True) if second is not None else None
         sides = both_sides(given.read(first, out, pairs=second is None, typed=True), other, every=every)
         if (label := given.fields.get("data.label_column")) and not sides[0].has("label"):
-            raise UsageError(
-                f"{first} has no column '{label}'", remedy="Name the one with the scores, or leave it out."
-            )
+            what = f"{first} has no column '{label}'"
+            raise UsageError(what, remedy="Name the one with the scores, or leave it out.")
         model = given.model()
         vectors = [model.of(rows, out) for rows in sides[: 2 - (sides[1] is sides[0])]]
         figures = {} if every else correlation(sides[0], row_by_row(*vectors)[2], out)

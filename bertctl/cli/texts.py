@@ -123,9 +123,8 @@ class TextSource:
         from bertctl.data.text_rows import TEXT_READER
 
         if self.replace:
-            raise UsageError(
-                "--errors replace is for lines of UTF-8", remedy="Name the encoding instead: --encoding NAME."
-            )
+            what = "--errors replace is for lines of UTF-8"
+            raise UsageError(what, remedy="Name the encoding instead: --encoding NAME.")
         settings = DataSection(**self.settings)
         skipped = SkippedRows() if self.skip else None
         source = source_of(file)

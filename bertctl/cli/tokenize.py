@@ -107,9 +107,8 @@ def _inputs(
         raise UsageError("texts, --file and --data exclude each other", remedy="Give one of the three.")
     if not given and not files and data is None:
         if sys.stdin is None or sys.stdin.isatty():
-            raise UsageError(
-                "nothing to tokenize", remedy='Give a text ("..."), --file FILE, --data NAME, or lines on stdin.'
-            )
+            what = "nothing to tokenize"
+            raise UsageError(what, remedy='Give a text ("..."), --file FILE, --data NAME, or lines on stdin.')
         files = ["-"]
     if files.count("-") > 1:
         raise UsageError("stdin can be read only once", remedy="Name - once.")
@@ -134,9 +133,8 @@ def _check_answer(
 def _format(out: Output, layout: str | None, given: Sequence[str], output: Path | None) -> str:
     """Returns the format that is asked for, else the one that fits the place."""
     if layout == "view" and (not given or output is not None):
-        raise UsageError(
-            "the aligned view is for texts on the command line", remedy="Take --format jsonl, ids or tokens."
-        )
+        what = "the aligned view is for texts on the command line"
+        raise UsageError(what, remedy="Take --format jsonl, ids or tokens.")
     if layout == "parquet" and output is None:
         raise UsageError("--format parquet is no text for a terminal or a pipe", remedy="Name a file: -o FILE.parquet")
     if layout is not None:

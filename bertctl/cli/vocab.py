@@ -204,9 +204,8 @@ def train(
         raise UsageError("there is no place for the vocabulary", remedy="Name a folder: -o DIR.")
     there = {path.name for path in output.iterdir()} if output.is_dir() else {str(output)} if output.exists() else set()
     if there - set(FILES if overwrite else ()):
-        raise UsageError(
-            f"{output} exists already", remedy="Choose another folder with -o, or add --overwrite for a vocabulary."
-        )
+        what = f"{output} exists already"
+        raise UsageError(what, remedy="Choose another folder with -o, or add --overwrite for a vocabulary.")
     with _rereadable(source) as again:
         trained = learn(lambda: again.watched(out), size=size, lowercase=lowercase, min_frequency=min_frequency)
     tokens = save(trained, output, lowercase=lowercase).get_vocab_size()

@@ -78,9 +78,8 @@ def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: L
     path = find_split_file(row, split, folder)
     if path is None:
         tried = "\n".join(f"  - {path}" for path in _candidates(row, split, folder))
-        raise UnavailableError(
-            f"{folder} has no {split.name} file of '{row.name}'; tried:\n{tried}", remedy=_files_wanted(row)
-        )
+        what = f"{folder} has no {split.name} file of '{row.name}'; tried:\n{tried}"
+        raise UnavailableError(what, remedy=_files_wanted(row))
     protect(path)
     noted(Found("dataset", row.name, {path.name: path}))
     if path.suffix == ".parquet":
@@ -153,9 +152,8 @@ def _positions(split: SplitRow, columns: Columns, first_line: str, path: Path) -
     names = first_line.split("\t")
     for column in wanted.values():
         if column not in names:
-            raise DataError(
-                f"{path}:1: {unknown('column', column, names)}", remedy=f"Columns there: {', '.join(names)[:300]}."
-            )
+            what = f"{path}:1: {unknown('column', column, names)}"
+            raise DataError(what, remedy=f"Columns there: {', '.join(names)[:300]}.")
     return {name: names.index(column) for name, column in wanted.items()}
 
 
@@ -259,6 +257,5 @@ def _refuse_strange(row: DatasetRow, written: Sequence[Any], rows: Rows) -> None
     for index, label in enumerate(rows.columns["label"]):
         if label is _STRANGE:
             fits = ", ".join(row.labels) if row.labels else "a number"
-            raise DataError(
-                f"{rows.where(index)}: '{written[index]}' is no label of '{row.name}'", remedy=f"Labels: {fits}."
-            )
+            what = f"{rows.where(index)}: '{written[index]}' is no label of '{row.name}'"
+            raise DataError(what, remedy=f"Labels: {fits}.")

@@ -182,9 +182,8 @@ def _bad_quotes(error: csv.Error, begins: int, seen: int, source: str) -> DataEr
 def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> str:
     if settings.delimiter is not None:
         if settings.delimiter in '"\r\n':
-            raise UsageError(
-                f"{settings.delimiter!r} can't separate fields", remedy="Give another one, such as --delimiter tab."
-            )
+            what = f"{settings.delimiter!r} can't separate fields"
+            raise UsageError(what, remedy="Give another one, such as --delimiter tab.")
         return settings.delimiter
     scores = {candidate: _consistency(sample, candidate) for candidate in (expected, *_DELIMITERS)}
     believed = (candidate for candidate, score in scores.items() if candidate == expected or score >= _CLEARLY)

@@ -119,9 +119,8 @@ def _held_out(recipe: Recipe, splits: Sequence[str], listener: Listener) -> Load
         UsageError: another split.
     """
     if tuple(splits) != ("validation",):
-        raise UsageError(
-            f"a corpus has no split '{splits[0]}'", remedy="Give a file: bertctl evaluate RUN --file FILE."
-        )
+        what = f"a corpus has no split '{splits[0]}'"
+        raise UsageError(what, remedy="Give a file: bertctl evaluate RUN --file FILE.")
     rows = {"validation": held_out_rows(recipe, listener)}
     return LoadedData(rows, None, None, ("validation",), {}, _hashes(recipe, rows), recipe)
 
@@ -248,7 +247,8 @@ class _Source(abc.ABC):
                 rows, fraction=data.validation_fraction, seed=seed, stratify=stratify, groups=groups
             )
         n_groups, how = len(set(groups)), "stratified by label" if stratified else "not stratified"
-        how += f"; {n_groups} groups of rows that hang together, each on one side whatever its labels" if n_groups < len(rows) else ""
+        if n_groups < len(rows):
+            how += f"; {n_groups} groups of rows that hang together, each on one side whatever its labels"
         told = f"{len(held)} of the {len(rows)} training rows are held out for validation (seed {seed}, {how})"
         fold = f"fold {data.fold} of {data.folds}: {told}"
         self._listener.say(f"{self._lacking}: {told}{self._way_out}" if data.folds is None else fold)

@@ -182,9 +182,8 @@ def _words(
         return [token["text"] for token in value], places if known else None
     if any(type(word) is not str for word in value):
         strange = next(word for word in value if type(word) is not str)
-        raise DataError(
-            f"{where}: {strange!r:.60} in the column '{columns.words}' is no word", remedy="Words are texts."
-        )
+        what = f"{where}: {strange!r:.60} in the column '{columns.words}' is no word"
+        raise DataError(what, remedy="Words are texts.")
     words = list(value)
     return words, find_words(words, text) if text is not None else None
 

@@ -107,9 +107,8 @@ class RowEncoder:
         pairs = rows.columns["pair"] if rows.has("pair") else None
         words = rows.columns["words"] if rows.has("words") else None
         if pairs is not None and self._long.mode == "window":
-            raise UsageError(
-                "--stride slides a window over one text, and these are pairs", remedy="Leave it out: pairs are cut."
-            )
+            what = "--stride slides a window over one text, and these are pairs"
+            raise UsageError(what, remedy="Leave it out: pairs are cut.")
         if not self._by_token and words is None:
             return EncodedWindows.of(encode_rows(rows, None, self._tokenizer, self._long))
         sides = [_Side.of(self._tokenizer, texts if words is None else words, are_words=words is not None)]

@@ -301,9 +301,8 @@ def _left_by_an_earlier_attempt(
         remedy = f"Choose another file with -o{go_on}, or replace it with --overwrite."
         raise UsageError(f"{output} is {how}", remedy=remedy)
     if state is None:
-        raise UsageError(
-            f"{output} has no {state_path.name} beside it that says where to go on", remedy="Use --overwrite."
-        )
+        what = f"{output} has no {state_path.name} beside it that says where to go on"
+        raise UsageError(what, remedy="Use --overwrite.")
     for name in _MUST_AGREE:
         if state.get(name) != settings.get(name):
             what = f"{output} was begun with {name} {state.get(name)!r}, and now it is {settings.get(name)!r}"
@@ -324,9 +323,8 @@ def _layout(encoder: Encoder, job: ExtractJob) -> VectorLayout:
         what = f"'{learned[0]}' is a mix whose weights a probe learns; by itself it has no vectors"
         raise UsageError(what, remedy=f"Take the layers it is made of, or `bertctl probe ... --layers {learned[0]}`.")
     if not spec.by_token and len(spec.poolings) > 1:
-        raise UsageError(
-            "one file holds one pooling", remedy="Run it once for each, or use `bertctl probe` to compare them."
-        )
+        what = "one file holds one pooling"
+        raise UsageError(what, remedy="Run it once for each, or use `bertctl probe` to compare them.")
     if len(set(encoder.sizes)) > 1:
         what = "these layers have vectors of different sizes, which do not fit into one array"
         raise UsageError(what, remedy="Run it once for each size.")

@@ -47,9 +47,8 @@ def check_output(output: Path, *, by_token: bool) -> None:
             remedy=f"Formats that hold both: {', '.join(name for name in _WRITERS if name != suffix)}.",
         )
     if suffix == ".h5" and find_spec("h5py") is None:
-        raise UnavailableError(
-            "writing .h5 needs the package h5py", remedy="Install it: pip install 'bertctl[h5]'; or take .npz."
-        )
+        what = "writing .h5 needs the package h5py"
+        raise UnavailableError(what, remedy="Install it: pip install 'bertctl[h5]'; or take .npz.")
 
 
 def write_features(output: Path, layout: VectorLayout, folder: Path) -> None:

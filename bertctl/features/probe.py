@@ -122,9 +122,8 @@ def _settings(recipe: Recipe, task: Task) -> ClassifierSettings:
     is_regression = head["problem_type"] == "regression"
     classifier = section.classifier or (RIDGE if is_regression else LOGISTIC)
     if is_regression and classifier != RIDGE:
-        raise UsageError(
-            f"{classifier} predicts labels, and the task is {recipe.task}", remedy="Use --classifier ridge."
-        )
+        what = f"{classifier} predicts labels, and the task is {recipe.task}"
+        raise UsageError(what, remedy="Use --classifier ridge.")
     return ClassifierSettings(
         classifier=classifier,
         multi_label=head["problem_type"] == "multi_label_classification",

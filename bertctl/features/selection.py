@@ -135,9 +135,8 @@ class ProbeTrainer:
             strength, value = choose_strength(inside[few], labels[few], settings, score, groups=groups)
             return self._job.sign * value, fit(inside, labels, strength, settings)
         if settings.multi_label:
-            raise UsageError(
-                f"'{layer.name}' learns its mix with a logistic regression on one label", remedy="Take other layers."
-            )
+            what = f"'{layer.name}' learns its mix with a logistic regression on one label"
+            raise UsageError(what, remedy="Take other layers.")
         n_layers = len(layer.states)
         # The strength of the plain mean of the layers: as many mixes would take as many times as long.
         mean = layer_mean(inside[few], n_layers)

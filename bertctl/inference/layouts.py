@@ -60,9 +60,8 @@ def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
     own = run.task.formats
     known = (*GENERAL_FORMATS, *own)
     if layout not in known:
-        raise UsageError(
-            unknown(f"format of {run.task.name}", layout, known), remedy=f"Choose from {', '.join(known)}."
-        )
+        what = unknown(f"format of {run.task.name}", layout, known)
+        raise UsageError(what, remedy=f"Choose from {', '.join(known)}.")
     if layout in own and (own[layout].extra or own[layout].to_file) and not to_file:
         what = "writes several files" if own[layout].extra else "is no text for a terminal or a pipe"
         raise UsageError(f"--format {layout} {what}", remedy="Say where: -o FILE.")

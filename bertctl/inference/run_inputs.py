@@ -116,9 +116,8 @@ def fit_task(recipe: Recipe, data: LoadedData, *, labels_checked: bool = False) 
         raise DataError("there are no training rows")
     for split in evaluated:
         if split not in data.splits:
-            raise UsageError(
-                f"evaluation.splits: there is no split '{split}'", remedy=f"Choose from {', '.join(data.splits)}."
-            )
+            what = f"evaluation.splits: there is no split '{split}'"
+            raise UsageError(what, remedy=f"Choose from {', '.join(data.splits)}.")
         if not data.splits[split].has("label"):
             raise DataError(
                 f"the split '{split}' has no labels, so it can't be scored",

@@ -70,9 +70,8 @@ def check_backend(name: str, *, device: str, precision: str) -> None:
     if name in ("auto", "torch"):
         return
     if missing := lacking(name):
-        raise UnavailableError(
-            f"--backend {name} needs {' and '.join(missing)}", remedy=f"Install it: pip install 'bertctl[{name}]'."
-        )
+        what = f"--backend {name} needs {' and '.join(missing)}"
+        raise UnavailableError(what, remedy=f"Install it: pip install 'bertctl[{name}]'.")
     if device not in ("auto", "cpu"):
         raise DeviceError(f"--backend {name} computes on the CPU, not on {device}", remedy="Leave one of them out.")
     if precision not in ("auto", *precisions(name)):

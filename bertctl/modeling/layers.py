@@ -118,9 +118,8 @@ def _choice(name: str, n_layers: int) -> LayerChoice:
         raise UsageError(unknown("layer", name, (*NAMES, "all", "paper")), remedy=f"It has {_known(n_layers)}.")
     states, join = named[name]
     if name.endswith("last-4") and n_layers < 4:
-        raise UsageError(
-            f"'{name}' needs four layers, and the model has {n_layers}", remedy=f"It has {_known(n_layers)}."
-        )
+        what = f"'{name}' needs four layers, and the model has {n_layers}"
+        raise UsageError(what, remedy=f"It has {_known(n_layers)}.")
     return LayerChoice(name, states, join)
 
 

@@ -177,7 +177,6 @@ def finite(numbers: Array, model: str) -> Array:
         DataError: some of it is no number, or infinite.
     """
     if not np.isfinite(numbers).all():
-        raise DataError(
-            f"'{model}' computes what is no number (NaN or infinity)", remedy="Give weights that are whole."
-        )
+        what = f"'{model}' computes what is no number (NaN or infinity)"
+        raise DataError(what, remedy="Give weights that are whole.")
     return numbers

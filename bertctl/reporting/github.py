@@ -66,9 +66,8 @@ def write_summary(make: Callable[[int], str]) -> None:
         used = path.stat().st_size if path.exists() else 0
         content = ("\n" if used else "") + make(SUMMARY_LIMIT - used)
         if used + _size([content]) > SUMMARY_LIMIT:
-            raise UnavailableError(
-                f"{path}: the step's summary is full (1 MiB)", remedy="Write less to it before, or use another step."
-            )
+            what = f"{path}: the step's summary is full (1 MiB)"
+            raise UnavailableError(what, remedy="Write less to it before, or use another step.")
         append_text(path, content)
 
 

@@ -65,9 +65,8 @@ def parse_limit(kind: Kind, text: str) -> Limit:
     metric = (where["metric"] if where else name).strip()
     known = find_metric(metric)
     if abs(limit) > 1 and (metric.partition(":")[0] in OF_LABEL or (known is not None and known.is_fraction)):
-        raise UsageError(
-            f"--{kind} {text}: {metric} is a fraction, at most 1", remedy=f"Did you mean {metric}={limit / 100:g}?"
-        )
+        what = f"--{kind} {text}: {metric} is a fraction, at most 1"
+        raise UsageError(what, remedy=f"Did you mean {metric}={limit / 100:g}?")
     if kind == "max-drop" and limit < 0:
         raise UsageError(f"--max-drop {text}: a drop is 0 or more", remedy="Give how much may be lost, such as 0.005.")
     return Limit(kind, metric, limit, (where["column"].strip(), where["value"].strip()) if where else None)

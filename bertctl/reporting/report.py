@@ -96,9 +96,8 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
             )
     run = read_run(path)
     if run.folder is None:
-        raise UsageError(
-            f"{path} has metrics only; a report needs predictions too", remedy="Give the run's folder instead."
-        )
+        what = f"{path} has metrics only; a report needs predictions too"
+        raise UsageError(what, remedy="Give the run's folder instead.")
     chosen = run.split(split)
     answered = run.lines(chosen) if run.folder.predictions(chosen).exists() else []
     decision = read_decision(run.folder)

@@ -118,9 +118,8 @@ class FinishedRun:
             DataError: a line that is no prediction, by the published schema.
         """
         if self.folder is None:
-            raise UnavailableError(
-                f"{self.path} has metrics only, no predictions", remedy="Give the run's folder instead."
-            )
+            what = f"{self.path} has metrics only, no predictions"
+            raise UnavailableError(what, remedy="Give the run's folder instead.")
         path = self.folder.predictions(split)
         remedy = f"Write it with `bertctl evaluate {self.path} --split {split}`."
         lines: list[Line] = [*read_json_lines(path, "prediction", remedy=remedy)]

@@ -87,9 +87,8 @@ def _choose_precision(asked: str, device: str, threads: int) -> tuple[str, str]:
     if asked == "auto":
         return _fastest_precision(device, threads)
     if asked == "fp16" and device == "cpu":
-        raise DeviceError(
-            "fp16 was asked for, and a CPU does not train in it", remedy="Use --precision bf16 or --precision fp32."
-        )
+        what = "fp16 was asked for, and a CPU does not train in it"
+        raise DeviceError(what, remedy="Use --precision bf16 or --precision fp32.")
     return asked, "as asked"
 
 

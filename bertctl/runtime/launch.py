@@ -285,9 +285,8 @@ def launch(arguments: Sequence[str], count: int, *, config: Path | None = None, 
             return int(first.read_text(encoding="ascii"))
         if asked:
             raise_for(asked[0])
-        raise DeviceError(
-            "the processes ended without a message (killed, or out of memory)", remedy="Look at the machine's log."
-        )
+        what = "the processes ended without a message (killed, or out of memory)"
+        raise DeviceError(what, remedy="Look at the machine's log.")
 
 
 def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bool) -> list[str]:

@@ -56,9 +56,8 @@ class TextVectors:
         long = LongText.of(recipe.with_fields("model", max_length=length or read_length(source.config)).model)
         spec = VectorSpec.of(names, source, long.pooling)
         if spec.by_token:
-            raise UsageError(
-                "vectors of tokens go into files", remedy="Type `bertctl extract-features --pooling none`."
-            )
+            what = "vectors of tokens go into files"
+            raise UsageError(what, remedy="Type `bertctl extract-features --pooling none`.")
         self._encoder = Encoder.open(source, spec, source.compute(recipe.runtime))
         made_by = hashlib.sha256(f"{source.content_hash()} {said}".encode()).hexdigest()
         self.made: dict[str, Any] = {"model": source.name, "model_hash": made_by}

@@ -52,9 +52,8 @@ class SweepWatch(EarlyStopping):
             raise KeyboardInterrupt
         trouble = divergence(state, likelihood=self._likelihood)
         if trouble:
-            raise DivergedError(
-                f"training diverged at step {state.step}: {trouble}", remedy="Try a lower learning rate."
-            )
+            what = f"training diverged at step {state.step}: {trouble}"
+            raise DivergedError(what, remedy="Try a lower learning rate.")
 
     def after_epoch(self, epoch: int, state: TrainingState) -> str:
         """Returns `collapsed` when the run will not learn any more, else an empty string."""

@@ -226,9 +226,8 @@ def _locate(name: str) -> Path:
     if name not in MODELS:
         if path.suffix in (".json", ".txt") and (path.exists() or path.parent != Path()):
             if not path.is_file():
-                raise UnavailableError(
-                    f"{path} does not exist", remedy="Give a tokenizer.json or a vocab.txt.", file=path
-                )
+                what = f"{path} does not exist"
+                raise UnavailableError(what, remedy="Give a tokenizer.json or a vocab.txt.", file=path)
             return path
         if path.is_dir() and any((path / file).is_file() for file in ("tokenizer.json", "vocab.txt")):
             return path

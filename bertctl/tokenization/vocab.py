@@ -173,9 +173,8 @@ def word_ids(tokenizer: Tokenizer, word: str) -> list[int]:
     if len(ids) != 1 and itself is not None:
         ids = [itself]
     if not ids or (unknown_id(tokenizer) in ids and itself is None):
-        raise UsageError(
-            f"the vocabulary does not know '{word}'", remedy="Give a word or a token of it (`bertctl vocab search`)."
-        )
+        what = f"the vocabulary does not know '{word}'"
+        raise UsageError(what, remedy="Give a word or a token of it (`bertctl vocab search`).")
     return ids
 
 

@@ -55,9 +55,8 @@ class Truncation:
         """
         if self.max_length is None:
             if self.stride is not None or self.strategy != "longest_first":
-                raise UsageError(
-                    "--stride and --truncation cut at a length, and there is none", remedy="Add --max-length."
-                )
+                what = "--stride and --truncation cut at a length, and there is none"
+                raise UsageError(what, remedy="Add --max-length.")
             return
         special = tokenizer.num_special_tokens_to_add(pair) if self.special_tokens else 0
         room = self.max_length - special

@@ -237,6 +237,5 @@ def _interruption(this: _TrainingRun, *, terminated: bool) -> InterruptedRunErro
     if this.signals.together:
         this.options.workers.wait()  # a launcher ends those that are left as soon as one has gone
     how = "terminated" if terminated else "interrupted"
-    return InterruptedRunError(
-        f"{how} at step {state.step} of {this.job.steps}: {saved}", remedy=remedy, terminated=terminated
-    )
+    what = f"{how} at step {state.step} of {this.job.steps}: {saved}"
+    return InterruptedRunError(what, remedy=remedy, terminated=terminated)

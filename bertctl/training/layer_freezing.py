@@ -36,9 +36,8 @@ def check_layers(recipe: Recipe, source: ModelSource) -> None:
     frozen, anew = training.freeze_layers, training.reinit_layers or 0
     for field, count in (("training.freeze_layers", frozen), ("training.reinit_layers", anew)):
         if count > n_layers:
-            raise UsageError(
-                f"{field}: {count} given, but '{source.name}' has {n_layers} layers", remedy=f"Use {n_layers} or less."
-            )
+            what = f"{field}: {count} given, but '{source.name}' has {n_layers} layers"
+            raise UsageError(what, remedy=f"Use {n_layers} or less.")
     if frozen + anew > n_layers:
         raise UsageError(
             f"training.freeze_layers {frozen} and training.reinit_layers {anew} overlap: '{source.name}' has "

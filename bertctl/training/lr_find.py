@@ -41,9 +41,8 @@ def check_range(low: float, high: float, steps: int) -> None:
         UsageError: saying which.
     """
     if not 0.0 < low < high < math.inf:
-        raise UsageError(
-            f"the learning rate can't rise from {low:g} to {high:g}", remedy="Such as --from 1e-7 --to 1; both above 0."
-        )
+        what = f"the learning rate can't rise from {low:g} to {high:g}"
+        raise UsageError(what, remedy="Such as --from 1e-7 --to 1; both above 0.")
     if steps < _FEWEST:
         raise UsageError(f"--steps {steps} are too few to see a slope", remedy=f"Use {_FEWEST} or more; 100 are usual.")
 

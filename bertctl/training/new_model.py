@@ -88,13 +88,12 @@ def _fields(size: str) -> dict[str, Any]:
             "intermediate_size": 4 * hidden,
         }
     if not ("/" in size or "." in size):
-        raise UsageError(
-            unknown("size", size, _SIZES), remedy=f"Sizes: {', '.join(_SIZES)}; or a JSON file with a BertConfig."
-        )
+        what = unknown("size", size, _SIZES)
+        raise UsageError(what, remedy=f"Sizes: {', '.join(_SIZES)}; or a JSON file with a BertConfig.")
     fields = read_json(Path(size))
     if not isinstance(fields, dict) or fields.get("model_type", "bert") != "bert":
-        what = fields.get("model_type") if isinstance(fields, dict) else "no object"
-        raise UsageError(f"{size} describes no BERT: {what!r}", remedy="Give the fields of a BertConfig.")
+        kind = fields.get("model_type") if isinstance(fields, dict) else "no object"
+        raise UsageError(f"{size} describes no BERT: {kind!r}", remedy="Give the fields of a BertConfig.")
     return fields
 
 
