@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bertctl import __version__
 from bertctl.errors import BertctlError, DataError, UnavailableError, is_out_of_memory
 from bertctl.words import human_bytes
 
@@ -181,6 +182,8 @@ def _check(document: Mapping[str, Any], path: Path, where: str, schema: str, rem
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
+        if place == "schema":
+            remedy = f"Another version of bertctl wrote it, this is {__version__}: take that one, or a later one."
         given = "" if first["type"] == "missing" else f", {json.dumps(first['input'], default=str)[:60]} given"
         raise DataError(f"{where}: {place[:200]}: {first['msg'].lower()}{given}", remedy=remedy, file=path) from error
 

@@ -99,7 +99,7 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
     if any(folded(name) in LABEL_NAMES for name in table.columns):
         return []
     free = {name: values for name, values in table.columns.items() if folded(name) not in ID_NAMES}
-    flags = [name for name, values in free.items() if {str(value) for value in values} <= {"0", "1"}]
+    flags = [name for name, values in free.items() if {str(value) for value in values} <= _FLAGS.keys()]
     if len(flags) < 2:
         return []
     options.listener.say(f"{table.source}: labels from {', '.join(flags)}, 0 or 1 in each (guessed)")

@@ -95,8 +95,8 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
                 remedy=f"Name one of them: {path / inner[0]}" + (f", {path / inner[-1]}." if inner[1:] else "."),
             )
     run = read_run(path)
-    if run.folder is None:
-        what = f"{path} has metrics only; a report needs predictions too"
+    if run.folder is None or not run.recipe:
+        what = f"{path} has metrics only; a report needs the recipe and predictions too"
         raise UsageError(what, remedy="Give the run's folder instead.")
     chosen = run.split(split)
     answered = run.lines(chosen) if run.folder.predictions(chosen).exists() else []

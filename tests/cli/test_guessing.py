@@ -179,6 +179,8 @@ def test_a_column_for_each_label_makes_several_labels(bertctl: Run, tiny_model: 
     [answer] = [json.loads(line) for line in bertctl("predict", "run", "a dull film").stdout.splitlines()]
     assert list(answer["probabilities"]) == ["severe_toxic", "toxic"]
     (tmp_path / "words.csv").write_text(RIGHT["toxic.csv"][2].replace(",0", ",false").replace(",1", ",true"))
+    guessed = bertctl("finetune", "words.csv", "--model", tiny_model, "--dry-run")
+    assert "text from 'comment_text', label from 'toxic, severe_toxic, insult'" in guessed.stderr
     assert bertctl("evaluate", "run", "--file", "words.csv", "-o", "words").returncode == 0
     assert (tmp_path / "words/metrics.json").read_bytes() == (tmp_path / "run-on-toxic/metrics.json").read_bytes()
     (tmp_path / "test.csv").write_text(RIGHT["toxic.csv"][2].replace(",1,", ",-1,"))

@@ -111,6 +111,19 @@ def test_refusals(bertctl, run, tmp_path, arguments, code, message, remedy):
     assert done.stdout == ""
 
 
+def test_a_run_of_another_version_or_without_a_recipe_is_told_as_what_it_is(bertctl, run):
+    metrics = json.loads((run / "metrics.json").read_text())
+    (run / "metrics.json").write_text(json.dumps({**metrics, "schema": 99}))
+    done = bertctl("report", run)
+    assert done.returncode == 3
+    assert "schema: input should be 1, 99 given\nAnother version of bertctl wrote it, this is " in done.stderr
+    (run / "metrics.json").write_text(json.dumps(metrics))
+    (run / "recipe.yaml").unlink()
+    done = bertctl("report", run)
+    assert done.returncode == 2, done.stderr
+    assert "a report needs the recipe and predictions too" in done.stderr
+
+
 def test_an_unfinished_run_is_refused(bertctl, run):
     status = json.loads((run / "status.json").read_text())
     (run / "status.json").write_text(json.dumps({**status, "state": "running"}))
