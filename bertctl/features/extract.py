@@ -186,8 +186,9 @@ def extract(
     if shard:  # as one of so many processes, which waits for no other
         path, settings, workers = job.sharing.paths[0], settings | {"shard": shard}, Workers(shard[0] - 1, shard[1])
         folder = path.with_suffix("")
-    is_made = job.output.exists() and not (shard or path.exists())  # by several processes, whose own files are gone
-    left = _left_by_an_earlier_attempt(job, job.sidecar if is_made else path, settings)
+    # What another number of processes has begun is told apart by its settings.
+    begun_in = [path] if shard else [job.sidecar, path, *(job.folder.glob("[0-9].json") if workers.count == 1 else ())]
+    left = _left_by_an_earlier_attempt(job, next(filter(Path.exists, begun_in), path), settings)
     if left is not None and left.get("complete"):
         state = _State(path, settings, left)
         for part in chunks(stream):
@@ -202,8 +203,11 @@ def extract(
     state = _State(path, settings, left)
     begun, rows_saved = state.progress.store if left else None, lambda: state.saved_rows
     try:
-        with hold(folder / ".lock"), closing(VectorStore(folder, layout, begun)) as store, outliving(rows_saved):
-            _compute_all(stream, encoder, job, state, store, workers, listener)
+        with hold(folder / ".lock"), outliving(rows_saved):
+            for stale in (job.sidecar, folder.with_suffix(".json")) if left is None and not shard else ():
+                stale.unlink(missing_ok=True)  # it says what is in the folder, which is made anew
+            with closing(VectorStore(folder, layout, begun)) as store:
+                _compute_all(stream, encoder, job, state, store, workers, listener)
     except UnavailableError as error:
         if "disk is full" not in error.message:
             raise

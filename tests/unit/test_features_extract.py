@@ -446,6 +446,41 @@ def test_a_finished_file_is_finished_for_its_own_input_alone(tiny_model, tmp_pat
     assert out.read_bytes() == made
 
 
+@pytest.mark.parametrize(("first", "then"), [(1, 2), (2, 1), (2, 3)])
+@pytest.mark.usefixtures("small_chunks")
+def test_what_another_number_of_processes_has_begun_is_neither_lost_nor_mixed(tiny_model, tmp_path, first, then):
+    def cut_off(count: int, **more: bool) -> None:
+        job = ExtractJob(out, FORTY, **more)
+        with pytest.raises(_KilledError):
+            extract(_breaking(rows_of(TEXTS), 4), encoder_of(tiny_model), job, workers=Workers(0, count))
+
+    out = tmp_path / "a.npy"
+    cut_off(first)
+    begun = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
+    with pytest.raises(UsageError, match="unfinished, 8 rows"):
+        run(tiny_model, out, workers=Workers(0, then))
+    with pytest.raises(UsageError, match=f"begun with processes {first}, and now it is {then}"):
+        run(tiny_model, out, resume=True, workers=Workers(0, then))
+    assert {path: path.read_bytes() for path in begun} == begun
+    cut_off(then, overwrite=True)
+    with pytest.raises(UsageError, match=f"begun with processes {then}, and now it is {first}"):
+        run(tiny_model, out, resume=True, workers=Workers(0, first))
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_several_processes_killed_while_they_tidy_up_were_finished(tiny_model, tmp_path, monkeypatch):
+    out = tmp_path / "a.npy"
+    with monkeypatch.context() as patch:
+        patch.setattr(extract_module.shutil, "rmtree", lambda *_, **__: None)
+        for rank in (1, 0):
+            run(tiny_model, out, workers=Workers(rank, 2))
+    (tmp_path / "a.npy.parts" / "1.json").unlink()
+    (tmp_path / "a.npy.parts" / "0" / "vectors.npy").unlink()
+    for rank in (0, 1):
+        assert run(tiny_model, out, resume=True, workers=Workers(rank, 2))["complete"]
+    assert not (tmp_path / "a.npy.parts").exists()
+
+
 @pytest.mark.usefixtures("small_chunks")
 def test_vectors_are_readable_while_they_are_computed(tiny_model, tmp_path):
     out = tmp_path / "a.npy"
