@@ -203,11 +203,13 @@ def extract(
     state = _State(path, settings, left)
     begun, rows_saved = state.progress.store if left else None, lambda: state.saved_rows
     try:
-        with hold(folder / ".lock"), outliving(rows_saved):
-            for stale in (job.sidecar, folder.with_suffix(".json")) if left is None and not shard else ():
-                stale.unlink(missing_ok=True)  # it says what is in the folder, which is made anew
-            with closing(VectorStore(folder, layout, begun)) as store:
-                _compute_all(stream, encoder, job, state, store, workers, listener)
+        with outliving(rows_saved):
+            with hold(folder / ".lock"):
+                for stale in (job.sidecar, folder.with_suffix(".json")) if left is None and not shard else ():
+                    stale.unlink(missing_ok=True)  # it says what is in the folder, which is made anew
+                with closing(VectorStore(folder, layout, begun)) as store:
+                    _compute_all(stream, encoder, job, state, store, workers, listener)
+            return state.document(complete=False) if shard else _finish(job, layout, state, workers)
     except UnavailableError as error:
         if "disk is full" not in error.message:
             raise
@@ -215,7 +217,6 @@ def extract(
         raise UnavailableError(what, remedy="Free some space, then type the same command with --resume.") from error
     finally:
         listener.finish("rows")
-    return state.document(complete=False) if shard else _finish(job, layout, state, workers)
 
 
 def _merge(rows: Iterable[Rows], job: ExtractJob, layout: VectorLayout, settings: dict[str, Any]) -> dict[str, Any]:

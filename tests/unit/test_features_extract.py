@@ -415,6 +415,17 @@ def test_an_attempt_that_was_cut_off_is_taken_up_again_and_ends_equal(tiny_model
 
 
 @pytest.mark.usefixtures("small_chunks")
+def test_a_stop_while_the_file_is_made_says_that_all_rows_are_whole(tiny_model, tmp_path, monkeypatch):
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(extract_module, "write_features", stopped)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(tiny_model, tmp_path / "a.npy")
+    assert caught.value.__notes__ == ["10 rows are whole"]
+
+
+@pytest.mark.usefixtures("small_chunks")
 def test_a_resume_with_other_settings_or_another_input_is_refused(tiny_model, tmp_path):
     out = tmp_path / "a.npy"
     with pytest.raises(_KilledError):
