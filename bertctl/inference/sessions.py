@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertctl.arrays import Array
+from bertctl.documents import loading
 from bertctl.errors import DeviceError, UnavailableError, UsageError
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
@@ -121,8 +122,12 @@ def open_session(name: str, path: Path, outputs: Sequence[str], compute: Compute
         path: the converted model.
         outputs: names of those that are needed.
         compute: threads and precision.
+
+    Raises:
+        UnavailableError: the converted model is damaged.
     """
-    return SessionBackend((_onnx if name == "onnx" else _openvino)(path, outputs, compute), tuple(outputs))
+    with loading(path, kind=UnavailableError, remedy=f"Delete {path}: it is made again."):
+        return SessionBackend((_onnx if name == "onnx" else _openvino)(path, outputs, compute), tuple(outputs))
 
 
 def _onnx(path: Path, outputs: Sequence[str], compute: Compute) -> Run:

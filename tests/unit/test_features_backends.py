@@ -90,6 +90,19 @@ def test_a_model_is_converted_once(tiny_model, backend):
     assert {path: path.stat().st_mtime_ns for path in cache_folder().rglob("model.onnx")} == before
 
 
+@pytest.mark.parametrize("content", [b"", b"no model"])
+def test_a_damaged_conversion_is_refused_with_what_to_do(tiny_model, backend, tmp_path, monkeypatch, content):
+    monkeypatch.setenv("BERTCTL_CACHE", str(tmp_path / "cache"))
+    both(tiny_model, backend, spec_of())
+    (made,) = cache_folder().rglob("model.onnx")
+    made.write_bytes(content)
+    with pytest.raises(UnavailableError, match=r"model\.onnx can't be used") as caught:
+        both(tiny_model, backend, spec_of())
+    assert caught.value.remedy == f"Delete {made}: it is made again."
+    made.unlink()
+    both(tiny_model, backend, spec_of())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["onnx", "openvino"], indirect=True)
 def test_vectors_that_are_not_torchs_are_refused(tiny_model, backend, tmp_path, monkeypatch):
