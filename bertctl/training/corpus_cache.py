@@ -76,7 +76,7 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
                 _pack(corpora, tokenizer, aside, found, listener)
                 if key != _key(corpora, fraction, section.allow_duplicates):
                     raise DataError("a file of the corpus was changed while it was read", remedy="Start again.")
-    stored = read_json(folder / "corpus.json", limit=2**32)
+    stored = read_json(folder / "corpus.json", limit=2**32, remedy=f"Delete {folder}: it is made anew.")
     for note in stored["notes"]:
         listener.say(note)
     documents = stored["held_out"] or [(d.id, "\n".join(d.sentences)) for d in scored[0].documents(listener) if d.lines]

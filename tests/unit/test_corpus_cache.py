@@ -155,6 +155,16 @@ def test_a_file_that_can_not_be_read_is_refused(tmp_path: Path, tokenizer: Token
         read_corpus(_recipe(path), tokenizer)
 
 
+def test_damaged_notes_are_refused_with_what_to_delete(tmp_path: Path, cache: Path, tokenizer: Tokenizer) -> None:
+    recipe = _recipe(_corpus(tmp_path / "a.txt"))
+    read_corpus(recipe, tokenizer)
+    (notes,) = cache.rglob("corpus.json")
+    notes.write_bytes(b"")
+    with pytest.raises(UnavailableError, match="no JSON") as caught:
+        read_corpus(recipe, tokenizer)
+    assert caught.value.remedy == f"Delete {notes.parent}: it is made anew."
+
+
 def test_repeated_lines_are_told_at_every_start_where_they_are_allowed(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = tmp_path / "a.txt"
     path.write_text("\n".join([*(f"text number {i}" for i in range(200)), *["A line of text"] * 9]))
