@@ -299,9 +299,11 @@ def _left_by_an_earlier_attempt(
         return None
     remedy = "Start again with --overwrite."
     state = read_json(state_path, kind=DataError, remedy=remedy) if state_path.exists() else None
+    if state is not None and state.get("complete") and not output.exists():  # somebody has deleted it
+        return None
     if not job.resume:
         how, go_on = "there", ""
-        if state is not None and not state["complete"]:
+        if state is not None and not state.get("complete", True):  # where it is no file of ours
             how, go_on = f"unfinished, {state['rows']} rows are whole", ", go on with --resume"
         remedy = f"Choose another file with -o{go_on}, or replace it with --overwrite."
         raise UsageError(f"{output} is {how}", remedy=remedy)

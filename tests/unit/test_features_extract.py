@@ -521,6 +521,24 @@ def test_three_processes_equal_one(tiny_model, tmp_path, suffix):
     assert json.loads(sidecar_of(out).read_text())["rows"] == 10
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_finished_file_that_was_deleted_is_made_again(tiny_model, tmp_path, resume):
+    out = tmp_path / "a.npy"
+    run(tiny_model, out)
+    made = out.read_bytes()
+    out.unlink()
+    run(tiny_model, out, resume=resume)
+    assert out.read_bytes() == made
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_json_file_of_somebody_else_beside_it_is_refused(tiny_model, tmp_path, resume):
+    sidecar_of(tmp_path / "a.npy").write_text('{"mine": 1}')
+    with pytest.raises(UsageError, match=r"a\.npy (is there|was begun with)"):
+        run(tiny_model, tmp_path / "a.npy", resume=resume)
+    assert sidecar_of(tmp_path / "a.npy").read_text() == '{"mine": 1}'
+
+
 def test_zero_rows_are_refused(tiny_model, tmp_path):
     with pytest.raises(DataError, match="no rows"):
         extract(iter([]), encoder_of(tiny_model), ExtractJob(tmp_path / "a.npy", FORTY))
