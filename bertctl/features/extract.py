@@ -187,7 +187,7 @@ def extract(
         path, settings, workers = job.sharing.paths[0], settings | {"shard": shard}, Workers(shard[0] - 1, shard[1])
         folder = path.with_suffix("")
     # What another number of processes has begun is told apart by its settings.
-    begun_in = [path] if shard else [job.sidecar, path, *(job.folder.glob("[0-9].json") if workers.count == 1 else ())]
+    begun_in = [path] if shard else [job.sidecar, path, *(job.folder.glob("[0-9]*.json") if workers.count == 1 else ())]
     left = _left_by_an_earlier_attempt(job, next(filter(Path.exists, begun_in), path), settings)
     if left is not None and left.get("complete"):
         state = _State(path, settings, left)
