@@ -127,11 +127,8 @@ def refuse_far_ids(ids: Iterable[object], file: Path) -> None:
     """
     highest = max((index for index in ids if isinstance(index, int)), default=0)
     if highest >= _MOST_IDS:
-        raise DataError(
-            f"{file}: a token has the id {highest}, and no vocabulary in use has {_MOST_IDS:,} ids",
-            remedy="Number its tokens from 0 on, without gaps.",
-            file=file,
-        )
+        what = f"{file}: a token has the id {highest}, and no vocabulary in use has {_MOST_IDS:,} ids"
+        raise DataError(what, remedy="Number its tokens from 0 on, without gaps.", file=file)
 
 
 def parse(text: str) -> Any:

@@ -158,10 +158,8 @@ def decoded_lines(
 
 
 def _too_long(source: str, line: int, longest: int) -> DataError:
-    return DataError(
-        f"{source}:{line}: this line has more than {human_bytes(longest)}",
-        remedy="If it is meant to, add --set data.longest_line=MEGABYTES.",
-    )
+    what = f"{source}:{line}: this line has more than {human_bytes(longest)}"
+    return DataError(what, remedy="If it is meant to, add --set data.longest_line=MEGABYTES.")
 
 
 def check_encoding(encoding: str | None) -> None:

@@ -237,9 +237,8 @@ class SweepRunner:
     def _interrupted(self, number: int) -> InterruptedRunError:
         terminated = number != signal.SIGINT
         how = "terminated" if terminated else "interrupted"
-        return InterruptedRunError(
+        what = (
             f"{how}: {self._done} of {count(len(self._mine), 'run')} are over, those that were under way have "
-            "saved what they had",
-            remedy=f"The same command goes on in {self._folder}.",
-            terminated=terminated,
+            "saved what they had"
         )
+        return InterruptedRunError(what, remedy=f"The same command goes on in {self._folder}.", terminated=terminated)

@@ -203,10 +203,8 @@ def _read_tokens(file: Path) -> dict[str, int]:
 
 
 def _no_unknown(file: Path, token: str) -> DataError:
-    return DataError(
-        f"{file} has no token {token}, which a WordPiece vocabulary needs for words it has no tokens for",
-        remedy=f"Add a line {token} to it (in vocab.txt at the end, so that no other id moves).",
-    )
+    what = f"{file} has no token {token}, which a WordPiece vocabulary needs for words it has no tokens for"
+    return DataError(what, remedy=f"Add a line {token} to it (in vocab.txt at the end, so that no other id moves).")
 
 
 def _read_json(file: Path) -> Tokenizer:
