@@ -50,8 +50,8 @@ class HubFiles:
         return f"{endpoint()}/{kind}{self.repo}/resolve/{self.revision or 'main'}/{file}"
 
     def matches(self, file: str) -> bool:
-        """Returns whether a file fits one of the patterns, which are for the repository's top folder."""
-        return "/" not in file and any(fnmatch(file, pattern) for pattern in self.patterns)
+        """Returns whether a file fits one of the patterns, in as many folders as that one has."""
+        return any(fnmatch(file, one) and file.count("/") == one.count("/") for one in self.patterns)
 
 
 class NotCachedError(UnavailableError):
@@ -138,7 +138,8 @@ def fetch_folder(
     cached = cached_files(replace(files, files=("config.json", *needed)))  # the needed ones were fetched last
     whole = "config.json" in cached and len(cached) > 1 and _cache_only.get() != "not even"
     folder = cached["config.json"].parent if whole else _fetched(files, f"{wanted} ({repo}", _ways(wanted, ways))
-    there = {path.name: path for path in sorted(folder.iterdir()) if files.matches(path.name)}
+    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
+    there = {name: path for name, path in paths.items() if files.matches(name)}
     noted(Found("model", repo, there, revision or "main", folder.name, whole="model.safetensors" in needed))
     return folder
 

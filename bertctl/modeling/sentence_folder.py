@@ -101,6 +101,7 @@ def read_modules(folder: Path) -> SentenceModules | None:
         if kinds[:2] != ["Transformer", "Pooling"] or not {*kinds[2:]} <= {"Dense", "Normalize"} or not is_inside:
             fits = "Transformer, Pooling, then any of Dense and Normalize, inside the folder,"
             raise UnavailableError(f"{path} lists {listing(kinds)}: {fits} can be read", remedy=_REMEDY)
+        (folder / str(parts[1]["path"]) / "config.json").stat()  # it must be there: who lacks it pools otherwise
         settings = [_settings(folder / str(part["path"]) / "config.json") for part in parts[1:]]
         said = _settings(folder / "config_sentence_transformers.json")
         of_text = next(map(_settings, sorted(folder.glob("sentence_*_config.json"))), {})  # of bert, distilbert...

@@ -22,6 +22,7 @@ from bertctl.progress import Listener
 from tests.conftest import ROOT
 from tests.hub_server import Fault, HubServer, Repo, serving
 from tests.nursery import Nursery
+from tests.sentence_folders import make_folder
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -39,7 +40,7 @@ def repos(tiny_model: Path) -> dict[str, Repo]:
     row = find_dataset("sst2")
     assert row.hub is not None
     files = {path.name: path.read_bytes() for path in tiny_model.iterdir()}
-    unread = ("pytorch_model.bin", "README.md", "onnx/model.onnx", "1_Pooling/config.json", "model.fp16.safetensors")
+    unread = ("pytorch_model.bin", "README.md", "onnx/model.onnx", "onnx/config.json", "model.fp16.safetensors")
     rows = {"train": 40, "validation": 12, "test": 6}
     return {
         MODEL: Repo({**files, **dict.fromkeys(unread, b"{}")}, COMMIT),
@@ -129,6 +130,21 @@ def test_what_a_run_reads_is_brought_and_nothing_else(bertctl, hub, repos, tmp_p
     before = hub.sent.copy()
     assert bertctl("fetch", "sst2", env=online(hub, tmp_path / "home")).returncode == 0
     assert hub.sent == before, "what is here is not loaded again"
+
+
+def test_a_model_of_sentence_transformers_is_brought_with_its_pooling(bertctl, tiny_model, tmp_path):
+    """Without 1_Pooling its vectors would be means, whatever it pools by."""
+    folder = make_folder("cls", tiny_model, tmp_path / "made")
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with serving({"models/org/cls": Repo(files, COMMIT)}) as server:
+        words = ["similarity", "a good film", "it was bad", "--json", "--model"]
+        env = online(server, tmp_path / "home")
+        known, found = [bertctl(*words, model, env=env) for model in (folder, "org/cls")]
+        assert (found.returncode, found.stdout) == (0, known.stdout), found.stderr
+        assert bertctl("fetch", "org/cls", env=env).returncode == 0
+    [part] = json.loads((tmp_path / "bertctl.lock").read_text())["parts"]
+    assert "1_Pooling/config.json" in part["files"]
+    assert bertctl("fetch", "--check", env=env).returncode == 0
 
 
 def test_sizes_before_a_byte_is_loaded_and_a_line_for_a_cache(bertctl, hub, repos, tmp_path):

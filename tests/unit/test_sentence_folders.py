@@ -158,6 +158,13 @@ def test_a_folder_without_weights_of_a_layer_is_refused(tiny_model, tmp_path) ->
         bertctl.extract_features(TEXTS, model=str(folder), pooling="model", fields={"model.max_length": 40})
 
 
+def test_a_folder_without_the_file_of_its_pooling_is_refused(tiny_model, tmp_path) -> None:
+    folder = make_folder("cls", tiny_model, tmp_path / "made")
+    (folder / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(UnavailableError, match=r"1_Pooling/config\.json"):
+        read_modules(folder)
+
+
 def test_parts_are_computed_in_the_order_in_which_they_are_listed(tiny_model: Path, tmp_path: Path) -> None:
     """As the library does; it reads no `idx`."""
     folder = make_folder("dense", tiny_model, tmp_path / "made")
