@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Literal
 
 from bertctl.catalog.lock import Found, Kind, in_force, noted
-from bertctl.errors import UnavailableError
+from bertctl.documents import loading
+from bertctl.errors import UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
 
 REACH_SECONDS = 5.0
@@ -146,10 +147,12 @@ def fetch_folder(
 
 def cached_files(wanted: HubFiles) -> dict[str, Path]:
     """Returns where files are on this disk, those that are; nothing is fetched."""
-    from huggingface_hub import try_to_load_from_cache
+    remedy = "Give org/name, such as google-bert/bert-base-uncased; HF_ENDPOINT is an address: https://hub.example."
+    with loading(f"the hub's {wanted.repo_type} {wanted.repo}", kind=UsageError, remedy=remedy):
+        from huggingface_hub import try_to_load_from_cache
 
-    find = partial(try_to_load_from_cache, wanted.repo, revision=wanted.revision, repo_type=wanted.repo_type)
-    return {name: Path(path) for name in wanted.files if isinstance(path := find(name), str)}
+        find = partial(try_to_load_from_cache, wanted.repo, revision=wanted.revision, repo_type=wanted.repo_type)
+        return {name: Path(path) for name in wanted.files if isinstance(path := find(name), str)}
 
 
 def remote_size(wanted: HubFiles) -> int | None:

@@ -313,6 +313,22 @@ def test_without_a_lock_it_is_said_how_to_make_one(bertctl, tmp_path):
         assert (done.returncode, said in done.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("name", ["org/na me", "org/é", f"org/{97 * 'x'}"])
+def test_a_name_that_can_be_none_of_the_hub_is_refused_with_what_fits(bertctl, name):
+    for words in (["inspect", name], ["fetch", name], ["finetune", "demo", "--model", name, "--dry-run"]):
+        done = bertctl(*words)
+        assert done.returncode == 2, done.stderr
+        assert name in done.stderr
+        assert "Give org/name" in done.stderr
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:99999", "http://[::1"])
+def test_an_address_that_is_none_is_refused_with_its_variable(bertctl, address, tmp_path):
+    done = bertctl("fetch", "org/thing", env={"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home")})
+    assert done.returncode == 2, done.stderr
+    assert "HF_ENDPOINT" in done.stderr
+
+
 QUICK: dict[str, tuple[Fault, int, str]] = {
     "401": (Fault(401), 4, "HF_TOKEN"),
     "403, gated": (Fault(403, headers={"X-Error-Code": "GatedRepo"}), 4, "HF_TOKEN"),
