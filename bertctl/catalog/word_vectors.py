@@ -7,6 +7,7 @@ text has: neither counts in a mean or a maximum.
 
 import gzip
 import math
+import zlib
 from codecs import BOM_UTF8
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def _read(path: Path) -> tuple[dict[str, int], Floats32]:
                     if (word := b" ".join(fields[:-width]).decode(errors="replace")) not in words:
                         words[word] = len(words)
                         data += vector.tobytes()
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}:{number}: this is no text file of word vectors: {error}", remedy=remedy) from error
     if not lines or promised not in (None, lines):
         told = "" if promised is None else f", and its first line promises {promised:,}"

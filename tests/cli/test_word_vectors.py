@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertctl.catalog.word_vectors import word_vectors_folder
+from bertctl.errors import DataError
 from tests.conftest import Run
 
 pytestmark = pytest.mark.one_process
@@ -33,6 +35,14 @@ def vectors(tmp_path: Path) -> Path:
 
 TEXTS = ("The film, was GOOD", "an unknown film", "nothing known", "café café bad")
 KNOWN = (("the", "film", ",", "was", "good"), ("film",), (), ("café", "café", "bad"))
+
+
+def test_a_packed_file_with_a_damaged_byte_is_refused_wherever_it_is(vectors, tmp_path):
+    good, damaged = gzip.compress(vectors.read_bytes() * 20), tmp_path / "damaged.txt.gz"
+    for i in range(10, len(good), 11):
+        damaged.write_bytes(good[:i] + bytes([good[i] ^ 255]) + good[i + 1 :])
+        with pytest.raises(DataError, match="damaged"):
+            word_vectors_folder(damaged)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])
