@@ -85,15 +85,18 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
         own: whether it is the folder of a model that a run has made, which no lock can know.
 
     Raises:
-        UsageError: the name fits nothing (the nearest names are shown).
+        UsageError: the name fits nothing (the nearest names are shown), or what is on this disk can't have a revision.
         UnavailableError: the folder has no model, the package is not installed or altered, or the hub can't be reached.
     """
     row = MODELS.get(name) or next((r for r in MODELS.values() if name in (r.hub_id, r.hub_id.split("/")[1])), None)
-    if row is not None and row.package:
+    if row is not None and row.package and revision is None:
         packaged = _package_folder(row, weights=weights)
         if packaged is not None:
             return _noted(packaged, row.name, whole=weights)
     path = expanded_path(name)
+    if row is None and revision is not None and path.exists():
+        what = f"model.revision is '{revision}', which only a model of the hub has, and {path} is on this disk"
+        raise UsageError(what, remedy="Take model.revision out of the recipe, or type --set model.revision=null.")
     if row is None and path.is_dir():
         return _noted(_model_folder(path), "" if own else path.resolve().name, whole=weights)
     if row is None and path.is_file():

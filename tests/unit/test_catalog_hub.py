@@ -100,6 +100,17 @@ def test_a_model_of_the_catalog_is_asked_for_at_its_commit_where_it_has_one(star
     assert asked == [row.revision, "v9", "main"]
 
 
+def test_a_revision_is_never_ignored(start_hub, tmp_path):
+    there = start_hub(lambda _: 2)
+    with pytest.raises(UnavailableError):
+        locate_model("minilm", revision="0123abc")
+    assert there.asked == ["HEAD /sentence-transformers/all-MiniLM-L6-v2/resolve/0123abc/config.json"]
+    (tmp_path / "vectors.txt").write_text("a 1 2\n")
+    for path in (tmp_path, tmp_path / "vectors.txt"):
+        with pytest.raises(UsageError, match="only a model of the hub has"):
+            locate_model(str(path), revision="0123abc")
+
+
 def test_a_refusal_names_what_was_wanted_and_the_ways(start_hub):
     there = start_hub(lambda _: 2)
     with pytest.raises(UnavailableError) as caught:
