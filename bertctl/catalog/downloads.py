@@ -27,7 +27,7 @@ CHUNK_BYTES = 2**16
 """What is written at once, and so the most that a kill loses."""
 
 MOST_WAIT = 300
-"""Seconds that a hub may ask to wait (429 with Retry-After): its limits are for five minutes."""
+"""Seconds that a hub may ask to wait (Retry-After, RateLimit): its limits are for five minutes."""
 
 _NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 
@@ -77,9 +77,9 @@ def look_up(wanted: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
         UnavailableError: what answers is no hub, or wants to make wait for too long.
         Exception: whatever huggingface_hub raises.
     """
-    from huggingface_hub import constants, get_hf_file_metadata, get_session, get_token
+    from huggingface_hub import constants, get_hf_file_metadata, get_token
 
-    get_session().event_hooks = {**get_session().event_hooks, "response": [_refuse_long_wait]}
+    limit_waits()
     said: dict[str, Any] = {}
     with contextlib.suppress(*(() if wanted.patterns else (Exception,))):
         said = _description(wanted) if wanted.patterns or licence else {}
@@ -181,7 +181,19 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
     os.fsync(out.fileno())
 
 
+def limit_waits() -> None:
+    """Has huggingface_hub's session refuse an answer after which it would wait for longer than `MOST_WAIT`."""
+    from huggingface_hub import get_session
+
+    get_session().event_hooks = {**get_session().event_hooks, "response": [_refuse_long_wait]}
+
+
 def _refuse_long_wait(response: Any) -> None:
-    wait = response.headers.get("Retry-After", "")
-    if response.status_code == 429 and wait.isdigit() and int(wait) > MOST_WAIT:
-        raise UnavailableError(f"429 Too Many Requests, and it asks to wait {human_seconds(int(wait))}")
+    from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
+
+    rate, said = parse_ratelimit_headers(response.headers), response.headers.get("Retry-After", "").strip()
+    used_up = response.status_code == 429 and rate is not None and rate.remaining == 0
+    wait = rate.reset_in_seconds if rate is not None and used_up else int(said) if said.isdecimal() else 0
+    if response.is_error and wait > MOST_WAIT:
+        status = f"{response.status_code} {response.reason_phrase}"
+        raise UnavailableError(f"{status}, and it asks to wait {human_seconds(wait)}")

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from bertctl.catalog.downloads import limit_waits
 from bertctl.catalog.hub import endpoint, has_token, is_offline, unreachable
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.progress import Listener
@@ -44,6 +45,7 @@ def push_run(
     size = sum(path.stat().st_size for path in files.values())
     listener.say(f"uploading {len(files)} files, {size / 1e6:.1f} MB, to {endpoint()}/{hub_id}")
     disable_progress_bars()
+    limit_waits()
     hub = HfApi(endpoint=endpoint(), library_name="bertctl")
     try:
         repository = hub.create_repo(hub_id, private=private or None, exist_ok=True)

@@ -336,6 +336,8 @@ QUICK: dict[str, tuple[Fault, int, str]] = {
     "404 of the repository": (Fault(404, "api", headers={"X-Error-Code": "RepoNotFound"}), 4, "revision"),
     "429 once": (Fault(429, times=1, headers={"Retry-After": "0"}), 0, "hub: Rate limited. Waiting"),
     "429 for an hour": (Fault(429, headers={"Retry-After": "3600"}), 4, "asks to wait 1 h"),
+    "429 until tomorrow": (Fault(429, headers={"RateLimit": '"api";r=0;t=86400'}), 4, "asks to wait 24 h"),
+    "503 for an hour": (Fault(503, headers={"Retry-After": "3600"}), 4, "asks to wait 1 h"),
     "closes early once": (Fault("closes", at=300_000, times=1), 0, "resume"),
     "another content": (Fault("content"), 4, "model.safetensors is damaged or was changed on its way"),
     "shorter": (Fault("shorter"), 4, "should be of size 700000"),

@@ -3,7 +3,7 @@
 import base64
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -33,6 +33,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/api/validate-yaml":
             self.server.cards.append(json.loads(body)["content"])
             return self._answer({"errors": [], "warnings": []})
+        if "/preupload/" in self.path and self.server.busy:
+            return self._answer({}, status=429, headers={"Retry-After": "86400"})
         if "/preupload/" in self.path:
             files = json.loads(body)["files"]
             modes = [
@@ -78,10 +80,12 @@ class Handler(BaseHTTPRequestHandler):
             self.rfile.readline()
         return b"".join(parts)
 
-    def _answer(self, document: dict[str, Any], *, status: int = 200) -> None:
+    def _answer(self, document: dict[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         content = json.dumps(document).encode()
         self.server.asked.append(f"{self.command} {self.path}")
         self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -101,6 +105,7 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.server_address[1]}"
         self.accepts = TOKEN
+        self.busy = False
         self.asked: list[str] = []
         self.created: dict[str, Any] = {}
         self.objects: dict[str, bytes] = {}
@@ -192,6 +197,13 @@ def test_a_token_that_may_not_write_is_refused_with_what_to_do(bertctl: Run, hub
     assert "HF_TOKEN" in done.stderr
     assert hub.files == {}
     assert TOKEN not in done.stderr
+
+
+def test_a_hub_that_asks_to_wait_for_a_day_is_not_waited_for(bertctl: Run, hub: Hub, run: Path) -> None:
+    hub.busy = True
+    done = bertctl("push", run, "org/thing", env=online(hub))
+    assert done.returncode == 4
+    assert "429 Too Many Requests, and it asks to wait 24 h" in done.stderr
 
 
 def test_a_hub_that_is_not_there(bertctl: Run, run: Path) -> None:
