@@ -62,6 +62,7 @@ class HubServer(ThreadingHTTPServer):
         sent: path in the repository -> bytes of content that were sent.
         starts: (path, first byte) of each GET of a file.
         tokens: what came as Authorization, by whether it was asked by another name (a CDN).
+        moves: the repositories as they are from the moment at which weights are sent, their old commits beside them.
         stalled: is set while a file stalls; `go_on` ends that.
     """
 
@@ -71,6 +72,8 @@ class HubServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.address = f"http://127.0.0.1:{self.server_address[1]}"
         self.repos = dict(repos)
+        self.old: dict[str, Repo] = {}
+        self.moves: dict[str, Repo] = {}
         self.fault: Fault | None = None
         self.asked: list[str] = []
         self.sent: Counter[str] = Counter()
@@ -122,6 +125,10 @@ class _Handler(BaseHTTPRequestHandler):
         kind, rest = ("datasets", parts[1:]) if parts[0] == "datasets" else ("models", parts)
         name, verb = "/".join(rest[:2]), rest[2:3]
         repo = self.server.repos.get(f"{kind}/{name}")
+        if body and rest[-1].endswith(".safetensors") and f"{kind}/{name}" in self.server.moves and repo is not None:
+            self.server.old[repo.commit] = repo
+            repo = self.server.repos[f"{kind}/{name}"] = self.server.moves.pop(f"{kind}/{name}")
+        repo = self.server.old.get(rest[3] if len(rest) > 3 else "", repo)
         if verb not in (["resolve"], ["cdn"]) or repo is None:
             return self._reply(404, {"X-Error-Code": "RepoNotFound"})
         file = "/".join(rest[4:])

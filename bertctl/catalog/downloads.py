@@ -85,10 +85,11 @@ def look_up(wanted: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
         said = _description(wanted) if wanted.patterns or licence else {}
     listed = [each["rfilename"] for each in said.get("siblings") or ()]
     stated = [tag.removeprefix("license:") for tag in said.get("tags") or () if tag.startswith("license:")]
+    at = replace(wanted, revision=said.get("sha") or wanted.revision)  # one commit for all, wherever a branch moves
     files, seconds = [], constants.HF_HUB_ETAG_TIMEOUT
     matching = sorted(filter(wanted.matches, listed), key=wanted.files.__contains__)  # last what tells a whole copy
     for name in matching if wanted.patterns else wanted.files:
-        there = get_hf_file_metadata(wanted.address(name), get_token(), seconds, retry_on_errors=True)
+        there = get_hf_file_metadata(at.address(name), get_token(), seconds, retry_on_errors=True)
         etag, commit = there.etag or "", there.commit_hash or ""
         if not (_NAME.fullmatch(etag) and _NAME.fullmatch(commit)):
             raise UnavailableError(f"{name} has no ETag or commit, so that what answers is no hub")
@@ -107,9 +108,13 @@ def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
         UnavailableError: bytes that are not what the hub says they are.
         Exception: whatever huggingface_hub raises, or the system of a disk.
     """
+    from huggingface_hub.file_download import _cache_commit_hash_for_specific_revision as name_commit
+
     folder = Path()
     for file in files:
         folder = _bring_one(file, listener).parents[file.path.count("/")]
+    for file in files[-1:]:  # the branch, when all of the commit is here
+        name_commit(str(folder.parents[1]), file.wanted.revision or "main", file.commit)
     return folder
 
 
@@ -157,7 +162,7 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
                 _load(file, part, out)
                 part.replace(blob)
         listener.finish(file.path)
-    path = hf_hub_download(repo, file.path, repo_type=kind, revision=file.wanted.revision, endpoint=endpoint())
+    path = hf_hub_download(repo, file.path, repo_type=kind, revision=file.commit, endpoint=endpoint())
     if constants.HF_HUB_DISABLE_SYMLINKS:  # it has made a copy
         blob.unlink(missing_ok=True)
     return Path(path)

@@ -208,6 +208,19 @@ for file in map(Path, sys.argv[2:]):
 """
 
 
+def test_a_branch_that_moves_while_weights_come_gives_one_commit_whole(bertctl, hub, repos, tmp_path):
+    hub.moves = {MODEL: Repo({**repos[MODEL].files, "README.md": b"{ }"}, "b" * 40)}
+    env = online(hub, tmp_path / "home")
+    for words in (["inspect", "bert-base"], ["fetch", "bert-base"]):
+        done = bertctl(*words, env=env)
+        assert done.returncode == 0, done.stderr
+        commits = {path.parent.name for path in (tmp_path / "home").rglob("config.json")}
+        [part] = json.loads((tmp_path / "bertctl.lock").read_text())["parts"] if words[0] == "fetch" else [None]
+        assert commits == ({COMMIT} if part is None else {COMMIT, "b" * 40})
+    assert part["revision"] == "b" * 40
+    assert bertctl("inspect", "bert-base", "--offline", env=env).returncode == 0
+
+
 def test_one_flipped_byte_is_refused_by_name_before_torch_is_imported(carried, nursery, tmp_path):
     parts = ("model.safetensors", "train-00000-of-00001.parquet", "tokenizer_config.json")
     files = [next(carried.rglob(part)) for part in parts]
