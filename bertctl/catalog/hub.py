@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -125,23 +126,32 @@ def fetch_file(repo: str, filename: str, *, revision: str | None, wanted: str, w
 
 
 def fetch_folder(
-    repo: str, *, revision: str | None, patterns: Sequence[str], needed: Sequence[str], wanted: str, ways: Sequence[str]
+    repo: str,
+    *,
+    revision: str | None,
+    patterns: Sequence[str],
+    needed: Sequence[Sequence[str]],
+    wanted: str,
+    ways: Sequence[str],
 ) -> Path:
     """Returns the files of a hub model repository that match `patterns`, as a folder on this disk.
 
     Args:
-        needed: names of which at least one must be in a cached copy for it to be taken without a connection.
+        needed: names, of each of which one must be in a cached copy for it to be taken without a connection: others
+            cache single files too. Of the last ones, one is fetched last.
 
     Raises:
         UnavailableError: offline and not cached, no answer, or not there.
     """
-    files = _pinned(HubFiles(repo, "model", revision, tuple(needed), tuple(patterns)))
-    cached = cached_files(replace(files, files=("config.json", *needed)))  # the needed ones were fetched last
-    whole = "config.json" in cached and len(cached) > 1 and _cache_only.get() != "not even"
+    files = _pinned(HubFiles(repo, "model", revision, tuple(needed[-1]), tuple(patterns)))
+    cached = cached_files(replace(files, files=("config.json", *chain(*needed))))
+    whole = all(cached.keys() & names for names in (["config.json"], *needed)) and _cache_only.get() != "not even"
+    snapshot = cached["config.json"].parent.rglob("*") if whole else ()
+    whole = whole and all(path.exists() for path in snapshot if files.matches(path.name))
     folder = cached["config.json"].parent if whole else _fetched(files, f"{wanted} ({repo}", _ways(wanted, ways))
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     there = {name: path for name, path in paths.items() if files.matches(name)}
-    noted(Found("model", repo, there, revision or "main", folder.name, whole="model.safetensors" in needed))
+    noted(Found("model", repo, there, revision or "main", folder.name, whole="model.safetensors" in needed[-1]))
     return folder
 
 

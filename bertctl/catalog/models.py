@@ -106,7 +106,7 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
     if row is None and (name.startswith((".", "/", "~")) or name.count("/") != 1):
         return _refuse(name)
     patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS) if weights else _SMALL_FILES
-    needed = ("model.safetensors", "model.safetensors.index.json") if weights else TOKENIZER_FILES
+    needed = (TOKENIZER_FILES, *([("model.safetensors", "model.safetensors.index.json")] if weights else ()))
     repo, wanted, ways = row.hub_id if row else name, f"the model '{name}'", _ways(row)
     revision = revision or (row.revision if row else "") or None
     folder = hub.fetch_folder(repo, revision=revision, patterns=patterns, needed=needed, wanted=wanted, ways=ways)

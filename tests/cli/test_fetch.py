@@ -147,6 +147,23 @@ def test_a_model_of_sentence_transformers_is_brought_with_its_pooling(bertctl, t
     assert bertctl("fetch", "--check", env=env).returncode == 0
 
 
+@pytest.mark.parametrize("gone", ["blobs", "snapshots"])
+def test_what_a_cached_model_lacks_is_brought(bertctl, hub, repos, gone, tmp_path):
+    """The cache is of others too, who have no need of a tokenizer; or a copy of it has lost what a link names."""
+    env, words = online(hub, tmp_path / "home"), ("similarity", "a film", "the food", "--model")
+    assert bertctl(*words, "bert-base", env=env).returncode == 0
+    for name in ("tokenizer_config.json",) if gone == "blobs" else ("tokenizer.json", "vocab.txt"):
+        for path in (tmp_path / "home").rglob(f"snapshots/*/{name}"):
+            (path.resolve() if gone == "blobs" else path).unlink()
+    done = bertctl(*words, "bert-base", "--offline", env=env)
+    assert done.returncode == 4
+    assert "is not in the cache" in done.stderr
+    done = bertctl(*words, "bert-base", env=env)
+    assert done.returncode == 0, done.stderr
+    assert files_of(tmp_path / "home").items() <= repos[MODEL].files.items()
+    assert bertctl(*words, "bert-base", "--offline", env=env).returncode == 0
+
+
 def test_sizes_before_a_byte_is_loaded_and_a_line_for_a_cache(bertctl, hub, repos, tmp_path):
     env = online(hub, tmp_path / "home")
     done = bertctl("fetch", "sst2", "--list", "--json", env=env)

@@ -65,7 +65,12 @@ def start_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Hub]]:
 
 def fetch_model(name: str = "org/thing") -> object:
     return hub.fetch_folder(
-        name, revision=None, patterns=["*.json"], needed=["model.safetensors"], wanted=f"the model '{name}'", ways=WAYS
+        name,
+        revision=None,
+        patterns=["*.json"],
+        needed=[["model.safetensors"]],
+        wanted=f"the model '{name}'",
+        ways=WAYS,
     )
 
 
