@@ -22,6 +22,7 @@ from bertctl.documents import sha256_of
 from bertctl.errors import UnavailableError
 from bertctl.progress import SILENT, Listener
 from bertctl.words import human_seconds
+from bertctl.writing import open_in_place
 
 CHUNK_BYTES = 2**16
 """What is written at once, and so the most that a kill loses."""
@@ -155,7 +156,7 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
     if not there.is_file() and not blob.is_file():
         blob.parent.mkdir(parents=True, exist_ok=True)
         part = blob.with_name(f"{file.etag}.bertctl.incomplete")
-        with _Growing(io.FileIO(part, "a")) as out:
+        with _Growing(io.FileIO(open_in_place(part, os.O_RDWR | os.O_APPEND), "a")) as out:
             fcntl.flock(out, fcntl.LOCK_EX)  # another process may be loading it
             out.tell_of = partial(listener.advance, file.path, total=file.size or 0)
             if not blob.is_file():
@@ -181,7 +182,7 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
         begun = out.truncate(0)
     http_get(address, out, resume_size=begun, headers=build_hf_headers(), expected_size=file.size)
     if problem := file.problem(part):
-        part.unlink()
+        out.truncate(0)  # it stays the file that other processes wait for
         raise UnavailableError(f"{file.path} is damaged or was changed on its way: {problem}")
     os.fsync(out.fileno())
 

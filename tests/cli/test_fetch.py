@@ -428,6 +428,46 @@ def test_a_hub_that_misbehaves_leaves_nothing_half_and_is_gone_on_with(large, na
     assert not list(tmp_path.rglob("*.incomplete"))
 
 
+def test_who_waits_for_a_download_that_is_thrown_away_loads_it_anew(nursery, large, tmp_path):
+    env = {**os.environ, **online(large, tmp_path / "home")}
+    large.fault = Fault("stalls", at=0, times=1)
+    command = ["fetch", "google-bert/bert-base-uncased"]
+    first = nursery.start(command, env=env, cwd=tmp_path)
+    assert large.stalled.wait(3600)
+    [part] = (tmp_path / "home").rglob("*.incomplete")
+    second = nursery.start(command, env=env, cwd=tmp_path)
+    _wait_for_waiting(part)
+    part.write_bytes(bytes(WEIGHTS))  # as if wrong bytes had come
+    large.go_on.set()
+    for process in (first, second):
+        process.communicate()
+    assert sorted((first.returncode, second.returncode)) == [0, 4]
+    assert files_of(tmp_path / "home")["model.safetensors"] == large.repos[MODEL].files["model.safetensors"]
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_part_that_is_no_file_is_neither_followed_nor_waited_for(bertctl, large, kind, tmp_path):
+    blobs = tmp_path / "home" / "hub" / "models--google-bert--bert-base-uncased" / "blobs"
+    blobs.mkdir(parents=True)
+    part, own = blobs / f"{large.repos[MODEL].etag('model.safetensors')}.bertctl.incomplete", tmp_path / "own.txt"
+    own.write_text("mine")
+    part.symlink_to(own) if kind == "link" else os.mkfifo(part)
+    done = bertctl("fetch", "google-bert/bert-base-uncased", env=online(large, tmp_path / "home"))
+    assert done.returncode == 4, done.stderr
+    assert own.read_text() == "mine"
+
+
+def _wait_for_waiting(path: Path) -> None:
+    """Waits until somebody waits for the lock on a file, as the system lists them."""
+    for _ in range(180_000):
+        if f":{path.stat().st_ino} " in "".join(
+            line for line in Path("/proc/locks").read_text().splitlines(keepends=True) if "->" in line
+        ):
+            return
+        time.sleep(0.02)
+    raise AssertionError("nobody waits for it")
+
+
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_fetch_that_is_killed_goes_on_where_it_was(nursery, large, kills, tmp_path):
     """No byte is loaded twice, but those of the chunk that was not written yet."""
