@@ -112,7 +112,7 @@ def inspect_model(settings: ModelSection, *, own: bool = False) -> ModelSource:
         _check_size(config, folder)
         file = folder / "tokenizer.json"
         tokenizer = read_json(file) if file.exists() else None
-        _check_ids(tokenizer, folder)
+        _check_ids(tokenizer, folder, model_sizes(config)["vocabulary"])
         _check_added_tokens(tokenizer or {}, folder)
         lowercase = _case(settings, folder, tokenizer)
     return ModelSource(settings.name, folder, config, settings.max_length, lowercase)
@@ -165,10 +165,13 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
     require_memory(max(4 * described, stored), f"the model in {folder}")
 
 
-def _check_ids(tokenizer: _Tokenizer, folder: Path) -> None:
+def _check_ids(tokenizer: _Tokenizer, folder: Path, rows: int) -> None:
     model = (tokenizer or {}).get("model") or {}
     if isinstance(vocabulary := model.get("vocab"), dict):
         refuse_far_ids(vocabulary.values(), folder / "tokenizer.json")
+        if len(vocabulary) <= rows <= (last := max(vocabulary.values(), default=0)):
+            what = f"{folder / 'tokenizer.json'} has a token with the id {last}, and the model has vectors for {rows}"
+            raise UnavailableError(what, remedy="Save both again: save_pretrained of the model and of its tokenizer.")
     if (file := folder / "vocab.json").exists():
         refuse_far_ids(read_json(file).values(), file)
 

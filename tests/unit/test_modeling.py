@@ -113,6 +113,15 @@ def test_dropout_is_the_models_own_unless_it_is_said(asked, expected, tiny_model
     assert set(found) == {expected}
 
 
+def test_a_token_whose_id_has_no_vector_is_refused_however_few_there_are(copied):
+    document = json.loads((copied / "tokenizer.json").read_text())
+    del document["model"]["vocab"]["bright"]
+    document["model"]["vocab"]["zebra"] = 500
+    (copied / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(UnavailableError, match="the id 500, and the model has vectors for 103"):
+        inspect_model(section(copied))
+
+
 def test_the_tokenizer_neither_cuts_nor_pads_by_itself(copied):
     """Some tokenizer.json carry both (minilm's pads to 128); here lengths are the data's."""
     document = json.loads((copied / "tokenizer.json").read_text())
