@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.catalog.downloads import limit_waits
-from bertctl.catalog.hub import endpoint, has_token, is_offline, unreachable
+from bertctl.catalog.hub import endpoint, has_token, is_offline, shown, unreachable
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.progress import Listener
 from bertctl.run_folder import SCHEMA, RunFolder
@@ -43,7 +43,7 @@ def push_run(
     if CARD not in files:
         listener.warn(f"{folder.model} has no {CARD}: the hub will show no model card")
     size = sum(path.stat().st_size for path in files.values())
-    listener.say(f"uploading {len(files)} files, {size / 1e6:.1f} MB, to {endpoint()}/{hub_id}")
+    listener.say(f"uploading {len(files)} files, {size / 1e6:.1f} MB, to {shown(endpoint())}/{hub_id}")
     disable_progress_bars()
     limit_waits()
     hub = HfApi(endpoint=endpoint(), library_name="bertctl")
@@ -124,7 +124,7 @@ def _check_way(hub_id: str) -> None:
         )
     problem = unreachable()
     if problem:
-        raise UnavailableError(f"the hub at {endpoint()} can't be reached: {problem}", remedy=_ALSO)
+        raise UnavailableError(shown(f"the hub at {endpoint()} can't be reached: {problem}"), remedy=_ALSO)
 
 
 def _refused(hub_id: str, error: Exception) -> UnavailableError:
@@ -134,4 +134,5 @@ def _refused(hub_id: str, error: Exception) -> UnavailableError:
     if status in (401, 403):
         remedy = "Is HF_TOKEN a token that may write there? https://huggingface.co/settings/tokens shows it."
     said = " ".join(dict.fromkeys(lines[:1] + lines[-1:]))
-    return UnavailableError(f"{hub_id} can't be pushed to {endpoint()}: {type(error).__name__}: {said}", remedy=remedy)
+    what = shown(f"{hub_id} can't be pushed to {endpoint()}: {type(error).__name__}: {said}")
+    return UnavailableError(what, remedy=remedy)

@@ -26,7 +26,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self._body()
         if self.headers.get("Authorization") != f"Bearer {self.server.accepts}":
-            return self._answer({"error": "Invalid username or password."}, status=401)
+            said = f"Invalid username or password: {self.headers.get('Authorization')}"
+            return self._answer({"error": said}, status=401)
         if self.path == "/api/repos/create":
             self.server.created = json.loads(body)
             return self._answer({"url": f"{self.server.address}/org/thing", "id": "org/thing"})
@@ -208,7 +209,9 @@ def test_a_hub_that_asks_to_wait_for_a_day_is_not_waited_for(bertctl: Run, hub: 
 
 def test_a_hub_that_is_not_there(bertctl: Run, run: Path) -> None:
     env = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "0", "HF_TOKEN": TOKEN}
+    env["HF_ENDPOINT"] = "http://me:secret@127.0.0.1:9"
     done = bertctl("push", run, "org/thing", env=env)
+    assert "secret" not in done.stderr
     assert done.returncode == 4
     assert "http://127.0.0.1:9" in done.stderr
 
