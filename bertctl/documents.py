@@ -179,9 +179,9 @@ def _check(document: Mapping[str, Any], path: Path, where: str, schema: str, rem
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        if place == "schema":
-            remedy = f"Another version of bertctl wrote it, this is {__version__}: take that one, or a later one."
         given = "" if first["type"] == "missing" else f", {json.dumps(first['input'], default=str)[:60]} given"
+        if place == "schema":
+            given += f" (written by another bertctl than this {__version__})"
         raise DataError(f"{where}: {place[:200]}: {first['msg'].lower()}{given}", remedy=remedy, file=path) from error
 
 
