@@ -22,6 +22,8 @@ from bertctl.documents import loading
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
 
+Names = Sequence[str]
+
 REACH_SECONDS = 5.0
 """How long the hub may take for its first answer; `bertctl` ends within 10 s where there is none."""
 
@@ -126,13 +128,7 @@ def fetch_file(repo: str, filename: str, *, revision: str | None, wanted: str, w
 
 
 def fetch_folder(
-    repo: str,
-    *,
-    revision: str | None,
-    patterns: Sequence[str],
-    needed: Sequence[Sequence[str]],
-    wanted: str,
-    ways: Sequence[str],
+    repo: str, *, revision: str | None, patterns: Names, needed: Sequence[Names], wanted: str, ways: Names
 ) -> Path:
     """Returns the files of a hub model repository that match `patterns`, as a folder on this disk.
 
