@@ -174,9 +174,8 @@ def _bad_quotes(error: csv.Error, begins: int, seen: int, source: str) -> DataEr
         what = "a carriage return stands inside a field that is not quoted"
     else:
         what = f"after a closing quote (line {seen}) there is neither a separator nor the end of the line"
-    return DataError(
-        f"{source}:{begins}: {what}", remedy='A quote inside a quoted field is written twice: "He said ""no""."'
-    )
+    remedy = 'A quote inside a quoted field is written twice: "He said ""no""."'
+    return DataError(f"{source}:{begins}: {what}", remedy=remedy)
 
 
 def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> str:

@@ -137,9 +137,8 @@ def _usable_ids(table: Table, name: str | None, options: ReadOptions) -> str | N
     values = [str(value) for value in table.columns[name] if not _is_blank(value)] if name is not None else []
     if not values or len(set(values)) == len(table) or not options.keep_labels:
         return name if values else None
-    options.listener.warn(
-        f"{table.source}: ids in '{name}' are blank or stand twice; the questions are numbered instead"
-    )
+    told = f"{table.source}: ids in '{name}' are blank or stand twice; the questions are numbered instead"
+    options.listener.warn(told)
     return None
 
 

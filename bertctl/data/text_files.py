@@ -173,9 +173,8 @@ def check_encoding(encoding: str | None) -> None:
     try:
         codecs.lookup(encoding)
     except LookupError as error:
-        raise UsageError(
-            f"data.encoding: there is no encoding '{encoding}'", remedy="Usual ones: utf-8, utf-16, latin-1, cp1252."
-        ) from error
+        what = f"data.encoding: there is no encoding '{encoding}'"
+        raise UsageError(what, remedy="Usual ones: utf-8, utf-16, latin-1, cp1252.") from error
 
 
 def _encoding_of(head: bytes, source: str, listener: Listener) -> str:

@@ -225,9 +225,8 @@ def _export(source: ModelSource, loaded: "Model", outputs: Sequence[str], path: 
             raise
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise UnavailableError(
-                f"'{source.name}' can't be converted to ONNX: {reason}", remedy="Leave --backend out: torch reads it."
-            ) from error
+            what = f"'{source.name}' can't be converted to ONNX: {reason}"
+            raise UnavailableError(what, remedy="Leave --backend out: torch reads it.") from error
 
 
 def _named_outputs(network: "nn.Module", names: Sequence[str], outputs: Sequence[str]) -> "nn.Module":

@@ -96,9 +96,8 @@ class EmbeddedNetwork:
                     for number, there in enumerate(inputs["attention_mask"].cpu().numpy().astype(np.bool_)):
                         yield int(indices[number]), [layer[number][np.ix_(there, there)] for layer in layers]
         except (AttributeError, TypeError, ValueError, IndexError) as error:
-            raise UsageError(
-                "this network gives no attention of each token to each", remedy="Leave --method rollout out."
-            ) from error
+            what = "this network gives no attention of each token to each"
+            raise UsageError(what, remedy="Leave --method rollout out.") from error
 
     def require_path(self, lines: Sequence[Line], family: str) -> None:
         """Finds out how these lines go through the network to the same numbers, and refuses one that they don't.

@@ -78,9 +78,8 @@ def check_hub_id(hub_id: str) -> None:
     try:
         validate_repo_id(hub_id)
     except HFValidationError as error:
-        raise UsageError(
-            f"'{hub_id}' is no hub id: {error}", remedy="Give org/name, such as my-org/my-model."
-        ) from error
+        what = f"'{hub_id}' is no hub id: {error}"
+        raise UsageError(what, remedy="Give org/name, such as my-org/my-model.") from error
 
 
 def files_to_push(folder: RunFolder, *, predictions: bool) -> dict[str, Path]:

@@ -67,9 +67,8 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
         windows = task.windows(corpus.train, loaded.tokenizer, size, held_out=False, **cutting)
         train = _mixed(windows, recipe, corpus)
         if recipe.pretraining.from_scratch and recipe.pretraining.first_weights == "corpus":
-            listener.say(
-                "model: its first weights are the corpus's own: how often tokens occur, and how often together"
-            )
+            told = "model: its first weights are the corpus's own: how often tokens occur, and how often together"
+            listener.say(told)
             begin_from(loaded.network, windows, counts)
         return {"train": train, "validation": task.encode(corpus.validation, loaded.tokenizer, max_length=size)}
 

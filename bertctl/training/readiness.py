@@ -259,9 +259,8 @@ def _room(what: str, place: Path, wanted: int) -> Need:
     free = free_bytes(place)
     found = f"{human_bytes(free)} free in {place}, about {human_bytes(wanted)} needed"
     if not is_writable(place):
-        error = UnavailableError(
-            f"{place} can't be written", remedy="Work in a folder of your own, or name one with -o."
-        )
+        said = f"{place} can't be written"
+        error = UnavailableError(said, remedy="Work in a folder of your own, or name one with -o.")
         return Need(what, "refused", error.message, error=error)
     if free < wanted:
         error = UnavailableError(f"{what}: {found}", remedy="Free some space, or choose another disk.")
