@@ -6,6 +6,7 @@ import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.catalog.datasets import find_dataset
@@ -236,16 +237,13 @@ class _Source(abc.ABC):
         return rows if limit is None else first(rows, limit)
 
     def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
-        data, stratify = self._recipe.data, READERS[self._recipe.task].stratify
-        seed, groups = data.split_seed, groups_of(rows, self._recipe, self.columns)
+        data, seed = self._recipe.data, self._recipe.data.split_seed
+        groups = groups_of(rows, self._recipe, self.columns)
+        both: Any = {"seed": seed, "stratify": READERS[self._recipe.task].stratify, "groups": groups}
         if data.folds is not None and data.fold is not None:
-            train, held, stratified = hold_out_fold(
-                rows, folds=data.folds, fold=data.fold, seed=seed, stratify=stratify, groups=groups
-            )
+            train, held, stratified = hold_out_fold(rows, folds=data.folds, fold=data.fold, **both)
         else:
-            train, held, stratified = hold_out(
-                rows, fraction=data.validation_fraction, seed=seed, stratify=stratify, groups=groups
-            )
+            train, held, stratified = hold_out(rows, fraction=data.validation_fraction, **both)
         n_groups, how = len(set(groups)), "stratified by label" if stratified else "not stratified"
         if n_groups < len(rows):
             how += f"; {n_groups} groups of rows that hang together, each on one side whatever its labels"

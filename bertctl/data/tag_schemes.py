@@ -17,12 +17,7 @@ from bertctl.errors import DataError
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
-_LETTERS: Mapping[Scheme, frozenset[str]] = {
-    "IOB1": frozenset("IOB"),
-    "IOB2": frozenset("IOB"),
-    "BIOES": frozenset("BIOES"),
-    "BILOU": frozenset("BILOU"),
-}
+_LETTERS = {scheme: frozenset(scheme) - {"1", "2"} for scheme in SCHEMES}
 _ALL_LETTERS = frozenset("BIOESLU")
 _INSIDE = ("B", "I")
 _BY_USE: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")

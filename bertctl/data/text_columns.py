@@ -57,12 +57,7 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool) -
         DataError: a column that was named is not there (those there are shown).
         UsageError: a column can't be guessed, or one column was named twice.
     """
-    given = {
-        "text": settings.text_column,
-        "pair": settings.pair_column,
-        "label": settings.label_column,
-        "id": settings.id_column,
-    }
+    given = {role: getattr(settings, f"{role}_column") for role in ("text", "pair", "label", "id")}
     taken = columns_named(given, table, optional="" if label_needed else "label")
     label = settings.label_column if settings.label_column in table.columns else None
     text, pair = settings.text_column, settings.pair_column

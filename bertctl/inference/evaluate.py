@@ -174,9 +174,8 @@ def warn_of_truncation(
         )
     unknown, tokens = counts["unknown_tokens"], counts["tokens"] + counts["lost_tokens"]  # before anything is cut off
     if unknown > TRUNCATION_WARNING_SHARE * max(1, tokens):
-        listener.warn(
-            f"{split}: {unknown} of {tokens} tokens are unknown to the model; is the language or the case the model's?"
-        )
+        found = f"{split}: {unknown} of {tokens} tokens are unknown to the model"
+        listener.warn(f"{found}; is the language or the case the model's?")
 
 
 def report_truncation(split: str, features: Features, task: Task, recipe: Recipe, listener: Listener) -> None:

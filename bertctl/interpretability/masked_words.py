@@ -27,6 +27,8 @@ from bertctl.tokenization.vocab import word_ids
 if TYPE_CHECKING:
     from torch import Tensor
 
+Lines = Sequence[str]
+
 _ARCHITECTURE = re.compile("(ForMaskedLM|ForPreTraining|WithLMHeadModel)$")
 _LOGITS = 2**25
 """Logits of a batch, V for each masked place: 128 MB."""
@@ -103,12 +105,7 @@ class MaskedModel:
             yield from zip(indices.tolist(), logits.float().log_softmax(-1).split(counts), strict=True)
 
     def fill(
-        self,
-        texts: Iterable[Sequence[str]],
-        *,
-        top_k: int = 5,
-        targets: Sequence[str] = (),
-        listener: Listener = SILENT,
+        self, texts: Iterable[Lines], *, top_k: int = 5, targets: Sequence[str] = (), listener: Listener = SILENT
     ) -> Iterator[dict[str, Any]]:
         """Yields an answer per text: `masks` has for each mask the words that fit, the likeliest first.
 

@@ -76,9 +76,8 @@ def estimate_run(
     listener.say(f"compute: {job.compute.why}")
     free = memory()["available"]
     if job.memory > free + resident_bytes() and job.compute.device == "cpu":
-        listener.warn(
-            f"about {human_bytes(job.memory)} will be needed, {human_bytes(free)} of memory is free: this may end here"
-        )
+        needed = f"about {human_bytes(job.memory)} will be needed, {human_bytes(free)} of memory is free"
+        listener.warn(f"{needed}: this may end here")
     with failures_of(place), part_in(existing_folder(place)) as scratch:
         rehearsal = Rehearsal(job, scratch)
         train, spread = rehearsal.training(steps, listener)

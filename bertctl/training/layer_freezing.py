@@ -96,9 +96,8 @@ def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
         said.append(f"preset {training.preset}: its values stand where nothing nearer says otherwise")
     if recipe.optimizer.layer_decay < 1.0:
         lowest = recipe.optimizer.learning_rate * recipe.optimizer.layer_decay ** (layer_count(source.config) + 1)
-        said.append(
-            f"learning rates: {recipe.optimizer.learning_rate:g} for the head, down to {lowest:.3g} for the embeddings"
-        )
+        head = f"{recipe.optimizer.learning_rate:g} for the head"
+        said.append(f"learning rates: {head}, down to {lowest:.3g} for the embeddings")
     frozen = ["the embeddings"] if training.freeze_embeddings else []
     if training.freeze_layers:
         frozen.append(f"the lower {training.freeze_layers} of {layer_count(source.config)} layers")

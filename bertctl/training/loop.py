@@ -116,13 +116,7 @@ def total_steps(recipe: Recipe, examples: int) -> int:
 
 
 def train(
-    engine: TrainingEngine,
-    features: Features,
-    *,
-    recipe: Recipe,
-    hooks: Hooks,
-    state: TrainingState,
-    listener: Listener,
+    engine: TrainingEngine, features: Features, recipe: Recipe, hooks: Hooks, state: TrainingState, listener: Listener
 ) -> None:
     """Trains from where `state` says on, to the end or until patience ends it.
 
