@@ -187,7 +187,8 @@ def extract(
         path, settings, workers = job.sharing.paths[0], settings | {"shard": shard}, Workers(shard[0] - 1, shard[1])
         folder = path.with_suffix("")
     # What another number of processes has begun is told apart by its settings.
-    begun_in = [path] if shard else [job.sidecar, path, *(job.folder.glob("[0-9]*.json") if workers.count == 1 else ())]
+    states = (one for one in job.folder.glob("[0-9]*.json") if one.stem.isdecimal())  # 1-of-3.json is a shard's
+    begun_in = [path] if shard else [job.sidecar, path, *(states if workers.count == 1 else ())]
     left = _left_by_an_earlier_attempt(job, next(filter(Path.exists, begun_in), path), settings)
     if left is not None and left.get("complete"):
         state = _State(path, settings, left)

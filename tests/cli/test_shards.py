@@ -74,6 +74,16 @@ def test_shards_of_a_split_are_added_to_the_run_by_the_merge(bertctl: Run, tiny_
         assert (whole / name).read_bytes() == (run / name).read_bytes()
 
 
+def test_shards_of_a_few_features_are_merged(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("the film was good\nthe film was bad\n", encoding="utf-8")
+    words = ["extract-features", tmp_path / "lines.txt", "--model", tiny_model, "--max-length", 8, "-o"]
+    assert bertctl(*words, tmp_path / "v.npy").returncode == 0
+    _shards(bertctl, [*words, tmp_path / "merged.npy"], 2)
+    merged = bertctl(*words, tmp_path / "merged.npy", "--merge")
+    assert merged.returncode == 0, merged.stderr
+    assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "merged.npy").read_bytes()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"), [("v.npy", ()), pytest.param("v.safetensors", ("--pooling", "none"), marks=pytest.mark.slow)]
