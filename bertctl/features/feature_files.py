@@ -108,7 +108,7 @@ def _layers(names: Sequence[str], vectors: Array) -> list[dict[str, Any]]:
     """Returns (K, D) vectors as google-research/bert's `extract_features.py` lays them out."""
     rounded = np.round(vectors.astype(np.float64), _DECIMALS).tolist()
     return [
-        {"index": int(name) if name.lstrip("-").isdigit() else name, "values": values}
+        {"index": int(name) if name.lstrip("-").isdecimal() else name, "values": values}
         for name, values in zip(names, rounded, strict=True)
     ]
 

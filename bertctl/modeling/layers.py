@@ -108,7 +108,7 @@ def choose_layers(names: Sequence[str], n_layers: int) -> tuple[LayerChoice, ...
 
 
 def _choice(name: str, n_layers: int) -> LayerChoice:
-    if name.lstrip("-").isdigit() and name.count("-") <= 1:
+    if name.lstrip("-").isdecimal() and name.count("-") <= 1:
         number = int(name)
         if -n_layers <= number <= n_layers:
             return LayerChoice(name, (number if number >= 0 else n_layers + 1 + number,), "one")

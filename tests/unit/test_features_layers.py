@@ -98,7 +98,7 @@ def test_all_is_every_hidden_state_once_and_paper_the_six_choices():
     assert len(PAPER) == 6
 
 
-@pytest.mark.parametrize("name", ["6", "-6", "9", "--1", "lats", "sum-last-5"])
+@pytest.mark.parametrize("name", ["6", "-6", "9", "--1", "²", "lats", "sum-last-5"])
 def test_a_layer_that_is_not_there_is_refused_with_those_that_are(name):
     with pytest.raises(UsageError) as refused:
         choose_layers([name], N_LAYERS)
