@@ -33,12 +33,14 @@ class TokenPlaces:
         spans: (T, 2) first and last + 1 character of each token in its text (in its word, where words were given).
         words: (T,) number of each token's word in its row, -1 for special tokens.
         word_counts: (N,) words of each row, where they were given; those that were cut off have no tokens.
+        second: (T,) whether it is of the second text.
     """
 
     kept: Bools
     spans: Ints32
     words: Ints
     word_counts: Ints | None
+    second: Bools
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class RowEncoder:
         Raises:
             UsageError: windows over pairs.
         """
+        before = 0 if self._said is None else len(self._said.prompt())
         if self._said is not None:
             rows = replace(rows, columns={**rows.columns, "text": self._said.prepared(rows.columns["text"])})
         texts = rows.columns["text"]
@@ -111,7 +114,7 @@ class RowEncoder:
             raise UsageError(what, remedy="Leave it out: pairs are cut.")
         if not self._by_token and words is None:
             return EncodedWindows.of(encode_rows(rows, None, self._tokenizer, self._long))
-        sides = [_Side.of(self._tokenizer, texts if words is None else words, are_words=words is not None)]
+        sides = [_Side.of(self._tokenizer, words or texts, are_words=words is not None, before=before)]
         if pairs is not None:
             sides.append(_Side.of(self._tokenizer, pairs, are_words=False))
         return self._windows(sides, None if words is None else np.array([len(each) for each in words], dtype=np.int64))
@@ -153,7 +156,7 @@ class _Side:
 
     Attributes:
         tokens: (N,) ids of each text.
-        spans: (T, 2) characters of each token.
+        spans: (T, 2) characters of each token; nothing of the prompt before a text.
         words: (T,) number of each token's word in its text.
     """
 
@@ -162,7 +165,7 @@ class _Side:
     words: Ints
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, texts: Sequence[Any], *, are_words: bool) -> Self:
+    def of(cls, tokenizer: Tokenizer, texts: Sequence[Any], *, are_words: bool, before: int = 0) -> Self:
         """Encodes texts, or lists of words: each word as it stands in a text, as fine-tuning reads it."""
         space = 1 if are_words and needs_space(tokenizer) else 0
         if space:
@@ -182,7 +185,7 @@ class _Side:
         spans = np.array([span for _, span, _ in flat], np.int32).reshape(-1, 2)
         ids, lengths = np.array([i for i, *_ in flat], np.int32), np.array([*map(len, found)], np.int64)
         words = np.array([word for *_, word in flat], dtype=np.int64)
-        return cls(Ragged.joined(ids, lengths), np.maximum(spans - space, 0), words)
+        return cls(Ragged.joined(ids, lengths), np.maximum(spans - (space if are_words else before), 0), words)
 
 
 def _places(
@@ -221,4 +224,4 @@ def _places(
         shift = np.where(inside[0].lengths > 0, 1 + words[0][last], 0) if len(words[0]) else np.zeros_like(last)
         words[1] = words[1] + np.repeat(shift, sides[1].tokens.lengths)
     spans = np.concatenate([*(side.spans for side in sides), np.zeros((1, 2), dtype=np.int32)])  # -1: of special tokens
-    return TokenPlaces(kept, spans[source], np.concatenate([*words, [-1]])[source], word_counts)
+    return TokenPlaces(kept, spans[source], np.concatenate([*words, [-1]])[source], word_counts, source >= offsets[1])

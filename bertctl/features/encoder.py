@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from bertctl.arrays import Floats32, Ints, Ints32
+from bertctl.arrays import Bools, Floats32, Ints, Ints32
 from bertctl.catalog.models import WORD_VECTORS
 from bertctl.errors import UsageError
 from bertctl.features.encoded_windows import EncodedWindows
@@ -225,7 +225,7 @@ class Encoder:
         if self.spec.words is not None or not self.spec.special_tokens:
             kept = kept & (places.words >= 0)
         vectors = [part[kept] for part in found]
-        ids, spans = encoded.ids[kept], places.spans[kept]
+        ids, spans, second = encoded.ids[kept], places.spans[kept], places.second[kept]
         row_of = np.repeat(windows.owner, encoded.lengths)[kept]
         if self.spec.words is not None:
             words = places.words[kept]
@@ -236,11 +236,12 @@ class Encoder:
             word_of = (np.cumsum(per_row) - per_row)[row_of] + words
             vectors, spans = _by_word(vectors, spans, word_of, int(per_row.sum()), self.spec.words)
             row_of = np.repeat(np.arange(windows.rows), per_row)
+            second = np.isin(np.arange(len(row_of)), word_of[second])
             ids = np.zeros(0, dtype=np.int32)
         counts = np.bincount(row_of, minlength=windows.rows).astype(np.int64)
         if self.spec.normalize:
             vectors = [unit_length(part) for part in vectors]
-        return TokenVectors(vectors, counts, ids, spans)
+        return TokenVectors(vectors, counts, ids, spans, second)
 
     def first_tokens(
         self, features: WordFeatures, into: Mapping[int, Floats32], *, done: Callable[[int], None] | None = None
@@ -323,12 +324,14 @@ class TokenVectors:
         counts: (N,) how many each row has.
         ids: (K,) token ids; empty for words.
         spans: (K, 2) first and last + 1 character of each.
+        second: (K,) whether it is of the second text.
     """
 
     vectors: list[Floats32]
     counts: Ints
     ids: Ints32
     spans: Ints32
+    second: Bools
 
 
 def folder_modules(source: ModelSource, prompt: str | None) -> SentenceModules:

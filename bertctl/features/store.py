@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,10 @@ class VectorStore:
         kept = ["text", "pair", "words", "label", "tags"] if self._layout.keep_text else ["label"]
         names = [name for name in kept if rows.has(name)]
         lines = [{"id": rows.ids[i]} | {name: rows.columns[name][i] for name in names} for i in range(len(rows))]
+        if tokens is not None and self._layout.token_names and rows.has("pair"):  # words are named by their own text
+            places = zip(tokens.spans.tolist(), tokens.second.tolist(), strict=True)
+            for line, count in zip(lines, tokens.counts.tolist(), strict=True):
+                line["words"] = [line["pair" if of[1] else "text"][slice(*of[0])] for of in islice(places, count)]
         self._lines.append("".join(json.dumps(line, ensure_ascii=False, default=str) + "\n" for line in lines).encode())
         self._rows += len(rows)
 

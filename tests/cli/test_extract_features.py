@@ -101,6 +101,19 @@ def test_as_much_of_a_text_is_read_as_the_folder_says_unless_it_is_said(
     np.testing.assert_allclose(ours, of_folder, atol=1e-6)
 
 
+def test_words_after_a_prompt_stand_where_they_do_in_the_text(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    folder = make_folder("max", tiny_model, tmp_path / "made")
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {"query": "a bad film "}}))
+    (tmp_path / "texts.txt").write_text("the food was good\n")
+    done = bertctl(
+        "extract-features", "texts.txt", "-o", "v.jsonl", "--model", folder, "--max-length", 40, "--words", "first",
+        "--prompt", "query",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    named = [one["token"] for one in json.loads((tmp_path / "v.jsonl").read_text())["features"]]
+    assert named == ["", "", "", "the", "food", "was", "good"]
+
+
 def test_a_split_of_a_data_set_by_its_name(bertctl, tiny_model, tmp_path):
     common = ["--model", tiny_model, "--max-length", 41]
     result = bertctl("extract-features", "demo", "-o", "a.parquet", "--split", "test", *common, "--json")

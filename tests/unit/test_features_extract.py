@@ -226,6 +226,14 @@ def test_words_given_as_such_keep_their_number_even_without_a_piece(model, tmp_p
         assert one["layers"] == two["layers"], "as in training, it is a word that is not known"
 
 
+def test_words_of_pairs_are_named_by_their_own_text(model, tmp_path):
+    texts, pairs = ["the film", "bad"], ["it was a dull food", " not good"]
+    run(model, tmp_path / "a.jsonl", rows=rows_of(texts, pair=pairs), words="first")
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    named = [[f["token"] for f in line["features"]] for line in lines]
+    assert named == [f"{text} {pair}".split() for text, pair in zip(texts, pairs, strict=True)]
+
+
 def test_h5_holds_tokens_as_npz_does(model, tmp_path):
     h5py = pytest.importorskip("h5py", reason="pip install 'bertctl[h5]'")
     run(model, tmp_path / "a.h5", poolings="none")
