@@ -72,7 +72,7 @@ def _hint(given: Any, schema: Mapping[str, Any]) -> str:
         return did_you_mean(given, words)
     if kind == "string" and isinstance(given, bool | int | float):
         return f'write it in quotes: "{json.dumps(given)}"'
-    if kind == "array" and isinstance(given, str):
+    if kind == "array" and isinstance(given, str) and (given or not schema.get("minItems")):
         return f"write [{given}]"
     if isinstance(given, str) and _is_quoted(given, kind):
         return "write it without quotes"
@@ -171,7 +171,8 @@ def _what_fits_itself(schema: Mapping[str, Any]) -> str:
         case "boolean":
             return "true or false"
         case "array":
-            return " or ".join([f"a list ({_what_fits_itself(schema['items'])} each)", *schema.get("or", ())])
+            least = f" of at least {schema['minItems']}" if "minItems" in schema else ""
+            return " or ".join([f"a list{least} ({_what_fits_itself(schema['items'])} each)", *schema.get("or", ())])
         case "string":
             if schema.get("maxLength") == 1:
                 return 'a single character (a tab is "\\t")'

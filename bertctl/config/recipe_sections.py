@@ -444,14 +444,16 @@ class ProbeSection(RecipeSection):
     layers: list[Text] = []
     """Layers to compare, by name or number, or `all`, or `paper` (the BERT paper's six choices). Default: the last
     layer."""
-    pooling: list[Literal["cls", "mean", "max", "mean-max", "pooler", "first"]] = ["mean"]
+    pooling: Annotated[list[Literal["cls", "mean", "max", "mean-max", "pooler", "first"]], Field(min_length=1)] = [
+        "mean"
+    ]
     """How the tokens' vectors become one vector per text; each is tried with each layer. Token classification always
     takes `first`, the vector of a word's first token."""
     classifier: Literal["logistic-regression", "ridge"] | None = None
     """Classifier trained on the standardised vectors. Default: logistic regression, or ridge for text-regression."""
     class_weight: Literal["none", "balanced"] = "none"
     """Whether rare labels count as much as frequent ones."""
-    strengths: list[PositiveFloat] = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
+    strengths: Annotated[list[PositiveFloat], Field(min_length=1)] = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
     """Values of C (ridge: of 1 / alpha) among which cross-validation on the training rows chooses."""
     folds: Several = 5
     """Folds of the cross-validation, stratified by label."""

@@ -273,6 +273,13 @@ def test_fields_that_contradict_each_other_are_refused(write, text, field, said)
     assert_told(problems(write(text)), (f"mine.yaml:1: {field}: ", *said))
 
 
+@pytest.mark.parametrize("field", ["pooling", "strengths"])
+def test_a_probe_of_nothing_is_refused(write, field):
+    assert_told(problems(write(f"probe: {{{field}: []}}")), (f"mine.yaml:1: probe.{field}: ", "a list of at least 1 ("))
+    (sentence,) = problems(write(f"probe: {{{field}: ''}}"))
+    assert "write []" not in sentence
+
+
 def test_another_tasks_section_at_its_defaults_is_no_contradiction(write):
     assert load_recipe(write("text_regression: {clip_to_training_range: false}")).task == "text-classification"
 
