@@ -226,6 +226,19 @@ class RunFolder:
                 Path(os.path.abspath(self.path)).rmdir()  # noqa: PTH100  # `.` can't be deleted by this name
         return not self.path.exists()
 
+    def refuse_output(self, output: Path) -> None:
+        """Refuses an output in the place of a file of this run but its report, or of the model that the folder is.
+
+        Raises:
+            UsageError: it is.
+        """
+        own = [path for path in self._files() if path.name != "report.html"]
+        if (self.path / "config.json").exists():
+            own += [path for pattern in _CONTENT["model"] for path in self.path.glob(pattern)]
+        if output.resolve() in (path.resolve() for path in own):
+            what = f"{output} is an input of this command: it belongs to {self.path}"
+            raise UsageError(what, remedy="Nothing was written. Choose another place for the output.")
+
     def _files(self) -> list[Path]:
         """Returns what belongs to a run, in the order in which it is deleted."""
         patterns = [(folder, pattern) for folder, patterns in _CONTENT.items() for pattern in patterns]

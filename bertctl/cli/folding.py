@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,7 +44,11 @@ def protect_inputs(given: Mapping[str, Any]) -> None:
     protect(Path("/dev/stdin"), *(path for path in paths if not is_of_run(path)), anew=True)
     for path in (given.get(name) for name in _OUTPUTS):
         if path is not None:
+            from bertctl.run_folder import RunFolder
+
             refuse_input(Path(path))
+            for folder in filter(os.path.isdir, paths):
+                RunFolder(folder).refuse_output(Path(path))
 
 
 def folds(

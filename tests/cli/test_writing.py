@@ -99,7 +99,14 @@ def test_an_output_is_no_input(
     own = tmp_path / "own.yaml"
     own.write_text(f"task: text-classification\ndata: {{train_file: {rows}, validation_file: {rows}}}\n")
     before, metrics = rows.read_bytes(), (run / "metrics.json").read_bytes()
+    model = shutil.copytree(tiny_model, tmp_path / "model")
     for words in (
+        ("gate", run, "--min", "accuracy=0", "--junit", run / "metrics.json"),
+        ("gate", tiny_run.path, "--baseline", run, "--max-drop", "accuracy=1", "--gitlab-metrics", run / "recipe.yaml"),
+        ("predict", run, rows, "-o", run / "predictions" / "validation.jsonl"),
+        ("explain", run, "a film", "-o", run / "status.json"),
+        ("report", run, "-o", run / "model" / "README.md"),
+        ("tokenize", "--file", rows, "--model", model, "-o", model / "vocab.txt"),
         ("predict", run, rows, "-o", rows),
         ("predict", run, rows, "-o", link),
         ("predict", run, link, "-o", rows),
@@ -214,3 +221,13 @@ def test_a_full_disk_leaves_no_half_file(bertctl: Run, tiny_run: TinyRun, tiny_m
         assert ("the version written before is whole" in done.stderr) == (before is not None)
         assert (out.read_bytes() if out.exists() else None) == before
         assert not list(tmp_path.glob(".bertctl-*"))
+
+
+def test_what_lies_in_a_run_and_is_none_of_its_files_is_replaced(bertctl: Run, run: Path) -> None:
+    for _ in range(2):
+        for words in (
+            ("report", run, "-o", run / "report.html"),
+            ("gate", run, "--min", "accuracy=0", "--allow-constant", "--policy", "point", "--junit", run / "gate.xml"),
+            ("predict", run, "a film " * 99, "-o", run / "answers.jsonl"),
+        ):
+            assert bertctl(*words).returncode == 0, words
