@@ -181,6 +181,9 @@ def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
             problems += [f"{item.fields[0]}: {item.message}" for item in found]
         else:
             cells.append(SweepCell(i, j, fold, recipe, encoding_key(recipe)))
+            if "training.epochs" in setting and (steps := recipe.training.max_steps):
+                why = f"of no effect beside training.max_steps {steps}; leave one out (--set training.max_steps=null)"
+                problems.append(f"training.epochs: {why}")
     if problems:
         raise RecipeError("the settings of this sweep", list(dict.fromkeys(problems)))
     return cells

@@ -8,7 +8,10 @@ import pytest
 
 from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.sweeps.grid import read_grid
 from bertctl.sweeps.plan import PlannedCell, PrimaryMetric, SweepPlan, find_plan, read_plan, settle_plan
+from bertctl.sweeps.prepare import SweepRequest, make_sweep
+from tests.tiny_recipes import tiny_recipe
 
 
 def made_plan(**changed: Any) -> SweepPlan:
@@ -91,3 +94,14 @@ def test_a_damaged_plan_and_another_folder_are_refused(tmp_path: Path, damage: s
     (tmp_path / "plan.json").write_text(damage)
     with pytest.raises(DataError, match=r"plan\.json(: no JSON|, the plan of a sweep, can't be used)"):
         find_plan(tmp_path)
+
+
+def test_epochs_that_have_no_effect_are_no_axis(tiny_model: Path, opinions: Path) -> None:
+    """All settings would be one run, and the table would say that epochs do not matter."""
+    recipe = tiny_recipe(tiny_model, opinions, **{"training.max_steps": 3})
+    for grid in ("training.epochs=1,2", "training.max_steps=3,null training.epochs=1,2"):
+        with pytest.raises(UsageError, match=r"training\.epochs: of no effect beside training\.max_steps 3"):
+            make_sweep(SweepRequest(recipe, read_grid(grid), [{"init": 1, "order": 1}]), None)
+    grid = "training.max_steps=null training.epochs=1,2"
+    made = make_sweep(SweepRequest(recipe, read_grid(grid), [{"init": 1, "order": 1}]), None)
+    assert [cell.recipe.training.epochs for cell in made.cells] == [1, 2]
