@@ -6,6 +6,7 @@ Import the names from `bertctl` itself. Recipe fields are given by their dotted 
 
 import json
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -40,6 +41,9 @@ Fields = Mapping[str, Any]
 
 Scores = dict[str, dict[str, float]]
 """Split -> metric -> value."""
+
+_ONE_TRAINS = threading.RLock()
+"""Held while a thread trains: torch has one generator for all threads, and two would draw from it by turns."""
 
 
 class Run:
@@ -164,7 +168,7 @@ def finetune(
         raise UsageError("fields go with the name of a recipe", remedy="Give them to load_recipe(name, fields).")
     resolved = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, fields)
     place, options = None if output is None else Path(output), RunOptions(strict=strict, on_finish=write_card)
-    with generators_kept():
+    with _ONE_TRAINS, generators_kept():
         result = run_recipe(
             resolved, output=place, resume=resume, overwrite=overwrite, options=options, listener=listener
         )

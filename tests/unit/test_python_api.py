@@ -71,6 +71,17 @@ def test_another_thread_trains_the_same_model(tiny_model: Path, opinions: Path, 
     assert there.metrics == here.metrics
 
 
+def test_threads_that_train_at_once_train_what_each_would_alone(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
+    short = {**fields(tiny_model, opinions), "training.epochs": 1}
+    places = [tmp_path / str(number) for number in range(6)]
+    with ThreadPoolExecutor(len(places)) as pool:
+        runs = list(pool.map(lambda place: bertctl.finetune("text-classification", short, output=place), places))
+    assert all(run.metrics == runs[0].metrics for run in runs)
+    assert runs[0].metrics == bertctl.finetune("text-classification", short, output=tmp_path / "alone").metrics
+
+
 def test_training_leaves_the_callers_random_numbers_alone(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
     """Or a search that draws its settings between two runs draws the same ones each time."""
     import random
