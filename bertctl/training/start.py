@@ -151,7 +151,7 @@ def find_run(job: Job, output: Path | None, *, needed: bool, listener: Listener 
             )
         return None
     folder = RunFolder(path)
-    if folder.environment.exists():
+    if folder.environment.exists() or folder.read(folder.status)["state"] == "done":  # then it belongs to the run
         refuse_other_run(job, folder)
     if folder.read(folder.status)["state"] == "done":
         return EarlierRun(folder, None, finished=True)

@@ -173,6 +173,14 @@ def test_a_run_with_other_data_or_settings_is_refused(training: Training, stoppe
     assert sorted(p.name for p in run.iterdir()) == sorted(p.name for p in stopped.iterdir())
 
 
+def test_a_finished_run_that_cannot_say_what_it_was_of_is_no_answer(training: Training, tmp_path: Path) -> None:
+    run = shutil.copytree(training.undisturbed, tmp_path / "run")
+    (run / "environment.json").unlink()
+    other = training.start(run, "--resume-if-any", "--learning-rate", "1e-4")
+    assert other.returncode == 4, other.stdout
+    assert "environment.json is missing" in other.stderr
+
+
 def test_resume_needs_a_checkpoint_and_resume_if_any_does_not(training: Training, tmp_path: Path) -> None:
     run = tmp_path / "run"
     missing = training.start(run, "--resume")
