@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from bertctl.tasks.base import Objective
     from bertctl.training.job import Job
 
+_SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+_OF_ONE_PROCESS = {"LOCAL_RANK": -1, **dict.fromkeys(_SIZES, 1)}
+"""By what clusters, notebooks and mpirun leave in these, accelerate would have a process that is alone meet others."""
+
 
 @dataclass(frozen=True)
 class TrainingEngine:
@@ -78,6 +82,7 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
         DeviceError: accelerate would not exchange gradients among the workers.
     """
     import torch
+    from accelerate.utils import patch_environment
 
     from bertctl.modeling.inference_attention import use_batched_attention
     from bertctl.modeling.packed_encoder import use_packed_encoder
@@ -85,7 +90,8 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
 
     torch.set_num_threads(job.compute.threads)  # a job that was made ready after it may have set others
     network = job.loaded.network
-    accelerator = _accelerator(job, folder, workers)
+    with patch_environment(**(_OF_ONE_PROCESS if workers.count == 1 else {})):
+        accelerator = _accelerator(job, folder, workers)
     if accelerator.num_processes != workers.count:
         what = f"{workers.count} processes share this job, and accelerate sees {accelerator.num_processes}"
         raise DeviceError(what, remedy="Start them with --num-processes, torchrun or `accelerate launch`.")

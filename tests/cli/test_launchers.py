@@ -99,6 +99,23 @@ def test_the_process_that_fails_says_why_and_the_other_follows(
     assert "error" not in first.stderr
 
 
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"},
+        {"LOCAL_RANK": "1"},
+        {"WORLD_SIZE": "4"},
+        {"OMPI_COMM_WORLD_SIZE": "2"},
+    ],
+)
+def test_variables_that_others_have_left_make_no_others(
+    alone: list[float], tiny_model: Path, opinions: Path, tmp_path: Path, left: dict[str, str]
+) -> None:
+    (done,) = side_by_side(tmp_path, [([sys.executable, *finetune(tiny_model, opinions, "run")], left)])
+    assert done.returncode == 0, done.stderr
+    assert history_losses(tmp_path / "run") == alone
+
+
 def test_where_the_processes_meet_has_to_be_said(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
     variables = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "", "MASTER_PORT": ""}
     (done,) = side_by_side(tmp_path, [([sys.executable, *finetune(tiny_model, opinions, "run")], variables)])
