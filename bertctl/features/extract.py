@@ -215,7 +215,7 @@ def extract(
         if "disk is full" not in error.message:
             raise
         what = f"{error.message}; {state.saved_rows} rows are whole"
-        raise UnavailableError(what, remedy="Free some space, then type the same command with --resume.") from error
+        raise UnavailableError(what, remedy=f"{error.remedy} Then type the same command with --resume.") from error
     finally:
         listener.finish("rows")
 
