@@ -153,8 +153,9 @@ def test_rollout_ends_at_the_states_that_the_head_reads(tiny_model: Path, tmp_pa
     """ModernBERT's head may read the mean of all tokens; a decoder's reads the last one, though [CLS] is first."""
     shutil.copytree(tiny_model, tmp_path / "model")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
-    sizes = {"vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
-    sizes |= {"num_attention_heads": 4, "max_position_embeddings": 64, "pad_token_id": tokenizer.pad_token_id}
+    sizes = {"vocab_size": 1 + max(tokenizer.get_vocab().values()), "hidden_size": 32, "intermediate_size": 48}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64}
+    sizes |= {"pad_token_id": tokenizer.pad_token_id}
     own: Any = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
     config = (
         transformers.ModernBertConfig(**sizes, **own, classifier_pooling="mean", cls_token_id=2, sep_token_id=3)
