@@ -57,6 +57,11 @@ class HubFiles:
         """Returns whether a file fits one of the patterns, in as many folders as that one has."""
         return any(fnmatch(file, one) and file.count("/") == one.count("/") for one in self.patterns)
 
+    def found_in(self, folder: Path) -> dict[str, Path]:
+        """Returns the files of a folder that fit, links that lead nowhere too, by their names in the repository."""
+        paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
+        return {name: path for name, path in paths.items() if self.matches(name)}
+
 
 class NotCachedError(UnavailableError):
     """Something is not on this disk, and the hub was not asked (see `cache_only`)."""
@@ -142,11 +147,9 @@ def fetch_folder(
     files = _pinned(HubFiles(repo, "model", revision, tuple(needed[-1]), tuple(patterns)))
     cached = cached_files(replace(files, files=("config.json", *chain(*needed))))
     whole = all(cached.keys() & names for names in (["config.json"], *needed)) and _cache_only.get() != "not even"
-    snapshot = cached["config.json"].parent.rglob("*") if whole else ()
-    whole = whole and all(path.exists() for path in snapshot if files.matches(path.name))
+    whole = whole and all(path.exists() for path in files.found_in(cached["config.json"].parent).values())
     folder = cached["config.json"].parent if whole else _fetched(files, f"{wanted} ({repo}", _ways(wanted, ways))
-    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
-    there = {name: path for name, path in paths.items() if files.matches(name)}
+    there = files.found_in(folder)
     noted(Found("model", repo, there, revision or "main", folder.name, whole="model.safetensors" in needed[-1]))
     return folder
 
