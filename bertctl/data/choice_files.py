@@ -84,6 +84,7 @@ class ChoiceReader(Reader):
     no_label: tuple[Any, ...] = (None, "", -1, "-1")
     together: tuple[str, ...] = ("context",)
     form: str = json_form('"context": "...", "choices": ["...", "..."], "label": 0')
+    is_sure: bool = True
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin; labels only of whole files."""

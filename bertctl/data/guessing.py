@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.choice_files import ChoiceReader
 from bertctl.data.readers import READERS
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.text_files import require_file
@@ -39,14 +38,12 @@ def guess_task(path: Path, settings: DataSection) -> Guess:
     for reader, task in reversed(tasks.items()):
         options = ReadOptions(settings, "train", label_needed=True, chunk_rows=_SEEN, form=reader.form)
         try:
-            reading = reader.guess(path, options)
+            if (reading := reader.guess(path, options)) is not None:
+                return _guess(path, task, reading, settings)
         except (UsageError, DataError) as error:
-            if isinstance(reader, ChoiceReader) and isinstance(error, DataError):  # it has choices, one is wrong
+            if reader.is_sure and isinstance(error, DataError):
                 raise
             refusals.append(error)
-            continue
-        if reading is not None:
-            return _guess(path, task, reading, settings)
     raise next((error for error in reversed(refusals) if isinstance(error, DataError)), refusals[-1])
 
 

@@ -155,6 +155,7 @@ class Reader(ABC):
         no_label: what stands for no label: where none is needed, a column of nothing else is left out.
         noun: what is said to be blank where the first canonical column is; empty where nothing is said.
         form: what a JSON file of its rows looks like.
+        is_sure: whether a file with its columns is for no other task: a row that is wrong is told of.
     """
 
     columns: tuple[str, ...]
@@ -164,6 +165,7 @@ class Reader(ABC):
     no_label: tuple[Any, ...] = ()
     noun: str = ""
     form: str = ReadOptions.form
+    is_sure: bool = False
 
     def groups(self, rows: Rows) -> list[Hashable]:
         """Returns one key per row, the same for rows that hang together."""
