@@ -188,7 +188,7 @@ def extract(
         folder = path.with_suffix("")
     # What another number of processes has begun is told apart by its settings.
     states = (one for one in job.folder.glob("[0-9]*.json") if one.stem.isdecimal())  # 1-of-3.json is a shard's
-    begun_in = [path] if shard else [job.sidecar, path, *(states if workers.count == 1 else ())]
+    begun_in = [path] if shard else [job.sidecar, *(states if workers.count == 1 else (path,))]
     left = _left_by_an_earlier_attempt(job, next(filter(Path.exists, begun_in), path), settings)
     if left is not None and left.get("complete"):
         state = _State(path, settings, left)
