@@ -25,7 +25,7 @@ from bertctl.inference.evaluate import SplitResult, report_truncation, windows_o
 from bertctl.inference.run_inputs import encode_splits, fit_task, primary_metric, resolved_for
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers, join_states, layer_count
-from bertctl.modeling.linear_head import FIRST_OF_WORD, LinearHead, with_head
+from bertctl.modeling.linear_head import FIRST_OF_WORD, LinearHead
 from bertctl.modeling.pooling import check_poolings, unit_length
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
@@ -244,6 +244,8 @@ class WordVectors(Sequence[Floats32]):
 
 def _keep(job: ProbeJob, best: TrainedProbe, folder: RunFolder, listener: Listener) -> dict[str, SplitResult]:
     """Writes the best probe, and scores it the way `evaluate` will: text in, answers out."""
+    from bertctl.modeling.probe_network import with_head
+
     source, spec, fitted, kind = job.encoder.source, job.encoder.spec, best.fitted, job.settings.classifier
     learned = fitted.strength, fitted.weight, fitted.bias, fitted.mix
     head = LinearHead(best.layer.name, best.pooling, spec.special_tokens, spec.normalize, kind, *learned, spec.windows)

@@ -18,7 +18,7 @@ from bertctl.errors import DataError, UsageError
 from bertctl.modeling.bert_to_train import bert_to_train, bert_tokenizer
 from bertctl.modeling.families import BARE, family_of, reads_padding, slow_step
 from bertctl.modeling.layer_groups import freeze, reinitialise
-from bertctl.modeling.linear_head import is_probe, read_probe, with_head
+from bertctl.modeling.linear_head import is_probe, read_probe
 from bertctl.modeling.load import has_trained_head, keeps_head, load_model, load_tokenizer_of, loadable, read_model
 from bertctl.modeling.model import Adapter, Model
 from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules, read_modules
@@ -141,6 +141,8 @@ def load_trained(
         else:
             use_batched_attention(model.network, compute)
         return model
+    from bertctl.modeling.probe_network import with_head
+
     head, document = read_probe(folder)
     if source.content_hash() != document["encoder_hash"]:
         raise DataError(

@@ -1,34 +1,23 @@
-"""A frozen encoder with a linear classifier on a pooled vector of it: what a probe trains, saves and loads.
+"""The linear classifier of a probe, on a pooled vector of a frozen encoder: as it is kept, saved and loaded.
 
 RUN/probe.safetensors holds `weight` (C, D) and `bias` (C,), with the standardising of the vectors multiplied in, and
 for a learned mix of layers `mix` (K,), for people to look at. RUN/probe.json says which vector is read, of which
-encoder, and what the outputs are called. Letters: B texts, T tokens, D size of the vector, C outputs.
+encoder, and what the outputs are called. Letters: D size of the vector, C outputs.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bertctl.arrays import Floats32
 from bertctl.documents import loading, read_json
 from bertctl.errors import UnavailableError
-from bertctl.modeling.layers import choose_layers, join_states, layer_count, read_states
-from bertctl.modeling.pooling import join_windows, pool
-from bertctl.modeling.sentence_folder import SentenceModules, read_modules
 from bertctl.modeling.source import ModelSource
 from bertctl.run_folder import SCHEMA
-from bertctl.runtime.device import Compute
-from bertctl.tokenization.layout import Layout, special_ids
 from bertctl.writing import atomic_write, write_json
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from bertctl.modeling.model import Model
 
 DOCUMENT, WEIGHTS = "probe.json", "probe.safetensors"
 
@@ -102,84 +91,3 @@ def read_probe(folder: Path) -> tuple[LinearHead, dict[str, Any]]:
         arrays = load_file(folder / WEIGHTS)
         fields = {name: document[name] for name in LinearHead.__dataclass_fields__ if name in document}
         return LinearHead(**fields, weight=arrays["weight"], bias=arrays["bias"], mix=arrays.get("mix")), document
-
-
-def with_head(loaded: "Model", head: LinearHead, source: ModelSource, compute: Compute) -> "Model":
-    """Returns the encoder with the head on top, as a model with logits."""
-    import torch
-    from torch import nn
-
-    n_layers = layer_count(source.config)
-    (layer,) = choose_layers([head.layer], n_layers)
-    special = sorted(special_ids(loaded.tokenizer))
-    table: nn.Module = loaded.network.get_input_embeddings()  # type: ignore[operator]
-    sentences: nn.Module | None = None
-    if head.pooling == "model":
-        from bertctl.modeling.sentence_head import SentenceHead, load_head
-
-        size: Any = loaded.network.config.hidden_size  # type: ignore[union-attr]
-        sentences = load_head(SentenceHead(read_modules(source.folder) or SentenceModules(), size), source.folder)
-    cls_last = loaded.cls_id in Layout.of(loaded.tokenizer, pair=False).slots[-1].ids
-
-    class Probe(nn.Module):
-        """Encoder, pooled vector, logits."""
-
-        weight: "Tensor"
-        bias: "Tensor"
-        special: "Tensor"
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.encoder, self.sentences = loaded.network, sentences
-            self.register_buffer("weight", torch.from_numpy(head.weight.copy()))
-            self.register_buffer("bias", torch.from_numpy(head.bias.copy()))
-            self.register_buffer("special", torch.tensor(special))
-
-        def get_input_embeddings(self) -> nn.Module:
-            """Returns the encoder's token table."""
-            return table
-
-        def forward(self, *, owners: "Tensor | None" = None, **inputs: "Tensor") -> SimpleNamespace:
-            """Computes `logits` (B, C) fp32 of (B, T) ids; of a probe on words (B, T, C).
-
-            `owners` (U,) is the text of each of U windows, of which as many are computed at once as there are texts.
-            """
-            texts = len(inputs["input_ids"]) if owners is None else int(owners.max()) + 1
-            chunks = zip(*(torch.split(one, texts) for one in inputs.values()), strict=True)
-            # The weights have the precision already: under autocast the same products would come out differently.
-            with torch.autocast(device_type=compute.device, enabled=False):
-                parts = [self._vectors(**dict(zip(inputs, chunk, strict=True))) for chunk in chunks]
-                vector, counts = (torch.cat(part) for part in zip(*parts, strict=True))
-                if owners is not None:
-                    own, number, of = (one.cpu().numpy() for one in (vector, owners, counts))
-                    joined = join_windows(own, number, of, head.pooling, head.windows)
-                    vector = torch.from_numpy(joined).to(vector.device)
-                if head.normalize:
-                    vector = vector / vector.norm(dim=-1, keepdim=True).clamp(min=1e-12)
-                return SimpleNamespace(logits=vector @ self.weight.T + self.bias)
-
-        def _vectors(
-            self, input_ids: "Tensor", attention_mask: "Tensor", token_type_ids: "Tensor | None" = None
-        ) -> "tuple[Tensor, Tensor]":
-            """Returns (B, D) vectors, of words (B, T, D), and how many tokens count in each text's."""
-            inputs = {"input_ids": input_ids}
-            mask = attention_mask.bool()
-            if token_type_ids is not None:
-                inputs["token_type_ids"] = token_type_ids
-            full = bool(mask.all())
-            if not full:
-                inputs["attention_mask"] = attention_mask
-            states, pooled = read_states(self.encoder, table, inputs, layer.states, n_layers)
-            joined = join_states(layer, states)
-            counted = None if head.special_tokens else mask & ~torch.isin(input_ids, self.special)
-            if head.pooling == FIRST_OF_WORD:
-                vector = joined.float()
-            elif head.pooling == "pooler" and pooled is not None:
-                vector = pooled.float()
-            elif self.sentences is not None:
-                vector = self.sentences(joined, mask)
-            else:
-                (vector,) = pool(joined, None if full else mask, [head.pooling], counted=counted, cls_last=cls_last)
-            return vector, (mask if counted is None else counted).sum(dim=1).clamp(min=1)
-
-    return replace(loaded, network=Probe().to(compute.device).eval())

@@ -34,7 +34,7 @@ from bertctl.metrics.paired import Difference, mean_difference
 from bertctl.modeling.build import build_tokenizer, load_frozen
 from bertctl.modeling.families import BARE
 from bertctl.modeling.layers import choose_layers, layer_count
-from bertctl.modeling.linear_head import LinearHead, with_head
+from bertctl.modeling.linear_head import LinearHead
 from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
@@ -223,6 +223,8 @@ def _keep(
     job: FewShotJob, tuned: _TextEncoder, learned: LinearFunction, folder: RunFolder, listener: Listener
 ) -> dict[str, SplitResult]:
     """Writes the classifier of a draw, and scores it the way `evaluate` will: text in, answers out."""
+    from bertctl.modeling.probe_network import with_head
+
     function = (learned.strength, learned.weight, learned.bias)
     head = LinearHead("last", "model", True, tuned.said.normalised, LOGISTIC, *function, windows=tuned.windows)
     head.save(folder.path, source=replace(tuned.source, name=job.recipe.model.name), head=job.task.head())

@@ -1,0 +1,105 @@
+"""A frozen encoder with the linear head of a probe on a pooled vector of it, as a model with logits.
+
+Letters: B texts, T tokens, U windows, D size of the vector, C outputs.
+"""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertctl.modeling.layers import choose_layers, join_states, layer_count, read_states
+from bertctl.modeling.linear_head import FIRST_OF_WORD, LinearHead
+from bertctl.modeling.model import Model
+from bertctl.modeling.pooling import join_windows, pool
+from bertctl.modeling.sentence_folder import SentenceModules, read_modules
+from bertctl.modeling.sentence_head import SentenceHead, load_head
+from bertctl.modeling.source import ModelSource
+from bertctl.runtime.device import Compute
+from bertctl.tokenization.layout import Layout, special_ids
+
+
+def with_head(loaded: Model, head: LinearHead, source: ModelSource, compute: Compute) -> Model:
+    """Returns the encoder with the head on top, as a model with logits."""
+    return replace(loaded, network=ProbeNetwork(loaded, head, source).to(compute.device).eval())
+
+
+class ProbeNetwork(nn.Module):
+    """Encoder, pooled vector, logits."""
+
+    weight: Tensor
+    bias: Tensor
+    special: Tensor
+
+    def __init__(self, loaded: Model, head: LinearHead, source: ModelSource) -> None:
+        """Takes over an encoder.
+
+        Args:
+            loaded: the encoder, on its device.
+            head: what was trained on its vectors.
+            source: where the encoder is from: how many layers it has, and what its folder says of pooling.
+        """
+        super().__init__()
+        self.encoder, self._head, self._n_layers = loaded.network, head, layer_count(source.config)
+        (self._layer,) = choose_layers([head.layer], self._n_layers)
+        self._cls_last = loaded.cls_id in Layout.of(loaded.tokenizer, pair=False).slots[-1].ids
+        self.sentences: nn.Module | None = None
+        if head.pooling == "model":
+            size: Any = loaded.network.config.hidden_size  # type: ignore[union-attr]
+            modules = read_modules(source.folder) or SentenceModules()
+            self.sentences = load_head(SentenceHead(modules, size), source.folder)
+        self.register_buffer("weight", torch.from_numpy(head.weight.copy()))
+        self.register_buffer("bias", torch.from_numpy(head.bias.copy()))
+        self.register_buffer("special", torch.tensor(sorted(special_ids(loaded.tokenizer))))
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Returns the encoder's token table."""
+        table: nn.Module = self.encoder.get_input_embeddings()  # type: ignore[operator]
+        return table
+
+    def forward(self, *, owners: Tensor | None = None, **inputs: Tensor) -> SimpleNamespace:
+        """Computes `logits` (B, C) fp32 of (B, T) ids; of a probe on words (B, T, C).
+
+        `owners` (U,) is the text of each of U windows, of which as many are computed at once as there are texts.
+        """
+        texts = len(inputs["input_ids"]) if owners is None else int(owners.max()) + 1
+        chunks = zip(*(torch.split(one, texts) for one in inputs.values()), strict=True)
+        # The weights have the precision already: under autocast the same products would come out differently.
+        with torch.autocast(device_type=self.weight.device.type, enabled=False):
+            parts = [self._vectors(**dict(zip(inputs, chunk, strict=True))) for chunk in chunks]
+            vector, counts = (torch.cat(part) for part in zip(*parts, strict=True))
+            if owners is not None:
+                own, number, of = (one.cpu().numpy() for one in (vector, owners, counts))
+                joined = join_windows(own, number, of, self._head.pooling, self._head.windows)
+                vector = torch.from_numpy(joined).to(vector.device)
+            if self._head.normalize:
+                vector = vector / vector.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+            return SimpleNamespace(logits=vector @ self.weight.T + self.bias)
+
+    def _vectors(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns (B, D) vectors, of words (B, T, D), and how many tokens count in each text's."""
+        inputs, head = {"input_ids": input_ids}, self._head
+        mask = attention_mask.bool()
+        if token_type_ids is not None:
+            inputs["token_type_ids"] = token_type_ids
+        full = bool(mask.all())
+        if not full:
+            inputs["attention_mask"] = attention_mask
+        table = self.get_input_embeddings()
+        states, pooled = read_states(self.encoder, table, inputs, self._layer.states, self._n_layers)
+        joined = join_states(self._layer, states)
+        counted = None if head.special_tokens else mask & ~torch.isin(input_ids, self.special)
+        if head.pooling == FIRST_OF_WORD:
+            vector = joined.float()
+        elif head.pooling == "pooler" and pooled is not None:
+            vector = pooled.float()
+        elif self.sentences is not None:
+            vector = self.sentences(joined, mask)
+        else:
+            within = None if full else mask
+            (vector,) = pool(joined, within, [head.pooling], counted=counted, cls_last=self._cls_last)
+        return vector, (mask if counted is None else counted).sum(dim=1).clamp(min=1)
