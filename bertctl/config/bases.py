@@ -69,10 +69,9 @@ def _read(path: Path, named: str, above: Mapping[Path, str], found: dict[Path, R
         raise UsageError(f"{min(places.values())}the recipe of a run is whole, and has none", remedy="Take it out.")
     variables, bases = (_names(document, key) for key in ("environment", "base"))
     for name in filter(re.compile(_NAMES_OF_SECRETS).search, variables):
-        raise UsageError(
-            f"{places['environment']}'{name}' is called like a secret, and every run holds its recipe's values",
-            remedy="Leave it out: hub and trackers read their tokens themselves. What is no secret, call otherwise.",
-        )
+        what = f"{places['environment']}'{name}' is called like a secret, and every run holds its recipe's values"
+        remedy = "Leave it out: hub and trackers read their tokens themselves. What is no secret, call otherwise."
+        raise UsageError(what, remedy=remedy)
     if "environment" in places:
         _fill(file, variables)
     above = {**above, path.resolve(): named}

@@ -193,10 +193,9 @@ def _layout(
     if tag == word:
         tag = None
     if tag is None and tags_needed:
-        raise DataError(
-            f"{where}: there are words but no tags: {first.text.strip(_BLANKS)[:80]!r}",
-            remedy="Each line needs a word and its tag, with a tab or spaces between; blank lines part sentences.",
-        )
+        what = f"{where}: there are words but no tags: {first.text.strip(_BLANKS)[:80]!r}"
+        remedy = "Each line needs a word and its tag, with a tab or spaces between; blank lines part sentences."
+        raise DataError(what, remedy=remedy)
     return ConllLayout(tabs, tuple(names), word, tag, ud)
 
 
@@ -223,10 +222,9 @@ def _position(column: str, names: Sequence[str], where: str, option: str) -> int
         return lowered.index(column.lower())
     hint = did_you_mean(column, names)
     shown = ", ".join(f"{i} {name}" for i, name in enumerate(names))
-    raise UsageError(
-        f"{where}: there is no column '{column}'" + (f": {hint}" if hint else f" among {len(names)}"),
-        remedy=f"Columns there: {shown}. Name one by its number from 0 on, or by its name: {option} NUMBER.",
-    )
+    what = f"{where}: there is no column '{column}'" + (f": {hint}" if hint else f" among {len(names)}")
+    remedy = f"Columns there: {shown}. Name one by its number from 0 on, or by its name: {option} NUMBER."
+    raise UsageError(what, remedy=remedy)
 
 
 def _sentence(

@@ -214,10 +214,9 @@ def survey(
     for corpus, (a, b) in zip(corpora, itertools.pairwise(ends), strict=True):
         if (held[a:b] == full[a:b]).all() or (fraction is not None and most < 1):
             found = count(int(full[a:b].sum()), "document")
-            raise DataError(
-                f"the corpus '{corpus.name}' has {found} with text, and none to train on beside one for validation",
-                remedy="Give more documents, with empty lines between them, or a file with --validation-file.",
-            )
+            what = f"the corpus '{corpus.name}' has {found} with text, and none to train on beside one for validation"
+            remedy = "Give more documents, with empty lines between them, or a file with --validation-file."
+            raise DataError(what, remedy=remedy)
     notes = _repeated(corpora, np.frombuffer(lines, dtype=np.int64), allowed=allow_duplicates)
     kinds = {"have no text and are left out": ~full, "are held out for validation, by the hashes of their texts": held}
     notes += [f"{count_of(int(of.sum()), len(full), 'document')} {what}" for what, of in kinds.items() if of.any()]

@@ -157,10 +157,9 @@ def require_distinct_ids(rows: Rows) -> None:
     for index, value in enumerate(ids if not all(map(_is_blank, ids)) else ()):
         if _is_blank(value) or str(value) in seen:
             what = f"'{value}' stands at {rows.where(seen[str(value)])} already" if not _is_blank(value) else "is blank"
-            raise DataError(
-                f"{rows.where(index)}: the id {what}, and these answers are written by their ids",
-                remedy="Give each question an id of its own, or take --format jsonl, which has a line per row.",
-            )
+            what = f"{rows.where(index)}: the id {what}, and these answers are written by their ids"
+            remedy = "Give each question an id of its own, or take --format jsonl, which has a line per row."
+            raise DataError(what, remedy=remedy)
         seen[str(value)] = index
 
 
@@ -225,10 +224,9 @@ def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -
         what = "the question has no context" if role == "context" else "there is no question"
         raise DataError(f"{where}: {what}", remedy="Fill it in, or take the question out. " + shown_columns(table))
     if not isinstance(value, str):
-        raise DataError(
-            f"{where}: the {role} is {type(value).__name__} where a text is needed: {value!r:.80}",
-            remedy=f"Name the columns: --text-column QUESTION --pair-column CONTEXT. {shown_columns(table)}",
-        )
+        what = f"{where}: the {role} is {type(value).__name__} where a text is needed: {value!r:.80}"
+        remedy = f"Name the columns: --text-column QUESTION --pair-column CONTEXT. {shown_columns(table)}"
+        raise DataError(what, remedy=remedy)
     return value
 
 

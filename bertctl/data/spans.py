@@ -73,10 +73,9 @@ def read_span(value: Any, where: str) -> Span:
     elif isinstance(value, list | tuple) and len(value) == 3:
         start, end, label = value
     if not (type(start) is int and type(end) is int and isinstance(label, str) and label):
-        raise DataError(
-            f"{where}: this is no span: {value!r:.100}",
-            remedy='A span is {"start": 0, "end": 4, "label": "PER"}, counted in characters, or [0, 4, "PER"].',
-        )
+        what = f"{where}: this is no span: {value!r:.100}"
+        remedy = 'A span is {"start": 0, "end": 4, "label": "PER"}, counted in characters, or [0, 4, "PER"].'
+        raise DataError(what, remedy=remedy)
     return start, end, label
 
 

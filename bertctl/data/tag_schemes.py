@@ -161,10 +161,9 @@ def _refuse_lower_case(found: Mapping[str, tuple[int, int]], where: Callable[[in
     small = [tag for tag in found if tag[:2] in ("b-", "i-") and tag[2:]]
     if small:
         index, word = found[small[0]]
-        raise DataError(
-            f"{where(index)}, word {word}: the tag {small[0]!r} looks like one of a scheme, in small letters",
-            remedy=f"Write the prefixes in capitals, such as {small[0][0].upper()}{small[0][1:]} and O.",
-        )
+        what = f"{where(index)}, word {word}: the tag {small[0]!r} looks like one of a scheme, in small letters"
+        remedy = f"Write the prefixes in capitals, such as {small[0][0].upper()}{small[0][1:]} and O."
+        raise DataError(what, remedy=remedy)
 
 
 def _refuse_strangers(found: Mapping[str, tuple[int, int]], where: Callable[[int], str]) -> None:

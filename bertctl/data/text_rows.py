@@ -116,10 +116,9 @@ def _with_label_lists(table: Table, names: Sequence[str]) -> Table:
     for name in names:
         for index, value in enumerate(map(str, table.columns[name])):
             if value not in _FLAGS:
-                raise DataError(
-                    f"{table.where(index)}: column '{name}' holds '{value:.40}' where 0 or 1 is needed",
-                    remedy="Each column of data.label_columns says whether its label holds. Correct it or name others.",
-                )
+                what = f"{table.where(index)}: column '{name}' holds '{value:.40}' where 0 or 1 is needed"
+                remedy = "Each column of data.label_columns says whether its label holds. Correct it or name others."
+                raise DataError(what, remedy=remedy)
             lists[index] += [name] * _FLAGS[value]
     rest = {name: values for name, values in table.columns.items() if name not in names}
     return replace(table, columns={**rest, ", ".join(names): lists})

@@ -42,10 +42,9 @@ def check_output(output: Path, *, by_token: bool) -> None:
         what = f"'{suffix}' is no format of features" if suffix else "the output has no suffix that says its format"
         raise UsageError(hinted(f"{output}: {what}", suffix, _WRITERS), remedy=f"Formats: {', '.join(_WRITERS)}.")
     if by_token and suffix == ".npy":
-        raise UsageError(
-            f"{output}: token vectors are flat vectors and offsets, and {suffix} holds one array",
-            remedy=f"Formats that hold both: {', '.join(name for name in _WRITERS if name != suffix)}.",
-        )
+        what = f"{output}: token vectors are flat vectors and offsets, and {suffix} holds one array"
+        remedy = f"Formats that hold both: {', '.join(name for name in _WRITERS if name != suffix)}."
+        raise UsageError(what, remedy=remedy)
     if suffix == ".h5" and find_spec("h5py") is None:
         what = "writing .h5 needs the package h5py"
         raise UnavailableError(what, remedy="Install it: pip install 'bertctl[h5]'; or take .npz.")

@@ -165,7 +165,6 @@ def read_decision(folder: RunFolder) -> Decision | None:
     try:
         return Decision.model_validate(folder.read(folder.decision))
     except ValidationError as error:
-        raise UnavailableError(
-            f"{folder.decision} is not a decision that this version can read",
-            remedy=f"Delete it, then choose again: `bertctl evaluate {folder.path} --calibrate`.",
-        ) from error
+        what = f"{folder.decision} is not a decision that this version can read"
+        remedy = f"Delete it, then choose again: `bertctl evaluate {folder.path} --calibrate`."
+        raise UnavailableError(what, remedy=remedy) from error

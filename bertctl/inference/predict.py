@@ -221,10 +221,9 @@ def text_rows(run: TrainedRun, texts: Sequence[str], pairs: Sequence[str]) -> Ro
     of_texts = {"text", "words"} & set(run.task.columns) and len(pairs) in (0, len(texts))
     if not of_texts or (run.pairs and not pairs) or (pairs and (run.pairs is False or "pair" not in reader.columns)):
         kind = {None: "", True: " on pairs", False: " on single texts"}[run.pairs]
-        raise UsageError(
-            f"{run.folder.path} is a run of {run.task.name}{kind}; --text: {len(texts)}, --text-pair: {len(pairs)}",
-            remedy="Give --text TEXT, with --text-pair TEXT for a pair; --question and --context; or a file of rows.",
-        )
+        what = f"{run.folder.path} is a run of {run.task.name}{kind}; --text: {len(texts)}, --text-pair: {len(pairs)}"
+        remedy = "Give --text TEXT, with --text-pair TEXT for a pair; --question and --context; or a file of rows."
+        raise UsageError(what, remedy=remedy)
     columns = {"text": texts, **({"pair": pairs} if pairs else {})}
     named = DataSection(text_column="text", pair_column="pair" if pairs else None)  # no pair is guessed beside a name
     options = ReadOptions(named, "predict", keep_labels=False)

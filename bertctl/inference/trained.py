@@ -204,10 +204,9 @@ def _encoder(settings: ModelSection, run: Path) -> ModelSource:
         with nullcontext() if settings.name in MODELS else cache_only():
             return inspect_model(settings)
     except NotCachedError as error:
-        raise UnavailableError(
-            f"{run} is a probe on '{settings.name}', which is not on this disk, and what a run names is not fetched",
-            remedy=f"If you trust it, fetch it yourself: hf download {settings.name}",
-        ) from error
+        what = f"{run} is a probe on '{settings.name}', which is not on this disk, and what a run names is not fetched"
+        remedy = f"If you trust it, fetch it yourself: hf download {settings.name}"
+        raise UnavailableError(what, remedy=remedy) from error
 
 
 def _pairs(folder: RunFolder, recipe: Recipe) -> bool | None:

@@ -91,10 +91,9 @@ def _run(script: Path, predictions: Column, references: Column) -> dict[str, flo
             metric = evaluate.load(str(script), keep_in_memory=True)
             result = metric.compute(predictions=predictions, references=references)
         except Exception as error:
-            raise UsageError(
-                f"the metric script {script} failed: {type(error).__name__}: {error}",
-                remedy="Run it by itself: evaluate.load(PATH).compute(predictions=..., references=...).",
-            ) from error
+            what = f"the metric script {script} failed: {type(error).__name__}: {error}"
+            remedy = "Run it by itself: evaluate.load(PATH).compute(predictions=..., references=...)."
+            raise UsageError(what, remedy=remedy) from error
     return _numbers(script, result)
 
 

@@ -113,10 +113,9 @@ def refuse_family(config: Mapping[str, Any], name: str) -> None:
     family = family_of(config)
     is_own = "auto_map" in config and family not in families_with(BARE)
     if reason := _OWN_CODE if is_own else REFUSED.get(family):
-        raise UsageError(
-            f"'{name}' is of the family '{family}': {reason}",
-            remedy="Give an encoder of text, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`).",
-        )
+        what = f"'{name}' is of the family '{family}': {reason}"
+        remedy = "Give an encoder of text, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`)."
+        raise UsageError(what, remedy=remedy)
 
 
 def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:
@@ -145,10 +144,9 @@ def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:
         raise UsageError(what, remedy=others + ".")
     reason = "its head reads the padding" if family == "roformer" else reads_padding(config)
     if kind == "MultipleChoice" and reason:
-        raise UsageError(
-            f"the choices of a row are padded to one length, and '{family}' answers by its padding: {reason}",
-            remedy="Give another encoder, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`).",
-        )
+        what = f"the choices of a row are padded to one length, and '{family}' answers by its padding: {reason}"
+        remedy = "Give another encoder, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`)."
+        raise UsageError(what, remedy=remedy)
 
 
 @functools.cache

@@ -75,10 +75,9 @@ def layer_count(config: Mapping[str, Any]) -> int:
         UsageError: a config that does not say, or two stacks of layers.
     """
     if config.get("is_encoder_decoder"):
-        raise UsageError(
-            f"'{config.get('model_type')}' is an encoder and a decoder, so a layer's number says nothing",
-            remedy="Fine-tune it without settings of layers, or give a plain encoder (`bertctl recipes ls --models`).",
-        )
+        what = f"'{config.get('model_type')}' is an encoder and a decoder, so a layer's number says nothing"
+        remedy = "Fine-tune it without settings of layers, or give a plain encoder (`bertctl recipes ls --models`)."
+        raise UsageError(what, remedy=remedy)
     for name in ("num_hidden_layers", "n_layers", "n_layer", "num_layers"):
         if isinstance(config.get(name), int):
             return int(config[name])

@@ -263,10 +263,9 @@ def _refuse_random(network: "nn.Module", info: Mapping[str, Any], source: ModelS
     random = [name for name in names if (head_too or not is_head(name)) and "pooler" not in name]
     if random:
         shown = ", ".join(sorted(random)[:3]) + (f", ... ({len(random)} in all)" if len(random) > 3 else "")
-        raise UnavailableError(
-            f"the weights in {source.folder} are not those that its config.json describes: {shown} would be random",
-            remedy="Give a folder whose config.json and model.safetensors were saved together (save_pretrained).",
-        )
+        what = f"the weights in {source.folder} are not those that its config.json describes: {shown} would be random"
+        remedy = "Give a folder whose config.json and model.safetensors were saved together (save_pretrained)."
+        raise UnavailableError(what, remedy=remedy)
 
 
 def _new_heads(network: "nn.Module", info: Mapping[str, Any]) -> str:
@@ -332,10 +331,9 @@ def _renew_head(network: "nn.Module") -> None:
 def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Tokenizer:
     """Returns the tokenizer of the library, as which it is saved too: for words, it marks them as in a text."""
     if not getattr(saved_tokenizer, "is_fast", False):
-        raise UnavailableError(
-            f"the tokenizer in {source.folder} has no fast form (tokenizer.json)",
-            remedy="Convert it once: AutoTokenizer.from_pretrained(folder).save_pretrained(folder).",
-        )
+        what = f"the tokenizer in {source.folder} has no fast form (tokenizer.json)"
+        remedy = "Convert it once: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
+        raise UnavailableError(what, remedy=remedy)
     backend: Tokenizer = saved_tokenizer.backend_tokenizer
     of_pairs = auto_class.endswith(("QuestionAnswering", "MultipleChoice"))
     separator: Any = source.config.get("sep_token_id")
@@ -382,10 +380,9 @@ def _ensure_pad(config: Any, saved_tokenizer: Any) -> int:
         called = next((name for name in ("[PAD]", "<pad>") if name in vocabulary), None)
         saved_tokenizer.pad_token = of_config or called or saved_tokenizer.eos_token or saved_tokenizer.unk_token
     if saved_tokenizer.pad_token_id is None:
-        raise UnavailableError(
-            "the model's tokenizer names no padding token, and nothing in it could be one",
-            remedy="Name one and save it: tokenizer.pad_token = '...'; tokenizer.save_pretrained(folder).",
-        )
+        what = "the model's tokenizer names no padding token, and nothing in it could be one"
+        remedy = "Name one and save it: tokenizer.pad_token = '...'; tokenizer.save_pretrained(folder)."
+        raise UnavailableError(what, remedy=remedy)
     pad_id = int(saved_tokenizer.pad_token_id)
     if config.pad_token_id is None or config.model_type not in COUNTS_FROM_PAD:
         config.pad_token_id = pad_id

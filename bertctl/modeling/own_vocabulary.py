@@ -105,10 +105,9 @@ def _changed_weights(folder: Path, changed: ChangedVocabulary) -> "dict[str, Ten
     table, placed = word_table(stored), places(stored)
     rows = table.shape[0]
     if rows < len(changed.counts):
-        raise UnavailableError(
-            f"the table of token vectors in {folder} has {rows:,} rows, and its tokenizer more tokens",
-            remedy="Give a folder whose model and tokenizer were saved together (save_pretrained).",
-        )
+        what = f"the table of token vectors in {folder} has {rows:,} rows, and its tokenizer more tokens"
+        remedy = "Give a folder whose model and tokenizer were saved together (save_pretrained)."
+        raise UnavailableError(what, remedy=remedy)
     if rows in table.shape[1:]:
         what = f"{folder} has as many tokens as numbers in a vector ({rows}), so its head can't be told apart"
         raise UnavailableError(what, remedy="Give a model whose vocabulary has another size.")

@@ -100,10 +100,9 @@ def inspect_model(settings: ModelSection, *, own: bool = False) -> ModelSource:
     refuse_family(config, settings.name)
     there = [name for name in TOKENIZER_FILES if (folder / name).exists()]
     if there and set(there) <= set(SENTENCEPIECE_FILES) and not all(map(find_spec, _CONVERTERS)):
-        raise UnavailableError(
-            f"{folder / there[0]} is a tokenizer of sentencepiece, and what converts it is not installed",
-            remedy=f"pip install {' '.join(_CONVERTERS.values())}, or give a folder that has its tokenizer.json.",
-        )
+        what = f"{folder / there[0]} is a tokenizer of sentencepiece, and what converts it is not installed"
+        remedy = f"pip install {' '.join(_CONVERTERS.values())}, or give a folder that has its tokenizer.json."
+        raise UnavailableError(what, remedy=remedy)
     if not there:
         what = f"the model folder {folder} has no tokenizer (none of {', '.join(TOKENIZER_FILES)})"
         raise UnavailableError(what, remedy="Save the tokenizer beside the model: tokenizer.save_pretrained(folder).")
@@ -197,10 +196,9 @@ def _check_added_tokens(tokenizer: dict[str, Any], folder: Path) -> None:
 def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:
     positions = model_positions(config)
     if positions is not None and settings.max_length > positions:
-        raise UsageError(
-            f"max_length {settings.max_length} is over the {positions} positions of '{settings.name}'",
-            remedy=f"Use --max-length {positions} or less, or a model with more positions (modernbert-base has 8,192).",
-        )
+        what = f"max_length {settings.max_length} is over the {positions} positions of '{settings.name}'"
+        remedy = f"Use --max-length {positions} or less, or a model with more positions (modernbert-base has 8,192)."
+        raise UsageError(what, remedy=remedy)
 
 
 def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool | None:

@@ -108,10 +108,9 @@ def _common_answers(task: str, ours: Sequence[Line], theirs: Sequence[Line], nam
     a, b = _labels(kind, ours), _labels(kind, theirs)
     if set(a) != set(b) or kind.from_lines(ours).positive != kind.from_lines(theirs).positive:
         only = [[name for name in one if name not in other] or one for one, other in ((a, b), (b, a))]
-        raise UnlikeRunsError(
-            f"{names[0]} and {names[1]} have different labels: {listing(only[0])} and {listing(only[1])}",
-            remedy="Compare models that answer with the same labels, of which the same one is positive.",
-        )
+        what = f"{names[0]} and {names[1]} have different labels: {listing(only[0])} and {listing(only[1])}"
+        remedy = "Compare models that answer with the same labels, of which the same one is positive."
+        raise UnlikeRunsError(what, remedy=remedy)
     return kind.from_lines([*ours, *theirs])
 
 

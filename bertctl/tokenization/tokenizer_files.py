@@ -192,10 +192,9 @@ def _read_tokens(file: Path) -> dict[str, int]:
     for number, line in enumerate(read_text(file, kind=DataError).removesuffix("\n").split("\n")):
         token = line.removesuffix("\r")
         if token in vocabulary:
-            raise DataError(
-                f"{file}:{number + 1}: the token '{token}' stands on line {vocabulary[token] + 1} already",
-                remedy="A token has one id, its line. Replace the second one by a name of its own, such as [unused0].",
-            )
+            what = f"{file}:{number + 1}: the token '{token}' stands on line {vocabulary[token] + 1} already"
+            remedy = "A token has one id, its line. Replace the second one by a name of its own, such as [unused0]."
+            raise DataError(what, remedy=remedy)
         vocabulary[token] = number
     if "[UNK]" not in vocabulary:
         raise _no_unknown(file, "[UNK]")
@@ -248,10 +247,9 @@ def _tokenizer_file(place: Path) -> Path:
         if file.is_file():
             return file
     found = ", ".join(sorted(p.name for p in place.iterdir())[:10])
-    raise UnavailableError(
-        f"{place} holds neither tokenizer.json nor vocab.txt (found: {found or 'nothing'})",
-        remedy="Convert it once with transformers: AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER).",
-    )
+    what = f"{place} holds neither tokenizer.json nor vocab.txt (found: {found or 'nothing'})"
+    remedy = "Convert it once with transformers: AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)."
+    raise UnavailableError(what, remedy=remedy)
 
 
 def _lowercase_of(file: Path, said: bool | None) -> bool:
