@@ -71,10 +71,12 @@ class BertctlError(Exception):
         field: of the recipe, dotted; None where the message names none.
         exit_code: what the process returns.
         kind: the class of errors in a word, for programs.
+        task: that a file is for but for the rows that are wrong, where that was guessed.
     """
 
     exit_code: ExitCode = ExitCode.BUG
     kind: str = "bug"
+    task: str = ""
 
     def __init__(self, message: str, *, remedy: str = "", file: object = None) -> None:
         super().__init__(message)

@@ -99,10 +99,11 @@ def _recipe(out: Output, settings: RecipeRequest, subject: Sequence[str], task: 
     others = {f"data.{split}_file": file for split, file in zip(_SPLITS[1:], files[1:], strict=False)}
     try:
         return settings.load(files[0], others, listener=out, task=task or "")
-    except (DataError, UsageError):
+    except (DataError, UsageError) as error:
         if task:
             raise
-        return settings.load(files[0], others, task=task_names()[0])  # what is wrong with the file is said of it
+        # What is wrong with the file is said of it.
+        return settings.load(files[0], others, task=error.task or task_names()[0])
 
 
 def _document(recipe: "Recipe", report: "DataReport") -> dict[str, Any]:

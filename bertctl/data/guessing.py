@@ -6,7 +6,7 @@ from typing import Any
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.readers import READERS
-from bertctl.data.reading import Reader, Reading, ReadOptions
+from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows
 from bertctl.data.text_files import require_file
 from bertctl.errors import BertctlError, DataError, UsageError
 from bertctl.words import shorten
@@ -41,10 +41,21 @@ def guess_task(path: Path, settings: DataSection) -> Guess:
             if (reading := reader.guess(path, options)) is not None:
                 return _guess(path, task, reading, settings)
         except (UsageError, DataError) as error:
-            if reader.is_sure and isinstance(error, DataError):
+            error.task = task if isinstance(error, DataError) and _is_mostly_for(reader, path, options) else ""
+            if error.task or (reader.is_sure and isinstance(error, DataError)):
                 raise
             refusals.append(error)
     raise next((error for error in reversed(refusals) if isinstance(error, DataError)), refusals[-1])
+
+
+def _is_mostly_for(reader: Reader, path: Path, options: ReadOptions) -> bool:
+    """Whether a file is for a reader's task but for some of its rows, fewer than the others."""
+    skipped = SkippedRows()
+    try:
+        reading = reader.guess(path, options.skipping(skipped))
+    except (UsageError, DataError):
+        return False
+    return reading is not None and len(skipped.errors) < len(reading.rows)
 
 
 def _guess(path: Path, task: str, reading: Reading, settings: DataSection) -> Guess:

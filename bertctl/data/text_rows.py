@@ -54,8 +54,11 @@ class TextReader(Reader):
         reading = super().guess(path, options)
         if reading is None:
             return None
+        labels = reading.rows.columns["label"]
+        if any(isinstance(part, list | dict) for label in labels if isinstance(label, list) for part in label):
+            return None  # spans
         refuse_other_texts(reading.rows, reading.columns, options.settings)
-        kind = label_kind(reading.rows.columns["label"], reading.columns["label"], reading.rows.source)
+        kind = label_kind(labels, reading.columns["label"], reading.rows.source)
         return reading if (kind == "class") == self.stratify else None
 
     def table_readings(

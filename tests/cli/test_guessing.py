@@ -199,3 +199,30 @@ def test_broken_json_is_answered_with_the_form_of_the_task(task: str, form: str,
         assert refused.returncode == 3, refused.stderr
         assert form in refused.stderr
         assert task == ASKED or "SQuAD" not in refused.stderr
+
+
+@pytest.mark.parametrize("wrong", [1, len(TEXTS)])
+def test_spans_of_which_some_are_wrong_are_no_labels_of_texts(bertctl: Run, tmp_path: Path, wrong: int) -> None:
+    spans = [[[0, len(text) + 5 * (i < wrong), "X"]] for i, text in enumerate(TEXTS)]
+    (tmp_path / "doccano.jsonl").write_text(lines(text=TEXTS, label=spans), encoding="utf-8")
+    refused = bertctl("finetune", "doccano.jsonl", "--dry-run")
+    assert refused.returncode == 3, refused.stderr
+    assert "doccano.jsonl:1: the span " in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["ner.jsonl", "squad.jsonl", "choices.jsonl"])
+def test_data_check_knows_the_task_of_rows_of_which_one_is_wrong(bertctl: Run, tmp_path: Path, name: str) -> None:
+    ends = [{"text": "zz" if not i else text.split()[-1]} for i, text in enumerate(TEXTS)]
+    rows = {
+        "ner.jsonl": {"words": [text.split() for text in TEXTS],
+                      "tags": [["O"], *(["O"] * len(text.split()) for text in TEXTS[1:])]},
+        "squad.jsonl": {"question": [None, *TEXTS[1:]], "context": TEXTS, "answers": [[end] for end in ends]},
+        "choices.jsonl": {"question": TEXTS, "choices": [["good", "bad"]] * len(TEXTS),
+                          "answer": [9, *cycle(0, 1)[1:]]},
+    }  # fmt: skip
+    (tmp_path / name).write_text(lines(**rows[name]), encoding="utf-8")
+    checked = bertctl("data", "check", name, "--model", "none/such", "--offline", "--json")
+    assert checked.returncode == 3, checked.stderr
+    report = json.loads(checked.stdout)
+    assert report["task"] == {"ner.jsonl": TAGGED, "squad.jsonl": ASKED, "choices.jsonl": CHOSEN}[name]
+    assert f"{name}:1" in report["findings"][0]["message"]
