@@ -301,7 +301,7 @@ def _of_documents(documents: Iterator[Document], name: str, options: ReadOptions
         parted += sum(document.parted for document in chunk)
         columns: dict[str, list[Any]] = {
             "text": [document.text for document in chunk],
-            "spans": [document.spans for document in chunk],
+            "spans": [document.spans if document.annotated else None for document in chunk],
             "id": [document.id for document in chunk],
         }
         yield AnnotatedTable(columns, name, first=first)

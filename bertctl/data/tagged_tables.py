@@ -131,7 +131,7 @@ def rows_of_table(table: Table, columns: TaggedColumns, options: ReadOptions, *,
         tags = _tags(label, text, row_words, row_offsets, where, misaligned)
         if tags is None and options.label_needed:
             what = f"{where}: the sentence has no tags in the column '{columns.label}'"
-            raise DataError(what, remedy="Every row of a labelled split needs tags; is --label-column the right one?")
+            raise DataError(what, remedy="Each row needs tags: leave out what nobody tagged. Is --label-column right?")
         if tags and columns.label in ("upos", "xpos") and "_" in tags:
             # The hub's Universal Dependencies list contractions beside their words; `_` is the tag of these.
             kept = [word for word, tag in enumerate(tags) if tag != "_"]

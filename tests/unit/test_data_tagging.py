@@ -422,3 +422,16 @@ def test_choices_of_label_studio_in_another_shape_are_refused(tmp_path):
     )
     with pytest.raises(DataError, match=r"a\.json can't be used: KeyError"):
         list(READERS["text-classification"].stream(tmp_path / "a.json", DataSection()))
+
+
+def test_a_task_of_label_studio_that_was_skipped_or_is_new_has_no_tags(tmp_path):
+    said = {"result": [{"type": "labels", "value": {"start": 0, "end": 4, "labels": ["PER"]}}]}
+    given = [[said], [{"result": []}], [{"result": [], "was_cancelled": True}], []]
+    content = json.dumps([{"data": {"text": "Anna sleeps"}, "annotations": each} for each in given])
+    (tmp_path / "done.json").write_text(json.dumps(json.loads(content)[:2]))
+    assert READER.read(tmp_path / "done.json", DataSection(), split="train", label_needed=True).rows.columns[
+        "label"
+    ] == [["B-PER", "O"], ["O", "O"]]
+    with pytest.raises(DataError, match=r"a\.json, row 3: the sentence has no tags"):
+        read(tmp_path / "a.json", content)
+    assert not read(tmp_path / "a.json", content, needed=False).has("label")

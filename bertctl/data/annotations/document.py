@@ -18,6 +18,7 @@ class Document(NamedTuple):
         spans: in any order.
         scores: probability of each span, where they are answers; else empty.
         parted: how many spans of several parts, which tags can't mark, were left out.
+        annotated: whether it was looked at; else that there are no spans says nothing.
     """
 
     id: str
@@ -25,6 +26,7 @@ class Document(NamedTuple):
     spans: list[Span]
     scores: list[float]
     parted: int = 0
+    annotated: bool = True
 
     @property
     def scored(self) -> list[tuple[Span, float | None]]:

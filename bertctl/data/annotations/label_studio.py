@@ -23,7 +23,7 @@ def documents_of(tasks: Sequence[Mapping[str, Any]], source: str) -> Iterator[Do
                 value = part(result, "value", dict, where)
                 start, end = (part(value, name, int, where) for name in ("start", "end"))
                 spans += [(start, end, str(label)) for label in part(value, "labels", list, where)[:1]]
-        yield Document(str(task.get("id", number - 1)), text, spans, [])
+        yield Document(str(task.get("id", number - 1)), text, spans, [], annotated=bool(_answers(task)))
 
 
 def require_spans(tasks: Sequence[Mapping[str, Any]], source: str) -> None:
@@ -42,8 +42,13 @@ def row_of(task: Mapping[str, Any]) -> dict[str, Any]:
 
 def _results(task: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Returns what the first annotation says that was not cancelled, else the first prediction."""
+    return (_answers(task) or [{}])[0].get("result") or ()
+
+
+def _answers(task: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Returns the annotations that were not cancelled, else the predictions; none of a task that nobody did."""
     given = [each for each in task.get("annotations") or () if not each.get("was_cancelled")]
-    return (given or task.get("predictions") or [{}])[0].get("result") or ()
+    return given or task.get("predictions") or ()
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:
