@@ -19,7 +19,7 @@ from bertctl.data.rows import Rows
 from bertctl.data.table import Table, require_label
 from bertctl.data.text_columns import texts_of
 from bertctl.data.text_files import Source, source_name
-from bertctl.errors import DataError, UsageError
+from bertctl.errors import DataError, UsageError, WholeFileError
 from bertctl.words import count
 
 _WITH_BEGINNING = (
@@ -323,12 +323,13 @@ def _whole(label: Any) -> int | None:
 
 def _refused(table: Table, labels: Sequence[Any], choices: Sequence[Sequence[str]], index: int) -> DataError:
     label, row = labels[index], choices[index]
-    number, stripped = _whole(label), [choice.strip() for choice in row]
+    kind, number, stripped = DataError, _whole(label), [choice.strip() for choice in row]
     remedy = "A label is the number of the right choice counted from 0, its letter (A is the first), or its text."
     if number is not None:
         what = f"points outside its {len(row)} choices, which are numbers 0 to {len(row) - 1}"
         numbers = [_whole(value) for value in labels]
         if all(n is not None and 1 <= n <= len(of) for n, of in zip(numbers, choices, strict=True)):
+            kind = WholeFileError
             remedy += " No label of this file is 0: if they count from 1, take 1 off each."
     elif isinstance(label, str) and len(label.strip()) == 1:
         what = f"points outside its {len(row)} choices, which are letters A to {_LETTERS[len(row) - 1].upper()}"
@@ -336,4 +337,4 @@ def _refused(table: Table, labels: Sequence[Any], choices: Sequence[Sequence[str
         what = "is the text of several of its choices"
     else:
         what = f"is none of its {len(row)} choices: " + ", ".join(f"{choice!r:.40}" for choice in row[:6])
-    return DataError(f"{table.where(index)}: the label {label!r:.60} {what}", remedy=remedy)
+    return kind(f"{table.where(index)}: the label {label!r:.60} {what}", remedy=remedy)

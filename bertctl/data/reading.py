@@ -12,7 +12,7 @@ from bertctl.data.groups import group_keys
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_files import Source
-from bertctl.errors import DataError
+from bertctl.errors import DataError, WholeFileError
 from bertctl.progress import SILENT, Listener
 from bertctl.words import count
 from bertctl.writing import write_jsonl
@@ -237,8 +237,8 @@ class Reader(ABC):
             if rejected:
                 raise rejected[min(rejected)]
             return self.rows_of(table, columns, options, first_id=first_id)
-        except DataError:
-            if options.skipped is None:
+        except DataError as whole:
+            if options.skipped is None or (len(table) > 1 and isinstance(whole, WholeFileError)):
                 raise
             alone, kept, bad = replace(options, listener=SILENT), [], []
             for index in range(len(table)):

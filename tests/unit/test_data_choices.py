@@ -12,6 +12,7 @@ from bertctl.catalog.datasets import builtin_datasets
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
 from bertctl.data.readers import READERS
+from bertctl.data.reading import SkippedRows
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UnavailableError, UsageError
@@ -342,3 +343,13 @@ def test_lines_have_no_choices(tmp_path):
     path.write_text("one\ntwo\n")
     with pytest.raises(UsageError, match=r"lines of text .*choices"):
         list(READER.stream(path, DataSection()))
+
+
+def test_labels_that_seem_to_count_from_1_are_refused_where_bad_rows_are_skipped(tmp_path):
+    rows = [{"context": "c", "choices": ["x", "y"], "label": 1 + i % 2} for i in range(4)]
+    skipped = SkippedRows()
+    told = {"split": "train", "label_needed": True, "skipped": skipped}
+    with pytest.raises(DataError, match=r"rows\.jsonl:2: the label 2 points outside its 2 choices"):
+        READER.read(jsonl(tmp_path, *rows), DataSection(), **told)
+    found = READER.read(jsonl(tmp_path, {**rows[0], "label": 0}, *rows), DataSection(), **told).rows
+    assert (found.columns["label"], len(skipped.errors)) == ([0, 1, 1], 2)
