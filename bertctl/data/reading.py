@@ -1,7 +1,7 @@
 """`Reader`: how the files of a task become rows, in one way for whole files, for streams and for the hub's columns."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -135,6 +135,11 @@ def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int
     }
 
 
+def _numbered(rows: Rows, table: Table, places: Sequence[int]) -> Rows:
+    """Returns the rows at these places of a table with their numbers in the file, where it has no lines."""
+    return rows if table.lines else replace(rows, numbers=[table.first + place + 1 for place in places])
+
+
 class Told(TypedDict, total=False):
     """What `Reader.read` and `Reader.stream` are told of `ReadOptions`."""
 
@@ -236,7 +241,7 @@ class Reader(ABC):
         try:
             if rejected:
                 raise rejected[min(rejected)]
-            return self.rows_of(table, columns, options, first_id=first_id)
+            return _numbered(self.rows_of(table, columns, options, first_id=first_id), table, range(len(table)))
         except DataError as whole:
             if options.skipped is None or (len(table) > 1 and isinstance(whole, WholeFileError)):
                 raise
@@ -254,7 +259,7 @@ class Reader(ABC):
             if not bad or (options.whole and not kept):
                 raise
         options.skipped.errors += bad
-        rows = self.rows_of(table.select(kept), columns, options, first_id=first_id)
+        rows = _numbered(self.rows_of(table.select(kept), columns, options, first_id=first_id), table, kept)
         return rows if columns.id is not None else replace(rows, ids=[str(first_id + index) for index in kept])
 
     def read(

@@ -207,3 +207,14 @@ def test_half_a_surrogate_pair_in_a_text_of_an_annotation_tool_is_refused(tmp_pa
     (tmp_path / "a.json").write_text(r'[{"id": 7, "data": {"text": "\ud800"}, "annotations": []}]')
     with pytest.raises(DataError, match="half of a surrogate pair"):
         list(READERS["token-classification"].stream(tmp_path / "a.json", DataSection()))
+
+
+def test_rows_of_a_file_without_lines_keep_their_numbers_where_others_are_skipped_and_in_chunks(tmp_path):
+    rows = [{"text": ["no text"] if number in (2, 5) else "a", "label": "x"} for number in range(1, 7)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    reader, section = READERS["text-classification"], DataSection()
+    whole = reader.read(tmp_path / "rows.json", section, split="train", label_needed=True, skipped=SkippedRows()).rows
+    parts = reader.stream(tmp_path / "rows.json", section, chunk_rows=2, skipped=SkippedRows())
+    for found in ([whole], parts):
+        places = [part.where(index) for part in found for index in range(len(part))]
+        assert places == [f"{tmp_path / 'rows.json'}, row {number}" for number in (1, 3, 4, 6)]
