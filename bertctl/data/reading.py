@@ -123,7 +123,7 @@ def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int
     """Returns what is wrong with rows whose label a person rejected or ignored, as `answer` of Prodigy's files says."""
     answers = table.columns.get("answer", ())
     learned = options.whole and options.label_needed and label not in (None, "answer")
-    if not learned or not all(answer in ("accept", "reject", "ignore") for answer in answers):
+    if not learned or not all(answer in ("accept", "reject", "ignore", None) for answer in answers):
         return {}
     rest = """with: grep '"answer": *"accept"' FILE > accepted.jsonl"""
     remedy = f"Keep the accepted rows, {rest}, or learn the answers themselves: --label-column answer."
@@ -131,7 +131,7 @@ def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int
     return {
         index: DataError(f"{table.where(index)}: 'answer' is '{answer}': {what}", remedy=remedy)
         for index, answer in enumerate(answers)
-        if answer != "accept"
+        if answer not in ("accept", None)
     }
 
 

@@ -143,6 +143,11 @@ def test_what_was_rejected_in_prodigy_is_not_learned(row: dict, tiny_model: Path
     refused = bertctl("finetune", tmp_path / "all.jsonl", *options)
     assert refused.returncode == 3, refused.stderr
     assert "all.jsonl:8: 'answer' is 'reject'" in refused.stderr
+    del rows[3]["answer"]  # of another tool
+    (tmp_path / "mixed.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    refused = bertctl("finetune", tmp_path / "mixed.jsonl", *options)
+    assert refused.returncode == 3, refused.stderr
+    assert "mixed.jsonl:8: 'answer' is 'reject'" in refused.stderr
     if "label" in row:
         learned = bertctl("finetune", tmp_path / "all.jsonl", "--label-column", "answer", *options)
         assert "accept: " in learned.stderr, learned.stderr
