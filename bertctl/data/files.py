@@ -85,7 +85,8 @@ def read_tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterato
     """Yields a file's columns as they are, one table per chunk.
 
     Raises:
-        DataError: no rows, bytes or records that are not what they should be, with file and line.
+        DataError: no rows, bytes or records that are not what they should be, with file and line; where all were left
+            out, what the last of them is not.
     """
     found = None
     for table in _tables(source, kind, options):
@@ -93,6 +94,8 @@ def read_tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterato
         if len(table):
             yield table
     if found is None or not len(found):
+        if options.skipped is not None and options.skipped.errors:
+            raise options.skipped.errors[-1]
         what = "has a header but no rows" if found is not None and found.columns else "has no rows"
         raise DataError(f"{source_name(source)} {what}", remedy="Give a file with rows.")
 

@@ -356,3 +356,16 @@ def test_what_the_csv_module_writes_reads_back(tmp_path_factory, records, line_e
     path.write_bytes(out.getvalue().encode())
     rows = read(path, delimiter=delimiter, header=True)
     assert list(zip(*(rows.columns[name] for name in ("text", "label", "other")), strict=True)) == records
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.jsonl", "{bad\n{worse\n", r"a\.jsonl:2: this is not JSON"),
+        ("a.csv", 'text,label\n"good,x\nbad,y\n', r"a\.csv:2: a quoted field is opened"),
+    ],
+)
+def test_where_every_record_is_bad_and_left_out_it_is_said_what_is_wrong(tmp_path, name, content, said):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=said):
+        list(TEXT_READER.stream(tmp_path / name, DataSection(), skipped=SkippedRows()))
