@@ -12,6 +12,8 @@ import pytest
 from bertctl.catalog.datasets import builtin_datasets, bundled_folder
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
+from bertctl.data.annotations import pubtator
+from bertctl.data.annotations.document import Document
 from bertctl.data.readers import READERS
 from bertctl.data.reading import ReadOptions
 from bertctl.data.recipe_data import load_data
@@ -407,6 +409,13 @@ def test_the_bundled_set_is_as_its_readme_says():
     assert "Apache-2.0" in readme
     counts = [sum(kind == name for spans in found for kind, _, _ in spans) for name in ("PER", "LOC", "ORG", "DATE")]
     assert "{} people, {} places, {} organisations, {} dates".format(*counts) in readme.replace("\n", " ")
+
+
+def test_pubtator_is_written_so_that_it_can_be_read_whatever_the_ids_hold(tmp_path):
+    with (tmp_path / "a.pubtator").open("w") as out:
+        pubtator.write([Document("a|1\tb", "Anna sleeps", [(0, 4, "PER")], [])], out)
+    found = READER.read(tmp_path / "a.pubtator", DataSection(), split="train", label_needed=True).rows
+    assert (found.columns["id"], found.columns["label"]) == (["a_1_b"], [["B-PER", "O"]])
 
 
 @pytest.mark.parametrize("content", DAMAGED)

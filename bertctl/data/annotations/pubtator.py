@@ -5,6 +5,7 @@
 1	0	8	Naloxone	Chemical	D009270
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 
@@ -45,7 +46,8 @@ def write(documents: Iterable[Document], out: TextIO) -> None:
     """Writes texts as titles, and their spans."""
     for document in documents:
         text = "".join(" " if character in "\r\n" else character for character in document.text)
-        out.write(f"{document.id}|t|{text}\n{document.id}|a|\n")
+        name = re.sub(r"[|\s]+", "_", document.id)
+        out.write(f"{name}|t|{text}\n{name}|a|\n")
         for start, end, kind in document.spans:
-            out.write(f"{document.id}\t{start}\t{end}\t{' '.join(text[start:end].split())}\t{kind}\n")
+            out.write(f"{name}\t{start}\t{end}\t{' '.join(text[start:end].split())}\t{kind}\n")
         out.write("\n")
