@@ -23,8 +23,9 @@ def as_number(value: Any) -> float:
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """Returns `1 run` or `3,000 runs`; `plural` is for nouns that take no s."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+    """Returns `1 run` or `3,000 runs`; `plural` is for nouns that take neither s nor, as entity does, ies."""
+    plural = plural or (f"{noun[:-2]}ties" if noun.endswith("ty") else f"{noun}s")
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def count_of(number: int, total: int, noun: str) -> str:

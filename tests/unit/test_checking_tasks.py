@@ -205,6 +205,17 @@ def test_one_span_at_fault_is_one_whatever_its_places_are_called(tmp_path: Path)
     assert found["span-out-of-text"].count == 1
 
 
+def test_entities_are_counted_in_plain_english(tmp_path: Path) -> None:
+    rows = [{"words": ["Ada", "met", "..."], "tags": ["B-PER", "O", "B-PER"]} for _ in range(9)]
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    recipe = Recipe(
+        task="token-classification", data=DataSection(train_file=str(path)), model=ModelSection(name=str(tmp_path))
+    )
+    found = {finding.code: finding for finding in check_data(recipe).findings}
+    assert found["punctuation-entity"].message.startswith("9 of 18 entities ")
+
+
 # --- answers: SQuAD --------------------------------------------------------------------------------------------------
 
 
