@@ -100,7 +100,7 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
 
     Raises:
         UsageError: weights that are not those of the corpora.
-        DataError: a corpus of which no window is there.
+        DataError: a corpus with a weight of which no window is there, or no window at all.
     """
     section = recipe.pretraining
     corpora = np.searchsorted(corpus.train.corpora, windows.rows, side="right") - 1
@@ -113,11 +113,11 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
             f"{listing(corpus.names)}",
             remedy="Give each corpus one weight: --mix " + " --mix ".join(f"{name}=1" for name in corpus.names),
         ) from error
+    if (empty := [name for name, number in counts.items() if not number]) and (weights or not len(windows)):
+        what = f"the corpus '{empty[0]}' has no window to train on"
+        raise DataError(what, remedy="Leave it out, or give it longer texts.")
     if weights is None:
         return windows
-    if empty := [name for name, number in counts.items() if not number]:
-        what = f"the corpus '{empty[0]}' has no window to train on, which no weight gives it"
-        raise DataError(what, remedy="Leave it out, or give it longer texts.")
     chosen = mixed(corpora, weights)
     return replace(windows, starts=windows.starts[chosen], sizes=windows.sizes[chosen], rows=windows.rows[chosen])
 

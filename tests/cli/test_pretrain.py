@@ -155,6 +155,8 @@ def test_refusals(bertctl: Run, corpus: Path, tmp_path: Path, tiny_model: Path) 
         (("same.txt", *NEW), 3, "--allow-duplicates"),
         ((corpus, *NEW, "--mix", "sea=1"), 2, "--mix towns=1"),
         ((corpus, "a.txt", *other, "--mix", "towns=0.2", "--mix", "a=0.8"), 3, "'a' has no window to train on"),
+        (("a.txt", *other), 3, "'a' has no window to train on"),
+        (("a.txt", *other, "--from-scratch", "tiny", "--vocab", tiny_model), 3, "'a' has no window to train on"),
         ((corpus, "a.txt", *other, "--mix-temperature", 2), 3, "'a' has no window to train on"),
         ((corpus, *other[:4], "--no-nsp", "--validation-file", "a.txt"), 3, "no token of its text is masked"),
         ((corpus, *NEW, "--set", "masking.replaced=0.95"), 2, "masking.replaced"),
