@@ -64,7 +64,8 @@ class Masking:
 
     def _spans(self, sizes: Ints, wanted: int, rng: np.random.Generator) -> list[range]:
         """Returns spans of words in the order in which they are tried, at least as many as are wanted."""
-        lengths = np.minimum(rng.geometric(_SPAN, size=wanted + len(sizes)), _LONGEST_SPAN)
+        # Modulo cuts the distribution off and keeps its shape: 3.8 on average, where a minimum makes it 4.5.
+        lengths = (rng.geometric(_SPAN, size=wanted + len(sizes)) - 1) % _LONGEST_SPAN + 1
         begins = np.concatenate([rng.integers(len(sizes), size=wanted), rng.permutation(len(sizes))])
         return [range(a, min(a + n, len(sizes))) for a, n in zip(begins.tolist(), lengths.tolist(), strict=True)]
 

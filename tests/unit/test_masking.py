@@ -57,6 +57,16 @@ def test_spans_are_runs_of_whole_words_with_one_fate() -> None:
     assert together.mean() > 0.99  # a random token may be the mask's neighbour in another span
 
 
+def test_spans_that_are_tried_are_as_long_as_span_berts() -> None:
+    """Their lengths have the probabilities 0.2 x 0.8^(n - 1) for n up to 10, scaled to 1 (Joshi et al. 2020, 3.1)."""
+    masking, rng = Masking(MaskingSection(spans=True), MASK, IDS), np.random.default_rng(3)
+    spans = masking._spans(np.ones(100_000, dtype=np.int64), 100_000, rng)[:100_000]
+    shares = np.bincount([len(span) for span in spans], minlength=11)[1:] / len(spans)
+    expected = 0.2 * 0.8 ** np.arange(10)
+    assert shares == pytest.approx(expected / expected.sum(), abs=0.006)
+    assert np.mean([len(span) for span in spans]) == pytest.approx(3.8, abs=0.05)
+
+
 def test_other_shares() -> None:
     tokens, shown, chosen = _drawn(500, 126, rate=0.4, replaced=1.0, random=0.0)
     assert chosen.mean() == pytest.approx(0.4, abs=0.002)
