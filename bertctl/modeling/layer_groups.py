@@ -62,14 +62,26 @@ def reinitialise(network: "nn.Module", n_top: int) -> None:
 
 
 def freeze(network: "nn.Module", training: TrainingSection) -> None:
-    """Takes the embeddings and the lower layers out of training, as the recipe says."""
-    if not (training.freeze_embeddings or training.freeze_layers):
+    """Takes the embeddings and the lower layers out of training, as the recipe says.
+
+    Raises:
+        UsageError: nothing is left that is trained from the first epoch on, of a network without a head.
+    """
+    from bertctl.modeling.heads import head_test
+
+    gradual = training.gradual_unfreezing
+    if not (training.freeze_embeddings or training.freeze_layers or gradual):
         return
     lowest = 0 if training.freeze_embeddings else 1
-    depths = parameter_depths(network)
+    depths, is_head = parameter_depths(network), head_test(network)
     for name, parameter in network.named_parameters():
         if lowest <= depths[name] <= training.freeze_layers:
             parameter.requires_grad_(False)
+    left = [name for name, one in network.named_parameters() if one.requires_grad and not (gradual or "pooler" in name)]
+    if not (left or any(map(is_head, depths))):
+        what = "this model's vectors come from its layers alone: there is no head that is trained while these are not"
+        remedy = "Add one with --set sentence_embeddings.projection=256, or leave training.{} out."
+        raise UsageError(what, remedy=remedy.format("gradual_unfreezing" if gradual else "freeze_embeddings"))
 
 
 def _stacks(network: "nn.Module") -> "dict[str, nn.ModuleList]":

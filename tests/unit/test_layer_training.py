@@ -10,6 +10,7 @@ import transformers
 from safetensors.torch import load_file
 from torch import nn
 
+from bertctl.config.load import load_recipe
 from bertctl.config.recipe_sections import OptimizerSection, TrainingSection
 from bertctl.errors import UsageError
 from bertctl.modeling.layer_groups import freeze, parameter_depths, reinitialise
@@ -240,3 +241,19 @@ def test_what_the_model_or_the_rows_can_not_do_is_refused(
     assert refused.value.remedy
     if "training.class_weights" in fields:
         assert "'neg', 'pos'" in refused.value.remedy
+
+
+@pytest.mark.parametrize("freezing", [{"gradual_unfreezing": True}, {"freeze_embeddings": True, "freeze_layers": 2}])
+def test_vectors_without_a_head_need_layers_that_are_trained(
+    tiny_model: Path, tmp_path: Path, freezing: dict[str, Any]
+) -> None:
+    """The pooler is above the layers, and no vector is read from it."""
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("text,pair,label\n" + "".join(f"good film {i},bad film {i},{i % 4}\n" for i in range(12)))
+    fields = {f"training.{name}": value for name, value in freezing.items()} | {"model.max_length": 40}
+    fields |= {"model.name": str(tiny_model), "data.train_file": str(pairs), "data.validation_file": str(pairs)}
+    with pytest.raises(UsageError, match="there is no head that is trained") as refused:
+        prepare(load_recipe("sentence-embeddings", options=fields))
+    assert next(iter(freezing)) in refused.value.remedy
+    job = prepare(load_recipe("sentence-embeddings", options=fields | {"sentence_embeddings.projection": 8}))
+    assert job.loaded.trainable_parameters()
