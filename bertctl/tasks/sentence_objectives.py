@@ -82,8 +82,12 @@ class ContrastiveObjective(SentenceObjective):
 class TripletObjective(SentenceObjective):
     """The third text farther than the second by the margin, in Euclidean distance (Schroff et al. 2015)."""
 
+    def counts(self, batch: SentenceBatch) -> Mapping[str, float]:
+        """Returns how many triplets there are; a row without a third text is none."""
+        return {"loss": float((batch.keys[:, 2] >= 0).sum())}
+
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
-        """Returns the sum over triplets; a row without a third text is none."""
+        """Returns the sum over triplets."""
         near, far = (functional.pairwise_distance(vectors[:, 0], vectors[:, k]) for k in (1, 2))
         return functional.relu(near - far + self.margin)[batch.keys[:, 2] >= 0].sum()
 

@@ -293,3 +293,4 @@ def test_a_row_without_a_third_text_is_no_triplet() -> None:
     given = objective("triplet", margin=5.0)
     whole = given.losses(VECTORS[1::2], batch(keys[1::2]))["loss"]
     assert float(given.losses(VECTORS, batch(keys))["loss"]) == pytest.approx(float(whole))
+    assert given.counts(batch(keys)) == {"loss": 8.0}
