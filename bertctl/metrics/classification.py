@@ -3,16 +3,20 @@
 Letters: N examples, C labels, R tables, M kinds of examples.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 
 from bertctl.arrays import Bools, Floats, Ints
 from bertctl.metrics.contributions import Contributions, ratio
-from bertctl.metrics.statistics import Method, Statistic
+from bertctl.metrics.statistics import MAX_KINDS, Method, Statistic
 
 Average = Literal["micro", "macro", "weighted"]
 """Over all decisions; the mean of the labels' F1; that mean by how often each label is there."""
+
+OfMargins = Callable[[Floats, Floats, Floats], Floats]
+"""A metric as a function of how often, (R, C), each label is answered rightly, is gold, and is the answer."""
 
 
 def f1_of_labels(gold: Ints, predicted: Ints, *, n_labels: int, of: int | Average) -> Contributions:
@@ -24,7 +28,7 @@ def f1_of_labels(gold: Ints, predicted: Ints, *, n_labels: int, of: int | Averag
         n_labels: C.
         of: label whose F1 is taken, or an average over the labels that occur in gold or answers.
     """
-    return _of_cells(gold, predicted, n_labels, f1_statistic(n_labels, of))
+    return _of_cells(gold, predicted, n_labels, _f1(of))
 
 
 def matthews(gold: Ints, predicted: Ints, *, n_labels: int) -> Contributions:
@@ -35,24 +39,18 @@ def matthews(gold: Ints, predicted: Ints, *, n_labels: int) -> Contributions:
         predicted: (N,) the same for the answers.
         n_labels: C.
     """
-    return _of_cells(gold, predicted, n_labels, matthews_statistic(n_labels))
+    return _of_cells(gold, predicted, n_labels, _matthews)
 
 
-def _of_cells(gold: Ints, predicted: Ints, n_labels: int, of_tables: Statistic) -> Contributions:
+def _of_cells(gold: Ints, predicted: Ints, n_labels: int, of_margins: OfMargins) -> Contributions:
     """Returns a metric that knows of an example only its cell of the confusion table."""
     n_cells = n_labels * n_labels
 
     def make(rows_M1: Floats) -> Statistic:
-        cells_M = rows_M1[:, 0].astype(np.int64)
-        order = np.argsort(cells_M, kind="stable")
-        cells, starts = np.unique(cells_M[order], return_index=True)
-
-        def statistic(counts: Floats) -> Floats:
-            table = np.zeros((len(counts), n_cells))
-            table[:, cells] = np.add.reduceat(counts[:, order], starts, axis=1)
-            return of_tables(table)
-
-        return statistic
+        # By margins: the table of 2,000 labels has 4 million cells, for each resample.
+        gold_M, answers_M = np.divmod(rows_M1[:, 0].astype(np.int64), n_labels)
+        of_gold, of_answers, right_M = _summed(gold_M, n_labels), _summed(answers_M, n_labels), gold_M == answers_M
+        return lambda counts: of_margins(of_gold(counts * right_M), of_gold(counts), of_answers(counts))
 
     # Right here and wrong there, for each label, and the other way round; of two labels these are all kinds, with those
     # that are right or wrong in both.
@@ -61,9 +59,23 @@ def _of_cells(gold: Ints, predicted: Ints, n_labels: int, of_tables: Statistic) 
     pairs = [diagonal, beside, beside, diagonal, *((diagonal, diagonal, beside, beside) if n_labels == 2 else ())]
     possible = np.stack(pairs, axis=1).reshape(-1, 2).astype(np.float64)
     rows = (gold * n_labels + predicted).astype(np.float64)[:, None]
-    every_cell = np.arange(n_cells, dtype=np.float64)[:, None]
+    # Of many labels each one's row and column stand for the cells, which would be too many.
+    cells = np.arange(n_cells) if n_cells <= MAX_KINDS else np.concatenate([diagonal, beside])
     method: Method = "posterior" if n_labels == 2 else "bca"
-    return Contributions(rows, "statistic", make, every_cell, possible, method=method)
+    return Contributions(rows, "statistic", make, cells.astype(np.float64)[:, None], possible, method=method)
+
+
+def _summed(label_M: Ints, n_labels: int) -> Callable[[Floats], Floats]:
+    """Returns the sums of each label, (R, C), as a function of (R, M) counts."""
+    order = np.argsort(label_M, kind="stable")
+    labels, starts = np.unique(label_M[order], return_index=True)
+
+    def summed(counts: Floats) -> Floats:
+        sums = np.zeros((len(counts), n_labels))
+        sums[:, labels] = np.add.reduceat(counts[:, order], starts, axis=1)
+        return sums
+
+    return summed
 
 
 def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions:
@@ -89,14 +101,12 @@ def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions
     return Contributions(np.hstack([gold, predicted]).astype(np.float64), "statistic", make, unseen, possible)
 
 
-def f1_statistic(n_labels: int, of: int | Average) -> Statistic:
-    """Returns F1 of a label, or an average, as a function of (R, C * C) counts of confused labels."""
+def _f1(of: int | Average) -> OfMargins:
+    """Returns F1 of a label, or an average, as a function of margins."""
 
-    def f1(cells: Floats) -> Floats:
-        tables_RCC = cells.reshape(-1, n_labels, n_labels)
+    def f1(hits_RC: Floats, gold_RC: Floats, answers_RC: Floats) -> Floats:
         # 2 TP / (2 TP + FP + FN); the denominator is how often the label is gold plus how often it is the answer.
-        hits_RC, gold_RC = 2 * np.diagonal(tables_RCC, axis1=1, axis2=2), tables_RCC.sum(axis=2)
-        uses_RC = gold_RC + tables_RCC.sum(axis=1)
+        hits_RC, uses_RC = 2 * hits_RC, gold_RC + answers_RC
         if isinstance(of, str):
             return _averaged(of, hits_RC, uses_RC, gold_RC, uses_RC > 0)
         return ratio(hits_RC[:, of], uses_RC[:, of])
@@ -115,23 +125,17 @@ def _averaged(
     return ratio((ratio(hits_RC, uses_RC) * weights_RC).sum(axis=1), weights_RC.sum(axis=1))
 
 
-def matthews_statistic(n_labels: int) -> Statistic:
-    """Returns the Matthews correlation of confusion tables, as a function of (R, C * C) counts of their cells."""
-
-    def matthews(cells: Floats) -> Floats:
-        tables_RCC = cells.reshape(-1, n_labels, n_labels)
-        gold_RC, answers_RC = tables_RCC.sum(axis=2), tables_RCC.sum(axis=1)
-        total_R = gold_RC.sum(axis=1)
-        right_R = np.trace(tables_RCC, axis1=1, axis2=2)
-        # Gorodkin 2004, the form for any number of labels. On whole counts everything up to the last line is exact.
-        covariance_R = right_R * total_R - (gold_RC * answers_RC).sum(axis=1)
-        square_R = total_R**2
-        gold_spread_R = square_R - (gold_RC**2).sum(axis=1)
-        answer_spread_R = square_R - (answers_RC**2).sum(axis=1)
-        # Shares of counts leave rounding errors where there is a single label.
-        defined_R = np.minimum(gold_spread_R, answer_spread_R) > 1e-13 * square_R
-        spreads = (np.where(defined_R, each, 0.0) for each in (gold_spread_R, answer_spread_R))
-        of_gold, of_answers = map(np.sqrt, spreads)
-        return np.clip(ratio(covariance_R, of_gold * of_answers), -1.0, 1.0)
-
-    return matthews
+def _matthews(hits_RC: Floats, gold_RC: Floats, answers_RC: Floats) -> Floats:
+    """Returns the Matthews correlation of confusion tables by their margins."""
+    total_R = gold_RC.sum(axis=1)
+    right_R = hits_RC.sum(axis=1)
+    # Gorodkin 2004, the form for any number of labels. On whole counts everything up to the last line is exact.
+    covariance_R = right_R * total_R - (gold_RC * answers_RC).sum(axis=1)
+    square_R = total_R**2
+    gold_spread_R = square_R - (gold_RC**2).sum(axis=1)
+    answer_spread_R = square_R - (answers_RC**2).sum(axis=1)
+    # Shares of counts leave rounding errors where there is a single label.
+    defined_R = np.minimum(gold_spread_R, answer_spread_R) > 1e-13 * square_R
+    spreads = (np.where(defined_R, each, 0.0) for each in (gold_spread_R, answer_spread_R))
+    of_gold, of_answers = map(np.sqrt, spreads)
+    return np.clip(ratio(covariance_R, of_gold * of_answers), -1.0, 1.0)

@@ -1,6 +1,7 @@
 """Label metrics against scikit-learn, and the answers that make them undefined."""
 
 import time
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
+from bertctl.metrics.classification import f1_of_labels
 from bertctl.metrics.statistics import wilson_interval
 from tests.scoring import classification_metrics, multi_label_metrics
 
@@ -136,3 +138,15 @@ def test_several_labels_all_right_all_wrong_or_none_at_all():
     nothing = multi_label_metrics(np.zeros((5, 2), bool), np.zeros((5, 2), bool), resamples=100, seed=1)
     assert nothing["accuracy"].value == 1.0
     assert nothing["f1_micro"].value == nothing["f1_macro"].value == 0.0
+
+
+@pytest.mark.parametrize("average", ["macro", "weighted"])
+def test_thousands_of_labels_need_no_table_of_them_all(average):
+    gold, predicted = _labels(300, 3000, 0.7, seed=5)
+    tracemalloc.start()
+    metric = f1_of_labels(gold, predicted, n_labels=3000, of=average).metric(resamples=100)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert metric.value == pytest.approx(f1_score(gold, predicted, average=average, zero_division=0), abs=1e-12)
+    assert metric.low < metric.value < metric.high
+    assert peak < 8 * 3000**2, "one table of 3,000 labels"

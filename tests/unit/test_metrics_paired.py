@@ -11,7 +11,7 @@ from statsmodels.stats.contingency_tables import mcnemar as statsmodels_mcnemar
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import confint_proportions_2indep
 
-from bertctl.metrics.classification import f1_statistic
+from bertctl.metrics.classification import f1_of_labels
 from bertctl.metrics.paired import (
     bootstrap_difference,
     detectable,
@@ -127,9 +127,7 @@ def _label_rows(n, seed, right=(0.8, 0.7)):
 
 def _make_f1(rows):
     cells = (2 * rows[:, 0] + rows[:, 1]).astype(int)
-    one_hot = np.eye(4)[cells]
-    of_cells = f1_statistic(2, 1)
-    return lambda counts: of_cells(counts @ one_hot)
+    return f1_of_labels(cells // 2, cells % 2, n_labels=2, of=1).make(cells[:, None].astype(float))
 
 
 def _scipy_f1_difference(a, b):

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from bertctl.errors import BertctlError, DataError, ExitCode, UnavailableError, UsageError
-from bertctl.metrics.classification import f1_statistic
+from bertctl.metrics.classification import f1_of_labels
 from bertctl.metrics.paired import bootstrap_difference, detectable, mcnemar, score_interval, share_difference
 from bertctl.metrics.statistics import wilson_interval
 from bertctl.reporting.gate import gate
@@ -471,11 +471,10 @@ def test_the_detectable_drop_below_the_limit_is_failed_in_four_of_five_builds():
 
 def test_the_error_rates_of_a_paired_f1():
     n, trials = 200, 120
-    of_cells = f1_statistic(2, 1)
 
     def make(rows):
-        one_hot = np.eye(4)[(2 * rows[:, 0] + rows[:, 1]).astype(int)]
-        return lambda counts: of_cells(counts @ one_hot)
+        cells = 2 * rows[:, :1] + rows[:, 1:]
+        return f1_of_labels(*rows.T.astype(int), n_labels=2, of=1).make(cells)
 
     def difference(rng, right_a, right_b):
         gold = rng.integers(0, 2, n)
