@@ -14,6 +14,7 @@ from bertctl.arrays import Array, Floats, Floats32, Ints
 from bertctl.data.splits import with_whole_groups
 from bertctl.errors import DataError
 from bertctl.features.logistic_path import cross_validated_logits
+from bertctl.words import count
 
 LOGISTIC, RIDGE = "logistic-regression", "ridge"
 _TOLERANCE = 1e-4
@@ -36,6 +37,7 @@ class ClassifierSettings:
         folds: of the cross-validation.
         seed: of its shuffling.
         stratify: whether each fold has its share of each label.
+        labels: their names.
     """
 
     classifier: str
@@ -46,6 +48,7 @@ class ClassifierSettings:
     folds: int
     seed: int
     stratify: bool = False
+    labels: tuple[str, ...] = ()
 
     @property
     def is_regression(self) -> bool:
@@ -120,7 +123,7 @@ def choose_strength(
     Raises:
         DataError: fewer rows (or groups) than there are folds, or a label that is rarer.
     """
-    fold_of_row = _folds(labels, settings, groups)
+    fold_of_row = folds_of(labels, settings, groups)
     of_fold = _logistic_logits if settings.classifier == LOGISTIC else _ridge_logits
     scores = [score(logits) for logits in of_fold(vectors, labels, settings, fold_of_row)]
     best = int(np.argmax(scores))  # the first of equals
@@ -295,8 +298,12 @@ def _for_all_labels(weight: Floats, bias: Floats, seen: Ints, n_labels: int) -> 
     return all_weights, all_biases
 
 
-def _folds(labels: Array, settings: ClassifierSettings, groups: Ints | None) -> Ints:
-    """Returns (N,) the fold in which a row is held out."""
+def folds_of(labels: Array, settings: ClassifierSettings, groups: Ints | None) -> Ints:
+    """Returns (N,) the fold in which a row is held out.
+
+    Raises:
+        DataError: see `choose_strength`.
+    """
     from sklearn.model_selection import KFold, StratifiedKFold
 
     numbers = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
@@ -307,11 +314,13 @@ def _folds(labels: Array, settings: ClassifierSettings, groups: Ints | None) -> 
     how = {"n_splits": settings.folds, "shuffle": True, "random_state": settings.seed}
     if settings.stratify:
         values, counts = np.unique(labels, return_counts=True)
-        if counts.min() < settings.folds:
+        if (fewest := int(counts.min())) < settings.folds:
+            label = settings.labels[int(values[counts.argmin()])]
+            fits = f"fewer folds: --set probe.folds={fewest}" if fewest > 1 else "leave it out"
             raise DataError(
-                f"label number {values[counts.argmin()]} has {counts.min()} training rows, fewer than the "
-                f"{settings.folds} folds of cross-validation",
-                remedy="Give more rows of it, or fewer folds: --set probe.folds=2.",
+                f"the label {label!r} has {count(fewest, 'training row')}, fewer than the {settings.folds} folds of "
+                "cross-validation",
+                remedy=f"Give more rows of it, or {fits}.",
             )
         sides = _sides(StratifiedKFold(**how).split(np.zeros(len(labels)), labels), len(labels))
         members = np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])

@@ -128,6 +128,7 @@ def _settings(recipe: Recipe, task: Task) -> ClassifierSettings:
         classifier=classifier,
         multi_label=head["problem_type"] == "multi_label_classification",
         n_outputs=int(head["num_labels"]),
+        labels=tuple(head.get("id2label", {}).values()),
         balanced=section.class_weight == "balanced",
         strengths=tuple(sorted(section.strengths)),
         folds=section.folds,
@@ -163,14 +164,16 @@ def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> dic
 def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]:
     started = time.perf_counter()
     train, held = job.features["train"], job.features[job.selection]
-    listener.say(f"features: the encoder reads {windows_of(train).sum() + windows_of(held).sum():,} windows, once")
-    vectors = _vectors(job, listener)
-    computed = time.perf_counter()
     labels = np.concatenate([labels_of(train), labels_of(held)])
     table = []
     trainer = ProbeTrainer(job, labels)
     n_train = len(labels_of(train))
     hold_outs = [(np.arange(n_train), np.arange(n_train, len(labels))), *other_hold_outs(job)]
+    for rows, _ in hold_outs:
+        trainer.check(rows)
+    listener.say(f"features: the encoder reads {windows_of(train).sum() + windows_of(held).sum():,} windows, once")
+    vectors = _vectors(job, listener)
+    computed = time.perf_counter()
     listener.say(f"training: {len(vectors)} x {len(job.settings.strengths)} classifiers, chosen by cross-validation")
     for number, pair in enumerate(job.encoder.pairs):
         table.append(trainer.train(pair, vectors[number], hold_outs))

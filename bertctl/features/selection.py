@@ -13,7 +13,15 @@ import numpy as np
 from bertctl.arrays import Array, Floats32, Ints
 from bertctl.data.splits import hold_out, joined
 from bertctl.errors import UsageError
-from bertctl.features.classifiers import ClassifierSettings, LinearFunction, choose_strength, fit, fit_mix, layer_mean
+from bertctl.features.classifiers import (
+    ClassifierSettings,
+    LinearFunction,
+    choose_strength,
+    fit,
+    fit_mix,
+    folds_of,
+    layer_mean,
+)
 from bertctl.features.encoder import Encoder
 from bertctl.inference.run_inputs import ReadyRun
 from bertctl.metrics.value import MetricValue
@@ -107,6 +115,20 @@ class ProbeTrainer:
         # What folds keep whole: sentences of words, and texts that hang together.
         self._groups = _sentences(job) if job.by_word else _numbered(self._clusters)
 
+    def check(self, rows: Ints) -> None:
+        """Refuses training rows that can't be cross-validated, before their vectors are computed.
+
+        Raises:
+            UsageError: a learned mix of layers for several labels.
+            DataError: see `choose_strength`.
+        """
+        learned = [layer.name for layer, _ in self._job.encoder.pairs if layer.is_learned]
+        if learned and self._job.settings.multi_label:
+            what = f"'{learned[0]}' learns its mix with a logistic regression on one label"
+            raise UsageError(what, remedy="Take other layers.")
+        few = self._chosen_on(rows)
+        folds_of(self._labels[rows][few], self._job.settings, self._groups[rows][few])
+
     def train(
         self, pair: tuple[LayerChoice, str], vectors: Floats32, hold_outs: Sequence[tuple[Ints, Ints]]
     ) -> TrainedProbe:
@@ -134,9 +156,6 @@ class ProbeTrainer:
         if not layer.is_learned:
             strength, value = choose_strength(inside[few], labels[few], settings, score, groups=groups)
             return self._job.sign * value, fit(inside, labels, strength, settings)
-        if settings.multi_label:
-            what = f"'{layer.name}' learns its mix with a logistic regression on one label"
-            raise UsageError(what, remedy="Take other layers.")
         n_layers = len(layer.states)
         # The strength of the plain mean of the layers: as many mixes would take as many times as long.
         mean = layer_mean(inside[few], n_layers)
