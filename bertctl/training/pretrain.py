@@ -12,6 +12,7 @@ from bertctl.config.schema import Recipe
 from bertctl.data.corpora import open_corpora
 from bertctl.data.recipe_data import LoadedData
 from bertctl.data.rows import Rows
+from bertctl.documents import loading
 from bertctl.errors import DataError, UsageError
 from bertctl.modeling.build import build_tokenizer
 from bertctl.modeling.families import family_of
@@ -29,6 +30,7 @@ from bertctl.training.job import Inputs, Job, assembled, check_outside
 from bertctl.training.layer_freezing import check_layers
 from bertctl.training.new_model import new_model
 from bertctl.words import listing
+from bertctl.writing import cache_folder
 
 _CHUNK = 2**24  # tokens that are counted together
 _OF_LOGITS = 4 * 4  # bytes of fp32: logits, their logarithms, the gradients of both
@@ -56,7 +58,8 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
         require_order_head(family_of(source.config), source.name)
     tokenizer = build_tokenizer(source, task.auto_class, {})
     corpus = read_corpus(recipe, tokenizer, listener=listener)
-    counts = _token_counts(corpus.train, len(tokens_by_id(tokenizer)))
+    with loading(cache_folder() / "corpora", remedy="Delete it: it is made anew."):  # ids that the vocabulary lacks
+        counts = _token_counts(corpus.train, len(tokens_by_id(tokenizer)))
     task = replace(task, unigram=float(entr(counts / counts.sum()).sum()))
     primary = recipe.evaluation.primary_metric or task.primary_metric
     read = Inputs(_loaded(recipe, corpus), source, task, ("validation",), primary)

@@ -178,6 +178,17 @@ def test_a_dry_run_says_what_would_be(bertctl: Run, corpus: Path) -> None:
     assert plan["recipe"]["pretraining"]["corpus"] == [str(corpus)]
 
 
+def test_a_damaged_cache_is_said(bertctl: Run, corpus: Path, tmp_path: Path) -> None:
+    cache = {"BERTCTL_CACHE": str(tmp_path / "cache")}
+    assert bertctl("pretrain", corpus, *NEW, *QUICK, "--dry-run", env=cache).returncode == 0
+    (ids,) = (tmp_path / "cache").glob("corpora/*/packed/ids.npy")
+    content = bytearray(ids.read_bytes())
+    content[-1] ^= 0x80
+    ids.write_bytes(content)
+    refused = bertctl("pretrain", corpus, *NEW, *QUICK, "--dry-run", env=cache)
+    assert (refused.returncode, "Delete it: it is made anew." in refused.stderr) == (3, True), refused.stderr
+
+
 @pytest.mark.one_process
 def test_a_run_is_scored_again_on_what_it_held_out(bertctl: Run, corpus: Path, tmp_path: Path) -> None:
     done = bertctl("pretrain", corpus, *NEW, *QUICK, *SETS, "--max-steps", 2, "-o", "run")
