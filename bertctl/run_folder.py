@@ -38,6 +38,9 @@ SCHEMA = 1
 DAMAGED = "The run is damaged. Copy it again from where it came from, or run it again with --overwrite."
 """What to do about a file of a run that is not as it was written."""
 
+UNFINISHED = "Wait for it, go on with it (the command that started it, and --resume), or train again with --overwrite."
+"""What to do about a run that has not finished, and may be interrupted, killed or under way."""
+
 
 @contextmanager
 def hold(lock: Path, *, shared: bool = False, patient: bool = False) -> Iterator[int]:
@@ -287,7 +290,7 @@ class RunFolder:
         """
         if path != self.status and not path.exists():
             what = f"{path} is missing: the run's state is '{self.read(self.status)['state']}'"
-            raise UnavailableError(what, remedy="Wait for the run to finish, or run it again with --overwrite.")
+            raise UnavailableError(what, remedy=UNFINISHED)
         published = (self.status, self.metrics, self.environment, self.performance)
         return read_json(path, path.stem if path in published else "", remedy=DAMAGED)
 

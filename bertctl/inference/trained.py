@@ -22,7 +22,7 @@ from bertctl.modeling.linear_head import is_probe, read_probe
 from bertctl.modeling.sentence_folder import read_modules
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import DAMAGED, RunFolder
+from bertctl.run_folder import DAMAGED, UNFINISHED, RunFolder
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Task, output_names
 from bertctl.tasks.registry import TASKS, task_type
@@ -137,8 +137,7 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
     if not is_probe(path) and not any(folder.model.glob("model*.safetensors")):
         what = f"{path} holds no model: the run's state is '{state}'"
         of_file = "Scores of a file have none: give the run or the model that was scored."
-        again = "Wait for it to finish, or train again with --overwrite."
-        raise UnavailableError(what, remedy=of_file if state == "done" else again)
+        raise UnavailableError(what, remedy=of_file if state == "done" else UNFINISHED)
     if state != "done":
         listener.warn(f"{path} is not finished (its state is '{state}'): this is its best model so far")
     recipe = load_recipe(str(folder.recipe), options=options)

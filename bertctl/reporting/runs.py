@@ -16,7 +16,7 @@ from bertctl.config.strict_yaml import read_document
 from bertctl.documents import read_json, read_json_lines
 from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.metrics.value import MetricValue
-from bertctl.run_folder import CONFIRM, RunFolder
+from bertctl.run_folder import CONFIRM, UNFINISHED, RunFolder
 from bertctl.tasks.answers import Line
 from bertctl.tasks.class_answers import POSITIVE, ClassAnswers
 from bertctl.tasks.registry import TASKS, no_such_metric
@@ -147,7 +147,7 @@ def read_run(path: Path) -> FinishedRun:
     state = folder.read(folder.status).get("state")
     if state != "done":
         what = f"{path} is no finished run: its state is '{state}'"
-        raise UnavailableError(what, remedy="Wait for it to finish, or train again with --overwrite.")
+        raise UnavailableError(what, remedy=UNFINISHED)
     recipe: dict[str, Any] = {}
     if folder.recipe.exists():
         load_recipe(str(folder.recipe))  # refuses what is no recipe

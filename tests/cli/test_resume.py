@@ -44,6 +44,9 @@ def test_a_stopped_run_saves_and_goes_on_to_the_same_end(
     assert json.loads((run / "status.json").read_text())["state"] == "interrupted"
     step = json.loads((run / "status.json").read_text())["step"]
     assert 7 <= step < 24, "it stopped after the step it was in"
+    for verb in ("gate --min accuracy=0", "evaluate", "report"):
+        unfinished = training.typed(f"bertctl {verb} '{run}'")
+        assert (unfinished.returncode, "--resume" in unfinished.stderr) == (4, True), unfinished.stderr
     goes_on = training.typed(hint)
     assert goes_on.returncode == 0, goes_on.stderr
     assert f"going on after step {step} of 24" in goes_on.stderr
