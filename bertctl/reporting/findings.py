@@ -1,7 +1,9 @@
 """What a gate, a data check or any other judgement found: the one form that every pipeline writer takes."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 Verdict = Literal["pass", "fail", "inconclusive", "warning"]
@@ -47,3 +49,15 @@ def counts(checks: Iterable[Check]) -> dict[Verdict, int]:
     """Returns how many checks have each verdict, the worst first; verdicts that don't occur are left out."""
     given = [check.verdict for check in checks]
     return {verdict: given.count(verdict) for verdict in BAD_FIRST if verdict in given}
+
+
+def in_repository(file: str) -> str:
+    """Returns a path as GitHub and GitLab want it, whatever folder the job is in: from the root of the checkout.
+
+    Outside of them, and for files that lie elsewhere, it is seen from the current folder where it is in it.
+    """
+    path = Path(os.path.normpath(Path.cwd() / file))
+    for root in (os.environ.get("GITHUB_WORKSPACE"), os.environ.get("CI_PROJECT_DIR"), "."):
+        if root and path.is_relative_to(found := Path(root).resolve()):
+            return path.relative_to(found).as_posix()
+    return file

@@ -12,7 +12,7 @@ from pathlib import Path
 from bertctl.errors import UnavailableError
 from bertctl.reporting.document import filled
 from bertctl.reporting.escape import command_message, command_property, markdown, one_line
-from bertctl.reporting.findings import Check, Verdict, counts, worst_first
+from bertctl.reporting.findings import Check, Verdict, counts, in_repository, worst_first
 from bertctl.writing import append_text, failures_of
 
 TextTable = tuple[str, list[str], list[list[str]]]
@@ -121,7 +121,8 @@ def _fitted(
 
 
 def _annotation(kind: str, check: Check) -> str:
-    properties = {"file": check.file, "line": check.line, "title": one_line(check.name, limit=_TITLE)}
+    file = None if check.file is None else in_repository(check.file)
+    properties = {"file": file, "line": check.line, "title": one_line(check.name, limit=_TITLE)}
     given = ",".join(f"{name}={command_property(str(text))}" for name, text in properties.items() if text is not None)
     return f"::{kind} {given}::{command_message(one_line(check.message, limit=1000))}"
 

@@ -9,11 +9,11 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from bertctl.reporting.escape import one_line
-from bertctl.reporting.findings import Check, Verdict, worst_first
+from bertctl.reporting.findings import Check, Verdict, in_repository, worst_first
 from bertctl.words import harmless
 from bertctl.writing import write_text
 
@@ -51,7 +51,7 @@ def code_quality(checks: Sequence[Check], *, default_file: str) -> list[dict[str
     for check in worst_first(checks):
         if check.verdict == "pass":
             continue
-        path = harmless(_relative(check.file or default_file))
+        path = harmless(in_repository(check.file or default_file))
         # The same finding in the next pipeline must have the same fingerprint, and no other one: no number, no message.
         key = f"{check.name}\0{check.file or ''}\0{check.line}"
         seen[key] = seen.get(key, 0) + 1
@@ -75,13 +75,6 @@ def write_code_quality(path: Path, checks: Sequence[Check], *, default_file: str
         UnavailableError: it can't be written.
     """
     write_text(path, json.dumps(code_quality(checks, default_file=default_file), indent=2, ensure_ascii=False) + "\n")
-
-
-def _relative(file: str) -> str:
-    """Returns a path as GitLab wants it: relative to the repository, without `./`."""
-    path = PurePosixPath(file)
-    here = PurePosixPath(Path.cwd().as_posix())
-    return str(path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path)
 
 
 def _label(text: str) -> str:

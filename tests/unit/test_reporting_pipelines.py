@@ -276,3 +276,16 @@ def test_paths_are_relative_to_where_the_pipeline_stands(tmp_path, monkeypatch):
     ]
     found = [issue["location"]["path"] for issue in gitlab.code_quality(checks, default_file="r.yaml")]
     assert found == ["data/x.csv", "y.csv"]
+
+
+@pytest.mark.parametrize("variable", ["GITHUB_WORKSPACE", "CI_PROJECT_DIR"])
+def test_paths_start_at_the_checkout_in_whatever_folder_of_it_the_job_is(tmp_path, monkeypatch, variable):
+    (tmp_path / "checkout" / "models").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("checkout")
+    monkeypatch.chdir(tmp_path / "checkout" / "models")
+    monkeypatch.setenv(variable, str(tmp_path / "link"))
+    files = ["x.csv", "../data/x.csv", str(tmp_path / "checkout" / "y.csv"), "/elsewhere/z.csv"]
+    checks = [Check(str(i), "g", "fail", "m", file=file, line=1) for i, file in enumerate(files)]
+    wanted = ["models/x.csv", "data/x.csv", "y.csv", "/elsewhere/z.csv"]
+    assert [issue["location"]["path"] for issue in gitlab.code_quality(checks, default_file="r.yaml")] == wanted
+    assert [_parse_command(line)[1]["file"] for line in github.annotations(checks)] == wanted
