@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from bertctl.config.recipe_files import is_of_run
-from bertctl.writing import protect, refuse_input
+from bertctl.errors import UsageError
+from bertctl.writing import is_stream, protect, refuse_input
 
 VerbFunction = Callable[..., None]
 Decorator = Callable[[VerbFunction], VerbFunction]
@@ -35,18 +36,22 @@ def protect_inputs(given: Mapping[str, Any]) -> None:
     """Has no output of this command line be one of its inputs: what else was typed that is there, and stdin's file.
 
     Raises:
-        UsageError: an output that is an input.
+        UsageError: an output that is an input, or another output.
     """
     typed = [value for name, value in given.items() if name not in _OUTPUTS]
     words = [str(word) for value in typed for word in (value if isinstance(value, list) else [value])]
     paths = [Path(path) for word in words for path in (word, word.partition("=")[2]) if path]
     # A run's own recipe is read whole, and written again by the run that replaces it.
     protect(Path("/dev/stdin"), *(path for path in paths if not is_of_run(path)), anew=True)
+    taken = set[Path]()
     for path in (given.get(name) for name in _OUTPUTS):
         if path is not None:
             from bertctl.run_folder import RunFolder
 
             refuse_input(Path(path))
+            if (place := Path(path).absolute()) in taken and not is_stream(Path(path)):
+                raise UsageError(f"{path} is given as two outputs", remedy="Name another file for one of them.")
+            taken.add(place)
             for folder in filter(os.path.isdir, paths):
                 RunFolder(folder).refuse_output(Path(path))
 

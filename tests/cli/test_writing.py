@@ -132,6 +132,21 @@ def test_an_output_is_no_input(
 
 
 @pytest.mark.one_process
+def test_two_outputs_are_two_files(bertctl: Run, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
+    gate = ("gate", tiny_run.path, "--min", "accuracy=0", "--allow-constant", "--policy", "point")
+    page = tmp_path / "x.html"
+    for words in (
+        (*gate, "--junit", "both", "--gitlab-metrics", "./both"),
+        ("data", "check", tiny_run.data, "--junit", tmp_path / "both", "--gitlab-codequality", tmp_path / "both"),
+        ("attention", tiny_model, "a film", "-o", page, "--npz", page),
+    ):
+        refused = bertctl(*words)
+        assert (refused.returncode, "is given as two outputs" in refused.stderr) == (2, True), refused.stderr
+    assert not page.exists()
+    assert bertctl(*gate, "--junit", "/dev/null", "--gitlab-metrics", "/dev/null").returncode == 0
+
+
+@pytest.mark.one_process
 def test_links_are_not_followed(bertctl: Run, run: Path, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
     """Outside lies a file, and a folder with a file of each name; whatever stands in the run, they stay as they are."""
     outside = tmp_path / "outside"
