@@ -76,9 +76,12 @@ DISTILBERT_LAYER = {
 }  # fmt: skip
 """What transformers calls the parts of a layer of BERT, RoBERTa and ELECTRA, and of DistilBERT's, in one order."""
 
-PARTS_BELOW = {"deberta-v2": {"encoder.LayerNorm.": 0, "encoder.conv.": 1}}
-"""Parts that come after the layers by their names and before them in the network, by how many layers are below: each
-layer reads the normalised relative positions, and the second what the convolution makes of the first."""
+PARTS_APART = {
+    "deberta-v2": {"encoder.LayerNorm.": 0, "encoder.conv.": 1},
+    "opt": {"decoder.final_layer_norm.": -1, "decoder.project_out.": -1},
+}
+"""Parts whose place among the names is not that in the network, with their depth; -1 is above all layers. Each of
+DeBERTa's layers reads the normalised relative positions, and the second what the convolution makes of the first."""
 
 LOOKS_BACK = ("is_decoder", "add_cross_attention", "is_causal")
 """Fields of config.json of which none is true where each token looks at all others."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.errors import UsageError
-from bertctl.modeling.families import PARTS_BELOW
+from bertctl.modeling.families import PARTS_APART
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,16 +25,16 @@ def parameter_depths(network: "nn.Module") -> dict[str, int]:
     stacks = _stacks(network)
     prefix, count = _prefix(network), len(next(iter(stacks.values())))
     depths: dict[str, int] = {}
-    above, parts_below = False, PARTS_BELOW.get(str(getattr(network.config, "model_type", "")), {})
+    above, parts_apart = False, PARTS_APART.get(str(getattr(network.config, "model_type", "")), {})
     for name, _ in network.named_parameters():
         stack = next((f"{one}." for one in stacks if name.startswith(f"{one}.")), None)
         rest, inside = name.removeprefix(prefix), name.startswith(prefix)
         if stack is not None:
             above = True
             depths[name] = int(name.removeprefix(stack).partition(".")[0]) + 1
-        elif below := [depth for part, depth in parts_below.items() if inside and rest.startswith(part)]:
-            depths[name] = below[0]
-        elif inside and "pooler" not in rest and (not above or "emb" in rest or "relative" in rest):
+        elif apart := [depth for part, depth in parts_apart.items() if inside and rest.startswith(part)]:
+            depths[name] = apart[0] % (count + 2)
+        elif inside and "pooler" not in rest and (not above or "embed" in rest or "relative" in rest):
             depths[name] = 0
         else:
             depths[name] = count + 1

@@ -73,6 +73,25 @@ def test_what_debertas_layers_read_is_below_them_though_it_comes_after_them() ->
     assert found == {"layer": 3, "rel_embeddings": 0, "LayerNorm": 0, "conv": 1}
 
 
+@pytest.mark.parametrize(
+    ("family", "more", "above"),
+    [
+        ("esm", {"position_embedding_type": "absolute"}, ["esm.encoder.emb_layer_norm_after."]),
+        (
+            "opt",
+            {"ffn_dim": 37, "word_embed_proj_dim": 12},
+            ["model.decoder.final_layer_norm.", "model.decoder.project_out."],
+        ),
+    ],
+)
+def test_what_reads_the_last_layer_is_above_it_whatever_it_is_called(
+    family: str, more: dict[str, Any], above: list[str]
+) -> None:
+    depths = parameter_depths(network_of(family, **more))
+    for part in above:
+        assert {depth for name, depth in depths.items() if name.startswith(part)} == {4}, part
+
+
 def test_shared_layers_are_refused() -> None:
     with pytest.raises(UsageError, match=r"3 layers of .*AlbertForSequenceClassification"):
         parameter_depths(network_of("albert"))
