@@ -1,5 +1,6 @@
 """stdout is the answer, stderr is the talk: help, versions, pipes, terminals, modes; through the real process."""
 
+import io
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import pytest
 from bertctl import __version__
 from bertctl.cli.app import VERBS
 from bertctl.cli.main import main
+from bertctl.cli.output import console_of
 
 BERTCTL = [sys.executable, "-m", "bertctl"]
 
@@ -168,3 +170,19 @@ def test_third_party_talk_stays_off_the_screen(tiny_run):
     )
     for line in tiny_run.process.stderr.splitlines():
         assert any(words in line for words in ours) or line.startswith(more) or "peak memory" in line, line
+
+
+@pytest.mark.parametrize("name", ["COLUMNS", "LINES"])
+@pytest.mark.parametrize("size", ["²", "0"])
+def test_a_size_of_the_terminal_that_is_none_is_left_out(monkeypatch, name, size):
+    """With the first rich raised a ValueError, in the error's own message too; in 0 columns it writes nothing."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv(name, size)
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    console_of(stream).print("an answer")
+    assert stream.getvalue() == "an answer\n"
