@@ -1,5 +1,6 @@
 """`bertctl runs`: list runs, delete some, or all but the best. Nothing here needs torch."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -55,7 +56,7 @@ def rm(out: Output, runs: Annotated[list[Path], typer.Argument(metavar="RUN...",
     """
     from bertctl.run_folder import RunFolder
 
-    folders = [RunFolder(path) for path in dict.fromkeys(runs)]
+    folders = [RunFolder(path) for path in {os.path.abspath(path): path for path in runs}.values()]  # noqa: PTH100
     if kept := [why for folder in folders if (why := folder.why_kept())]:
         raise UsageError("\n  ".join(["nothing was deleted:", *kept]))
     for folder in folders:

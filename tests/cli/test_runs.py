@@ -97,6 +97,15 @@ def test_rm_deletes_what_is_named(runs: Path, bertctl: Run) -> None:
     assert (runs / "made-2" / "metrics.json").exists()
 
 
+def test_rm_deletes_a_run_once_that_is_named_in_two_ways(runs: Path, bertctl: Run) -> None:
+    """It was deleted under the first name, and refused as missing under the second."""
+    run = runs / "made-2"
+    done = bertctl("runs", "rm", run, run.relative_to(runs.parent), f"{runs.name}/../{runs.name}/{run.name}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "1 run deleted\n"
+    assert not run.exists()
+
+
 @pytest.mark.parametrize(
     ("names", "said"),
     [
