@@ -21,7 +21,7 @@ from bertctl.catalog.hub import HubFiles, cached_files, endpoint
 from bertctl.documents import sha256_of
 from bertctl.errors import UnavailableError
 from bertctl.progress import SILENT, Listener
-from bertctl.words import human_seconds
+from bertctl.words import human_bytes, human_seconds
 from bertctl.writing import open_in_place
 
 CHUNK_BYTES = 2**16
@@ -160,7 +160,12 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
             fcntl.flock(out, fcntl.LOCK_EX)  # another process may be loading it
             out.tell_of = partial(listener.advance, file.path, total=file.size or 0)
             if not blob.is_file():
-                _load(file, part, out)
+                try:
+                    _load(file, part, out)
+                except KeyboardInterrupt as stop:
+                    came = human_bytes(out.seek(0, io.SEEK_END))
+                    stop.add_note(f"{came} of {file.path} are kept\nThe same command goes on from there.")
+                    raise
                 part.replace(blob)
         listener.finish(file.path)
     path = hf_hub_download(repo, file.path, repo_type=kind, revision=file.commit, endpoint=endpoint())

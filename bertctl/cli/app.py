@@ -194,8 +194,9 @@ def interruption(error: BaseException) -> InterruptedRunError:
     terminated = isinstance(error, Terminated) or asked() not in (0, signal.SIGINT)
     how = "terminated" if terminated else "interrupted"
     if notes := getattr(error, "__notes__", None):
-        remedy = "Type the same command with --resume to go on."
-        return InterruptedRunError(f"{how}; {notes[0]}", remedy=remedy, terminated=terminated)
+        kept, _, remedy = notes[0].partition("\n")
+        remedy = remedy or "Type the same command with --resume to go on."
+        return InterruptedRunError(f"{how}; {kept}", remedy=remedy, terminated=terminated)
     return InterruptedRunError(f"{how}; nothing had been started that could be saved", terminated=terminated)
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -15,10 +16,12 @@ import pytest
 
 from bertctl.catalog import hub as hub_door
 from bertctl.catalog.datasets import find_dataset
+from bertctl.catalog.downloads import CHUNK_BYTES
 from bertctl.catalog.lock import Lock
 from bertctl.errors import UnavailableError
 from bertctl.fetching.fetch import fetch, needs_of_name, wanted_of
 from bertctl.progress import Listener
+from bertctl.words import human_bytes
 from tests.conftest import ROOT
 from tests.hub_server import Fault, HubServer, Repo, serving
 from tests.nursery import Nursery
@@ -471,8 +474,6 @@ def _wait_for_waiting(path: Path) -> None:
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_fetch_that_is_killed_goes_on_where_it_was(nursery, large, kills, tmp_path):
     """No byte is loaded twice, but those of the chunk that was not written yet."""
-    from bertctl.catalog.downloads import CHUNK_BYTES
-
     env = {**os.environ, **online(large, tmp_path / "home")}
     command = ["fetch", "google-bert/bert-base-uncased"]
     places = sorted(random.Random(7).sample(range(1, WEIGHTS), kills))  # noqa: S311 - no secret
@@ -495,6 +496,24 @@ def test_a_fetch_that_is_killed_goes_on_where_it_was(nursery, large, kills, tmp_
     for at, start in zip(places, starts[1:], strict=True):
         assert at - CHUNK_BYTES <= start <= at
     assert not list((tmp_path / "home").rglob("*.incomplete"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_fetch_that_is_interrupted_says_that_what_came_stays(nursery, large, number, tmp_path):
+    """It said that nothing had been started that could be saved."""
+    at = WEIGHTS // 2
+    large.fault = Fault("stalls", at=at)
+    env = {**os.environ, **online(large, tmp_path / "home")}
+    process = nursery.start(["fetch", "google-bert/bert-base-uncased"], env=env, cwd=tmp_path)
+    assert large.stalled.wait(3600)
+    _wait_for_part(tmp_path / "home", at - CHUNK_BYTES)
+    process.send_signal(number)
+    said = process.communicate()[1]
+    large.go_on.set()
+    assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[number]
+    [part] = (tmp_path / "home").rglob("*.incomplete")
+    kept = f"{human_bytes(part.stat().st_size)} of model.safetensors are kept\nThe same command goes on from there.\n"
+    assert kept in said
 
 
 def _wait_for_part(home: Path, size: int) -> None:
