@@ -15,7 +15,7 @@ from bertctl import __version__
 from bertctl.cli import streams
 from bertctl.cli.folding import VerbFunction, parameter, protect_inputs
 from bertctl.cli.help import RARE, SHARED, VerbCommand, VerbGroup, described, show_all
-from bertctl.errors import InterruptedRunError
+from bertctl.errors import InterruptedRunError, UnavailableError
 from bertctl.runtime.stopping import Terminated, asked, enter
 
 if TYPE_CHECKING:
@@ -170,6 +170,10 @@ def with_output(function: VerbFunction, on_output: OnOutput, *, prints: bool = F
             os.environ["HF_HUB_OFFLINE"] = "1"
         out = Output(**flags, is_printed=prints and not given.get("output", given.get("destination")))
         on_output(out)
+        try:
+            os.getcwd()  # noqa: PTH109 - by what takes no time to import
+        except FileNotFoundError as error:  # libraries ask for it too, and some end the process where there is none
+            raise UnavailableError("the working folder has been deleted", remedy="Change into another (cd).") from error
         protect_inputs(given)
         enter("working")
         try:

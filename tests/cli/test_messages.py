@@ -114,3 +114,13 @@ def test_interrupted_run_error(refusal, monkeypatch):
         ExitCode.INTERRUPTED,
         "error: interrupted; nothing had been started that could be saved\n",
     )
+
+
+def test_a_working_folder_that_was_deleted_is_named(refusal, tmp_path, monkeypatch):
+    """It was "No such file or directory", or the end of the process with 2 by a library of torch's."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    said = "error: the working folder has been deleted\nChange into another (cd).\n"
+    assert refusal("runs", "ls") == refusal("recipes", "ls") == (ExitCode.UNAVAILABLE, said)
