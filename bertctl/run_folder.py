@@ -256,9 +256,8 @@ class RunFolder:
         """
         if not (path / "status.json").is_file():
             if (path / "cells").is_dir():
-                what = f"{path} holds a sweep, which is many runs"
                 remedy = f"Name one of them, in {path / 'cells'}; {path / 'sweep.html'} is the report of all."
-                raise UnavailableError(what, remedy=remedy)
+                raise UnavailableError(f"{path} holds a sweep, which is many runs", remedy=remedy)
             what = "is not a run folder (no status.json)" if path.exists() else "does not exist"
             raise UnavailableError(
                 f"{path} {what}",

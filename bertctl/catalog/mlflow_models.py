@@ -79,9 +79,8 @@ def registered_run(named: str) -> Iterator[Path]:
             run = client.get_model_version_by_alias(name, alias).run_id
             files = [file.path for file in client.list_artifacts(run, _FILES)] if run else []
             if f"{_FILES}/metrics.json" not in files:
-                what = f"{named} is no run of bertctl: it has no {_FILES}/metrics.json"
                 remedy = "Give a version that `--set runtime.mlflow_register=NAME@alias` has made."
-                raise UnavailableError(what, remedy=remedy)
+                raise UnavailableError(f"{named} is no run of bertctl: it has no {_FILES}/metrics.json", remedy=remedy)
             wanted = (file for file in files if file != f"{_FILES}/model")
             folders = {Path(client.download_artifacts(run, file, place)).parent for file in wanted}
         yield folders.pop()

@@ -49,9 +49,8 @@ def evaluate(
     if split and file:
         raise UsageError("--split and --file exclude each other", remedy="Give one of the two.")
     if (file or shard or merge) and (calibrate or threshold is not None):
-        what = "--calibrate and --threshold choose on a whole split of the run's own data"
         remedy = "Leave --file, --shard and --merge out. --split names the split, else it is the validation split."
-        raise UsageError(what, remedy=remedy)
+        raise UsageError("--calibrate and --threshold choose on a whole split of the run's own data", remedy=remedy)
     if output and not file:
         what = "-o goes with --file; a split is added to the run itself"
         raise UsageError(what, remedy="Leave -o out, or add --file FILE.")

@@ -60,13 +60,11 @@ class RowsGiven:
         if self.pairs and not self.texts:
             raise UsageError("--text-pair is the second text of --text", remedy="Add --text, or name a file with both.")
         if "data.max_eval_rows" in self.run.options and sum(given[:2]):
-            what = "--max-eval-rows takes a sample of a split; a file or texts are read whole"
             remedy = "Leave it out and give the rows that you mean, or take a split: --split NAME."
-            raise UsageError(what, remedy=remedy)
+            raise UsageError("--max-eval-rows takes a sample of a split; a file or texts are read whole", remedy=remedy)
         if not any(given):
-            what = f"nothing to {verb}"
             remedy = "Give a file, a text, - for stdin, or --split NAME for a split of the run's own data."
-            raise UsageError(what, remedy=remedy)
+            raise UsageError(f"nothing to {verb}", remedy=remedy)
 
     def open(self, options: Mapping[str, Any], listener: Listener) -> "TrainedRun":
         """Returns the run.

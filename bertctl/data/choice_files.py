@@ -90,9 +90,8 @@ class ChoiceReader(Reader):
         """Yields the rows of a file or of stdin; labels only of whole files."""
         kind = input_kind(source, options.kind)
         if kind == "lines" and not options.whole:
-            what = f"{source_name(source)}: lines of text have no choices"
             remedy = "Give JSONL, CSV, TSV or Parquet; for stdin say which with --input-format jsonl."
-            raise UsageError(what, remedy=remedy)
+            raise UsageError(f"{source_name(source)}: lines of text have no choices", remedy=remedy)
         return self.table_readings(read_tables(source, "tsv" if kind == "lines" else kind, options), options)
 
     def columns_of(self, table: Table, options: ReadOptions) -> ChoiceColumns:

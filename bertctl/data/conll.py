@@ -193,9 +193,8 @@ def _layout(
     if tag == word:
         tag = None
     if tag is None and tags_needed:
-        what = f"{where}: there are words but no tags: {first.text.strip(_BLANKS)[:80]!r}"
         remedy = "Each line needs a word and its tag, with a tab or spaces between; blank lines part sentences."
-        raise DataError(what, remedy=remedy)
+        raise DataError(f"{where}: there are words but no tags: {first.text.strip(_BLANKS)[:80]!r}", remedy=remedy)
     return ConllLayout(tabs, tuple(names), word, tag, ud)
 
 

@@ -326,9 +326,8 @@ class _OwnFiles(_Source):
         self._settings, self._files = recipe.data, recipe.data.own_files
         self.has_validation = bool(self._files["validation"])
         if not any(self._files.values()):
-            what = "no data is named"
             remedy = "Name a data set (data.name) or files of your own: --train-file FILE, --validation-file FILE."
-            raise UsageError(what, remedy=remedy)
+            raise UsageError("no data is named", remedy=remedy)
 
     def require(self, split: str) -> None:
         if split not in self._files:

@@ -73,9 +73,8 @@ def read_span(value: Any, where: str) -> Span:
     elif isinstance(value, list | tuple) and len(value) == 3:
         start, end, label = value
     if not (type(start) is int and type(end) is int and isinstance(label, str) and label):
-        what = f"{where}: this is no span: {value!r:.100}"
         remedy = 'A span is {"start": 0, "end": 4, "label": "PER"}, counted in characters, or [0, 4, "PER"].'
-        raise DataError(what, remedy=remedy)
+        raise DataError(f"{where}: this is no span: {value!r:.100}", remedy=remedy)
     return start, end, label
 
 

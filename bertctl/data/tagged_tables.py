@@ -56,17 +56,15 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     names = [name for name in TEXT_NAMES if words is None or name != "document"]
     text = text_name if is_text else _first(names, contents, ("text",), ())
     if words is None and text is None:
-        what = f"{table.source}: no column holds words or a text"
         remedy = f"Name it: --text-column NAME (lists of words, or running text). {shown_columns(table)}"
-        raise UsageError(what, remedy=remedy)
+        raise UsageError(f"{table.source}: no column holds words or a text", remedy=remedy)
     if label is None and (settings.label_column is None or _says_nothing(settings.label_column, table)):
         label = _first(_TAGS, contents, ("words", "numbers", "objects"), (words,)) or _first(
             SPAN_COLUMNS, contents, ("objects", "nothing"), (words,)
         )
     if label is None and label_needed:
-        what = f"{table.source}: no column is known as the tags"
         remedy = f"Name it: --label-column NAME (a tag for each word, or spans of the text). {shown_columns(table)}"
-        raise UsageError(what, remedy=remedy)
+        raise UsageError(f"{table.source}: no column is known as the tags", remedy=remedy)
     return TaggedColumns(settings.id_column, words, text, label)
 
 
@@ -193,9 +191,8 @@ def _tags(
     if label is None or (not label and words and offsets is None):
         return None
     if not isinstance(label, list | tuple):
-        what = f"{where}: the label is {label!r:.60}, where a list of tags or spans is needed"
         remedy = 'A row is {"words": [...], "tags": [...]} or {"text": "...", "spans": [{"start", "end", "label"}]}.'
-        raise DataError(what, remedy=remedy)
+        raise DataError(f"{where}: the label is {label!r:.60}, where a list of tags or spans is needed", remedy=remedy)
     if (not label and words) or (label and not isinstance(label[0], str | int)):
         if text is None or offsets is None:
             what = f"{where}: there are spans, but the words' places in the text are not known"

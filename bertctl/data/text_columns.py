@@ -204,9 +204,8 @@ def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
     if kind == "score":
         return kind
     if len(different) > _FEW_CLASSES and all(map(_DECIMAL_COMMA.fullmatch, map(str, given))):
-        what = f"{source}: '{name}' holds numbers with a decimal comma, such as {given[0]}"
         remedy = "Write them with a point, as in 1.90. If they are classes, name the task: text-classification."
-        raise UsageError(what, remedy=remedy)
+        raise UsageError(f"{source}: '{name}' holds numbers with a decimal comma, such as {given[0]}", remedy=remedy)
     is_class = len(different) <= _FEW_CLASSES or (kind == "class" and folded(name) in CLASS_NAMES)
     written = any(isinstance(label, float) or "." in str(label) for label in given)  # 3.0
     if not is_prose(given) and (not are_numbers(given) or (is_class and not written)):

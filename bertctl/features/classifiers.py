@@ -55,6 +55,38 @@ class ClassifierSettings:
         """Returns whether a score is predicted."""
         return self.n_outputs == 1
 
+    def folds_of(self, labels: Array, groups: Ints | None) -> Ints:
+        """Returns (N,) the fold in which a row is held out.
+
+        Raises:
+            DataError: see `choose_strength`.
+        """
+        from sklearn.model_selection import KFold, StratifiedKFold
+
+        numbers = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
+        if numbers.max() + 1 < self.folds:
+            raise DataError(
+                f"{numbers.max() + 1} training rows are fewer than the {self.folds} folds of cross-validation"
+            )
+        how = {"n_splits": self.folds, "shuffle": True, "random_state": self.seed}
+        if self.stratify:
+            values, counts = np.unique(labels, return_counts=True)
+            if (fewest := int(counts.min())) < self.folds:
+                label = self.labels[int(values[counts.argmin()])]
+                fits = f"fewer folds: --set probe.folds={fewest}" if fewest > 1 else "leave it out"
+                raise DataError(
+                    f"the label {label!r} has {count(fewest, 'training row')}, fewer than the {self.folds} folds of "
+                    "cross-validation",
+                    remedy=f"Give more rows of it, or {fits}.",
+                )
+            sides = _sides(StratifiedKFold(**how).split(np.zeros(len(labels)), labels), len(labels))
+            members = np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])
+            wanted = [len(labels) / self.folds] * self.folds
+            whole = with_whole_groups(sides, [each.tolist() for each in members], wanted)
+            if whole is not None:
+                return whole
+        return _sides(KFold(**how).split(np.arange(numbers.max() + 1)), int(numbers.max()) + 1)[numbers]
+
 
 @dataclass(frozen=True)
 class LinearFunction:
@@ -123,7 +155,7 @@ def choose_strength(
     Raises:
         DataError: fewer rows (or groups) than there are folds, or a label that is rarer.
     """
-    fold_of_row = folds_of(labels, settings, groups)
+    fold_of_row = settings.folds_of(labels, groups)
     of_fold = _logistic_logits if settings.classifier == LOGISTIC else _ridge_logits
     scores = [score(logits) for logits in of_fold(vectors, labels, settings, fold_of_row)]
     best = int(np.argmax(scores))  # the first of equals
@@ -296,39 +328,6 @@ def _for_all_labels(weight: Floats, bias: Floats, seen: Ints, n_labels: int) -> 
     all_weights, all_biases = np.zeros((n_labels, weight.shape[1])), np.full(n_labels, _NEVER)
     all_weights[seen], all_biases[seen] = weight, bias
     return all_weights, all_biases
-
-
-def folds_of(labels: Array, settings: ClassifierSettings, groups: Ints | None) -> Ints:
-    """Returns (N,) the fold in which a row is held out.
-
-    Raises:
-        DataError: see `choose_strength`.
-    """
-    from sklearn.model_selection import KFold, StratifiedKFold
-
-    numbers = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
-    if numbers.max() + 1 < settings.folds:
-        raise DataError(
-            f"{numbers.max() + 1} training rows are fewer than the {settings.folds} folds of cross-validation"
-        )
-    how = {"n_splits": settings.folds, "shuffle": True, "random_state": settings.seed}
-    if settings.stratify:
-        values, counts = np.unique(labels, return_counts=True)
-        if (fewest := int(counts.min())) < settings.folds:
-            label = settings.labels[int(values[counts.argmin()])]
-            fits = f"fewer folds: --set probe.folds={fewest}" if fewest > 1 else "leave it out"
-            raise DataError(
-                f"the label {label!r} has {count(fewest, 'training row')}, fewer than the {settings.folds} folds of "
-                "cross-validation",
-                remedy=f"Give more rows of it, or {fits}.",
-            )
-        sides = _sides(StratifiedKFold(**how).split(np.zeros(len(labels)), labels), len(labels))
-        members = np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])
-        wanted = [len(labels) / settings.folds] * settings.folds
-        whole = with_whole_groups(sides, [each.tolist() for each in members], wanted)
-        if whole is not None:
-            return whole
-    return _sides(KFold(**how).split(np.arange(numbers.max() + 1)), int(numbers.max()) + 1)[numbers]
 
 
 def _sides(folds: Iterable[tuple[Ints, Ints]], n: int) -> Ints:

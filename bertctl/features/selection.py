@@ -13,15 +13,7 @@ import numpy as np
 from bertctl.arrays import Array, Floats32, Ints
 from bertctl.data.splits import hold_out, joined
 from bertctl.errors import UsageError
-from bertctl.features.classifiers import (
-    ClassifierSettings,
-    LinearFunction,
-    choose_strength,
-    fit,
-    fit_mix,
-    folds_of,
-    layer_mean,
-)
+from bertctl.features.classifiers import ClassifierSettings, LinearFunction, choose_strength, fit, fit_mix, layer_mean
 from bertctl.features.encoder import Encoder
 from bertctl.inference.run_inputs import ReadyRun
 from bertctl.metrics.value import MetricValue
@@ -127,7 +119,7 @@ class ProbeTrainer:
             what = f"'{learned[0]}' learns its mix with a logistic regression on one label"
             raise UsageError(what, remedy="Take other layers.")
         few = self._chosen_on(rows)
-        folds_of(self._labels[rows][few], self._job.settings, self._groups[rows][few])
+        self._job.settings.folds_of(self._labels[rows][few], self._groups[rows][few])
 
     def train(
         self, pair: tuple[LayerChoice, str], vectors: Floats32, hold_outs: Sequence[tuple[Ints, Ints]]

@@ -115,9 +115,8 @@ def glue_splits(data: DataSection, split: str) -> tuple[DatasetRow, list[SplitRo
     ]
     if dataset is None or not found:
         what = f"the data set '{data.name}'" if data.name else "a file of your own"
-        what = f"the GLUE server takes no predictions for the split '{split}' of {what}"
         remedy = "Use --split test on a run of one of the nine tasks, or --data ax on a run of mnli."
-        raise UsageError(what, remedy=remedy)
+        raise UsageError(f"the GLUE server takes no predictions for the split '{split}' of {what}", remedy=remedy)
     return dataset, found
 
 

@@ -119,9 +119,8 @@ def fit_task(recipe: Recipe, data: LoadedData, *, labels_checked: bool = False) 
             what = f"evaluation.splits: there is no split '{split}'"
             raise UsageError(what, remedy=f"Choose from {', '.join(data.splits)}.")
         if not data.splits[split].has("label"):
-            what = f"the split '{split}' has no labels, so it can't be scored"
             remedy = f"Use `bertctl predict RUN --split {split}`, or name other splits in evaluation.splits."
-            raise DataError(what, remedy=remedy)
+            raise DataError(f"the split '{split}' has no labels, so it can't be scored", remedy=remedy)
     task = task_type(recipe.task).from_data(recipe, data.splits["train"], data.labels)
     if not labels_checked:
         for split in dict.fromkeys(("train", *evaluated, *data.validation_splits)):

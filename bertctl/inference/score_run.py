@@ -137,9 +137,8 @@ def score_splits(
     refuse_unnamed(run.recipe, run.folder.recipe, run.named, scripts)
     for name, rows in splits.items():
         if not rows.has("label"):
-            what = f"'{name}' ({rows.source}) has no labels, so it can't be scored"
             remedy = f"Use `bertctl predict {run.folder.path}` for answers, or name the column with --label-column."
-            raise DataError(what, remedy=remedy)
+            raise DataError(f"'{name}' ({rows.source}) has no labels, so it can't be scored", remedy=remedy)
         run.check_pairs(rows)
         run.task.check(rows)
     engine = run.load(workers)

@@ -51,9 +51,8 @@ def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
         first, last = (int(span[1]), int(span[2] or span[1])) if span else (0, 0)
         ends = [number + (count + 1) * (number < 0) for number in (first, last)]
         if not 1 <= ends[0] <= ends[1] <= count:
-            what = f"the model has no {noun} '{part.strip()}'"
             remedy = f"It has {noun}s 1 to {count}: --{noun}s 1-3,{count} for some of them, -1 for the last."
-            raise UsageError(what, remedy=remedy)
+            raise UsageError(f"the model has no {noun} '{part.strip()}'", remedy=remedy)
         found.update(range(ends[0], ends[1] + 1))
     return tuple(sorted(found))
 

@@ -116,9 +116,8 @@ def refuse_family(config: Mapping[str, Any], name: str) -> None:
     family = family_of(config)
     is_own = "auto_map" in config and family not in families_with(BARE)
     if reason := _OWN_CODE if is_own else REFUSED.get(family):
-        what = f"'{name}' is of the family '{family}': {reason}"
         remedy = "Give an encoder of text, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`)."
-        raise UsageError(what, remedy=remedy)
+        raise UsageError(f"'{name}' is of the family '{family}': {reason}", remedy=remedy)
 
 
 def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:

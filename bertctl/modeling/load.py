@@ -331,9 +331,8 @@ def _renew_head(network: "nn.Module") -> None:
 def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Tokenizer:
     """Returns the tokenizer of the library, as which it is saved too: for words, it marks them as in a text."""
     if not getattr(saved_tokenizer, "is_fast", False):
-        what = f"the tokenizer in {source.folder} has no fast form (tokenizer.json)"
         remedy = "Convert it once: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
-        raise UnavailableError(what, remedy=remedy)
+        raise UnavailableError(f"the tokenizer in {source.folder} has no fast form (tokenizer.json)", remedy=remedy)
     backend: Tokenizer = saved_tokenizer.backend_tokenizer
     of_pairs = auto_class.endswith(("QuestionAnswering", "MultipleChoice"))
     separator: Any = source.config.get("sep_token_id")

@@ -90,15 +90,13 @@ def files_to_push(folder: RunFolder, *, predictions: bool) -> dict[str, Path]:
     """
     state = folder.read(folder.status)["state"]
     if state != "done":
-        what = f"{folder.path} is not finished: its state is '{state}'"
         remedy = "Wait for it, or run it again. To upload the weights all the same: `hf upload HUB-ID RUN/model`."
-        raise UnavailableError(what, remedy=remedy)
+        raise UnavailableError(f"{folder.path} is not finished: its state is '{state}'", remedy=remedy)
     plain = (path for path in sorted(folder.model.rglob("[!.]*")) if path.is_file())
     files = {path.relative_to(folder.model).as_posix(): path for path in plain}
     if "config.json" not in files:
-        what = f"{folder.model} holds no model of transformers (no config.json)"
         remedy = "Give a run of `bertctl finetune`; a probe has no weights of its own to publish."
-        raise UnavailableError(what, remedy=remedy)
+        raise UnavailableError(f"{folder.model} holds no model of transformers (no config.json)", remedy=remedy)
     if predictions:
         files |= {f"predictions/{path.name}": path for path in sorted(folder.path.glob("predictions/*.jsonl"))}
     return files

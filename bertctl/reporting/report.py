@@ -90,9 +90,8 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
     if path.is_dir() and not (path / "status.json").exists():
         inner = sorted(child.name for child in path.iterdir() if (child / "status.json").exists())
         if inner:
-            what = f"{path} holds {len(inner)} runs; a report is about one"
             remedy = f"Name one of them: {path / inner[0]}" + (f", {path / inner[-1]}." if inner[1:] else ".")
-            raise UsageError(what, remedy=remedy)
+            raise UsageError(f"{path} holds {len(inner)} runs; a report is about one", remedy=remedy)
     run = read_run(path)
     if run.folder is None or not run.recipe:
         what = f"{path} has metrics only; a report needs the recipe and predictions too"

@@ -146,8 +146,7 @@ def read_run(path: Path) -> FinishedRun:
     folder = RunFolder.open(path)
     state = folder.read(folder.status).get("state")
     if state != "done":
-        what = f"{path} is no finished run: its state is '{state}'"
-        raise UnavailableError(what, remedy=UNFINISHED)
+        raise UnavailableError(f"{path} is no finished run: its state is '{state}'", remedy=UNFINISHED)
     recipe: dict[str, Any] = {}
     if folder.recipe.exists():
         load_recipe(str(folder.recipe))  # refuses what is no recipe

@@ -156,9 +156,8 @@ def check_ranks() -> None:
     numbers = {name: os.environ.get(name, "0") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_LOCALID")}
     for name, given in numbers.items():
         if not (given.isascii() and given.isdecimal()):
-            what = f"{name}={given!r} in the environment: a whole number of at least 0 fits"
             remedy = f"Unset RANK for a process that is alone; torchrun and --num-processes set {name} themselves."
-            raise UsageError(what, remedy=remedy)
+            raise UsageError(f"{name}={given!r} in the environment: a whole number of at least 0 fits", remedy=remedy)
     rank, size = int(numbers["RANK"]), int(numbers["WORLD_SIZE"])
     if 1 < size <= rank:
         what = f"RANK={rank} in the environment: less than WORLD_SIZE={size} fits"

@@ -135,9 +135,8 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
         raise UsageError(f"--jobs {request.jobs}: it must be at least 1")
     cells = _cells(base, request)  # what does not go together is said before torch is loaded
     if request.test and not load_data(base, splits=["test"]).splits["test"].has("label"):  # found now, not at the end
-        what = "--test: the test split has no labels, so it can't be scored"
         remedy = "Leave --test out; `bertctl predict RUN --split test` writes the answers to hand in."
-        raise DataError(what, remedy=remedy)
+        raise DataError("--test: the test split has no labels, so it can't be scored", remedy=remedy)
     compute = choose_compute(base.runtime)
     base = resolved_for(base, compute)
     cells = [replace(cell, recipe=_on_device(cell.recipe, base, request.settings[cell.setting])) for cell in cells]

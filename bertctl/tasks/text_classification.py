@@ -231,9 +231,8 @@ class TextClassification(Task):
             return [part.strip() for part in parts if part.strip()]
         require_label(rows, index)
         if isinstance(found, list | tuple):
-            what = f"{rows.where(index)}: the label is a list ({found!r})"
             remedy = "For several labels per example add --set text_classification.multi_label=true."
-            raise DataError(what, remedy=remedy)
+            raise DataError(f"{rows.where(index)}: the label is a list ({found!r})", remedy=remedy)
         if isinstance(found, bool):
             return ["true" if found else "false"]
         if found not in self.labels:  # a name that was given is a name, whatever it looks like

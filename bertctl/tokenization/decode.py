@@ -45,9 +45,8 @@ class Decoder:
             else:
                 values = [int(i) for i in line.replace(",", " ").split()]
         except (ValueError, KeyError, TypeError) as error:
-            what = f"line {number} is not a row of ids: {line.strip()[:60]!r}"
             remedy = 'Give ids with spaces between ("101 2293 102"), or what --format ids or jsonl wrote.'
-            raise DataError(what, remedy=remedy) from error
+            raise DataError(f"line {number} is not a row of ids: {line.strip()[:60]!r}", remedy=remedy) from error
         for value in values:
             if value not in self._known:
                 what = f"line {number}: {value} is no id of this vocabulary of {len(self._known):,} tokens"

@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bertctl.errors import DataError
-from bertctl.features.classifiers import ClassifierSettings, choose_strength, fit, fit_mix, folds_of, layer_mean
+from bertctl.features.classifiers import ClassifierSettings, choose_strength, fit, fit_mix, layer_mean
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
 
@@ -108,7 +108,7 @@ def test_each_of_several_labels_is_balanced_by_itself_in_choosing_too():
     def recall(logits: np.ndarray) -> float:
         return float((logits[labels[:, 1] == 1, 1] > 0).mean())
 
-    fold_of_row = folds_of(labels, settings(2, multi_label=True), None)
+    fold_of_row = settings(2, multi_label=True).folds_of(labels, None)
     theirs = []
     for c in STRENGTHS:
         found = 0
@@ -172,10 +172,10 @@ def test_folds_tear_no_group_apart():
     vectors, labels = problem(2)
     copies = np.concatenate([vectors, vectors[:200]]), np.concatenate([labels, 1 - labels[:200]])
     groups = np.concatenate([np.arange(600), np.arange(200)])
-    folds = folds_of(copies[1], settings(), groups)
+    folds = settings().folds_of(copies[1], groups)
     assert all(len(set(folds[groups == group])) == 1 for group in range(600))
     assert np.bincount(folds).tolist() == pytest.approx([160] * 5, abs=4)
-    assert (folds_of(labels, settings(), None) == folds_of(labels, settings(), np.arange(600))).all()
+    assert (settings().folds_of(labels, None) == settings().folds_of(labels, np.arange(600))).all()
 
 
 def test_a_learned_mix_finds_the_layer_that_matters():

@@ -40,7 +40,6 @@ def _spacy() -> Any:
         import spacy.tokens
         import spacy.util
     except ImportError as error:
-        what = "spaCy's DocBin needs the package spacy"
         remedy = "Install it: pip install 'bertctl[spacy]'; or take --format spacy, which is JSON Lines."
-        raise UnavailableError(what, remedy=remedy) from error
+        raise UnavailableError("spaCy's DocBin needs the package spacy", remedy=remedy) from error
     return spacy
