@@ -46,7 +46,8 @@ def _attend(
     from transformers import AttentionInterface
 
     attend = AttentionInterface()["sdpa"]
-    trained = torch.is_grad_enabled() and query.dtype == torch.bfloat16
+    # T5 adds a bias to the scores, which has the precision of the queries.
+    trained = torch.is_grad_enabled() and query.dtype == torch.bfloat16 and more.get("position_bias") is None
     if trained and query.shape[-2] <= _LONGEST and (mask is None or mask.dtype == torch.bool):
         with torch.autocast(query.device.type, enabled=False):
             return attend(module, query.float(), key.float(), value.float(), mask, **more)[0].to(query.dtype), None

@@ -68,6 +68,16 @@ def test_evaluation_fp32_and_long_windows_are_as_before() -> None:
     assert torch.equal(states(model, long, bf16=True), plain)
 
 
+@pytest.mark.usefixtures("without_amx")
+def test_a_bias_on_the_scores_is_left_to_the_library() -> None:
+    sizes = {"d_model": 24, "num_layers": 2, "num_heads": 3, "d_kv": 8, "d_ff": 36}
+    torch.manual_seed(0)
+    model = transformers.T5EncoderModel(transformers.T5Config(vocab_size=100, dropout_rate=0.0, **sizes))
+    plain = states(model, inputs(), bf16=True)
+    assert use_fp32_attention(model, BF16)
+    assert torch.equal(states(model, inputs(), bf16=True), plain)
+
+
 def test_other_machines_and_precisions_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     model = network()
     monkeypatch.setattr(training_attention, "cpu_words", lambda: frozenset({"avx512_bf16", "amx_bf16"}))
