@@ -117,14 +117,14 @@ def _number_of_labels(subject: Subject, train: Counter[str]) -> Iterator[Finding
         only = f"one label only, {next(iter(train))!r}" if train else "no label at all"
         message = f"the training rows have {only}: nothing can be learned"
         yield _RULES.finding("one-label", "train", (len(rows), len(rows)), message=message)
-    if subject.labels is None and len(train) > max(50, len(rows) // 2):
+    if subject.labels is None and len(train) > max(50, train.total() // 2):
         message = f"{len(train):,} different labels in {len(rows):,} training rows: {listed(list(train), limit=4)}"
         of, examples = (len(train), len(rows)), _shown(rows, range(3))
         yield _RULES.finding("too-many-labels", "train", of, examples, message=message)
 
 
 def _rare(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
-    if len(train) > max(50, len(subject.splits["train"]) // 2):
+    if len(train) > max(50, train.total() // 2):
         return  # said already: these are no labels
     rare = {name: count for name, count in sorted(train.items(), key=lambda item: item[1]) if count < RARE}
     rows = subject.splits["train"]

@@ -93,7 +93,7 @@ class TextClassification(Task):
                 f"{f' ({only})' if only else ''}; nothing can be learned",
                 remedy="Check --label-column, or add rows with another label.",
             )
-        if len(names) > max(50, len(train) // 2) and not named:
+        if len(names) > max(50, counts.total() // 2) and not named:
             what = f"{train.source}: {len(names)} different labels in {len(train)} rows"
             raise DataError(what, remedy="Is --label-column the right one? For numbers use the recipe text-regression.")
         positive = positive_label(names, multi_label, recipe.evaluation.positive_label)

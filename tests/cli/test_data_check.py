@@ -127,6 +127,13 @@ def _findings(bertctl, *arguments: object, code: int = 0) -> dict[str, dict[str,
     return {finding["code"]: finding for finding in found}
 
 
+def test_as_many_labels_as_rows_are_fine_where_each_row_has_several(bertctl, tmp_path: Path) -> None:
+    chosen = ["|".join(f"name {(7 * i + k) % 60}" for k in range(3)) for i in range(60)]
+    write(tmp_path / "train.csv", [(f"text number {i}", labels) for i, labels in enumerate(chosen)])
+    separated = ("--set", "text_classification.label_separator=|")
+    assert not {"too-many-labels", "refused"} & set(_findings(bertctl, "train.csv", "--model", "none/such", *separated))
+
+
 def test_several_labels_in_one_field_are_a_separator_and_not_many_labels(bertctl, tmp_path: Path) -> None:
     names = ["joy", "fear", "anger", "love", "hope", "pride", "grief"]
     chosen = [[name for k, name in enumerate(names) if i >> k & 1] for i in [*range(1, 128)] * 3]
