@@ -75,10 +75,12 @@ class ClassObjective(HeadObjective):
     Attributes:
         class_weights: weight of each of the C classes; None where all count the same.
         label_smoothing: share of each label that is spread evenly over all classes.
+        temperature: what logits are divided by, of a model that was calibrated.
     """
 
     class_weights: tuple[float, ...] | None = None
     label_smoothing: float = 0.0
+    temperature: float = 1.0
 
     def weights_like(self, tensor: Tensor) -> Tensor | None:
         """Returns the class weights (C,) on the tensor's device, or None."""
@@ -106,7 +108,7 @@ class CrossEntropy(ClassObjective):
     def window_losses(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Returns the (B,) sums over what is labelled."""
         each = functional.cross_entropy(
-            outputs.flatten(0, -2),
+            outputs.flatten(0, -2) / self.temperature,
             batch.gold.flatten(),
             weight=self.weights_like(outputs),
             ignore_index=IGNORED,
@@ -125,7 +127,7 @@ class BinaryCrossEntropy(ClassObjective):
         if smoothing:
             gold = gold * (1.0 - smoothing) + smoothing / 2
         each = functional.binary_cross_entropy_with_logits(
-            outputs, gold, pos_weight=self.weights_like(outputs), reduction="none"
+            outputs / self.temperature, gold, pos_weight=self.weights_like(outputs), reduction="none"
         )
         return each.mean(dim=1)
 

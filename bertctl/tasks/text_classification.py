@@ -141,12 +141,14 @@ class TextClassification(Task):
         return encode_rows(rows, labels, tokenizer, replace(self.long, max_length=max_length))
 
     def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
-        """Returns cross-entropy; where an example can have several labels, the binary one of each."""
+        """Returns cross-entropy; where an example can have several labels, the binary one of each. It is the loss of
+        the probabilities that are answered, calibrated ones too.
+        """
         from bertctl.tasks.objectives import BinaryCrossEntropy, CrossEntropy
 
         kind = BinaryCrossEntropy if self.multi_label else CrossEntropy
         if training is None or train is None:
-            return kind(padding)
+            return kind(padding, temperature=self.temperature)
         return kind(padding, class_weights(training, present(train.labels), self.labels), training.label_smoothing)
 
     def with_decision(self, decision: Mapping[str, Any]) -> "TextClassification":

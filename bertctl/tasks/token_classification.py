@@ -170,7 +170,7 @@ class TokenClassification(Task):
         if training is None or train is None:
             return CrossEntropy(padding)
         weights = class_weights(training, present(train.labels), self.labels)
-        return CrossEntropy(padding, weights, training.label_smoothing, float(train.weights.mean()))
+        return CrossEntropy(padding, weights, training.label_smoothing, per_window=float(train.weights.mean()))
 
     def collect_outputs(self, logits: "Tensor", batch: WordBatch, features: WordFeatures, indices: Ints) -> Outputs:
         """Returns the logits of each word's first token, in the window that answers for it."""

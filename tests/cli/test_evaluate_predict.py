@@ -488,3 +488,16 @@ def test_answers_of_a_run_that_is_not_finished_are_said_to_be(bertctl, tiny_run,
     done = bertctl("predict", run, "fine")
     assert done.returncode == 0
     assert f"{run} is not finished (its state is 'interrupted'): this is its best model so far" in done.stderr
+
+
+def test_the_loss_of_a_calibrated_run_is_that_of_its_probabilities(bertctl, tiny_run, tmp_path):
+    """It was that of the probabilities before, and stood beside the calibrated ones."""
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run.path, run)
+    (run / "decision.json").write_text('{"schema": 1, "temperature": 2.5, "fitted_on": "validation"}')
+    done = bertctl("evaluate", run, "--file", tiny_run.data, "-o", tmp_path / "scores", "--json")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "scores/predictions/file.jsonl").read_text().splitlines()]
+    right = [-math.log(line["probabilities"][line["gold"]]) for line in lines]
+    assert [line["loss"] for line in lines] == pytest.approx(right, rel=1e-4)
+    assert json.loads(done.stdout)["metrics"]["file"]["loss"]["value"] == pytest.approx(sum(right) / 16, rel=1e-4)
