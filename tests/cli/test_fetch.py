@@ -167,6 +167,30 @@ def test_what_a_cached_model_lacks_is_brought(bertctl, hub, repos, gone, tmp_pat
     assert bertctl(*words, "bert-base", "--offline", env=env).returncode == 0
 
 
+@pytest.mark.parametrize("is_online", [True, False])
+def test_a_part_of_the_weights_that_others_have_not_loaded_is_brought(bertctl, tiny_model, is_online, tmp_path):
+    """Transformers loads the index first: an end there left a model that was refused as damaged, the hub reachable."""
+    from transformers import BertModel
+
+    folder, repo = tmp_path / "parts", "org/parts"
+    shutil.copytree(tiny_model, folder)
+    (folder / "model.safetensors").unlink()
+    BertModel.from_pretrained(tiny_model).save_pretrained(folder, max_shard_size="50KB")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    part = max(name for name in files if name.endswith(".safetensors"))
+    with serving({f"models/{repo}": Repo(files, COMMIT)}) as hub:
+        env = online(hub, tmp_path / "home")
+        done = bertctl("fetch", repo, env=env)
+        assert done.returncode == 0, done.stderr
+        [there] = (tmp_path / "home").rglob(f"snapshots/*/{part}")
+        there.resolve().unlink()
+        there.unlink()
+        offline = () if is_online else ("--offline",)
+        done = bertctl("similarity", "a film", "the food", "--model", repo, *offline, env=env)
+    assert done.returncode == (0 if is_online else 4), done.stderr
+    assert is_online or "is not in the cache, and offline mode is on" in done.stderr
+
+
 def test_sizes_before_a_byte_is_loaded_and_a_line_for_a_cache(bertctl, hub, repos, tmp_path):
     env = online(hub, tmp_path / "home")
     done = bertctl("fetch", "sst2", "--list", "--json", env=env)
