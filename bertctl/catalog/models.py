@@ -137,10 +137,8 @@ def _refuse(name: str) -> Path:
             "(org/name), or a name from `bertctl recipes ls --models`.",
             file=name,
         )
-    raise UsageError(
-        unknown("model", name, MODELS),
-        remedy=f"Names: {', '.join(MODELS)}. Also a folder, a run folder, a hub id (org/name), a file of word vectors.",
-    )
+    remedy = f"Names: {', '.join(MODELS)}. Also a folder, a run folder, a hub id (org/name), a file of word vectors."
+    raise UsageError(unknown("model", name, MODELS), remedy=remedy)
 
 
 def _ways(row: ModelRow | None) -> list[str]:

@@ -47,10 +47,8 @@ def find_recipe(name_or_path: str, folder: Path = Path()) -> Path:
             remedy="Check the path, or copy a recipe with `bertctl recipes cp NAME FILE`.",
             file=path,
         )
-    raise UsageError(
-        unknown("recipe", name_or_path, builtin),
-        remedy=f"Recipes: {', '.join(builtin)}. `bertctl recipes ls` says what they are; a YAML file fits too.",
-    )
+    remedy = f"Recipes: {', '.join(builtin)}. `bertctl recipes ls` says what they are; a YAML file fits too."
+    raise UsageError(unknown("recipe", name_or_path, builtin), remedy=remedy)
 
 
 def is_of_run(path: Path) -> bool:

@@ -65,9 +65,8 @@ class ClassifierSettings:
 
         numbers = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
         if numbers.max() + 1 < self.folds:
-            raise DataError(
-                f"{numbers.max() + 1} training rows are fewer than the {self.folds} folds of cross-validation"
-            )
+            what = f"{numbers.max() + 1} training rows are fewer than the {self.folds} folds of cross-validation"
+            raise DataError(what)
         how = {"n_splits": self.folds, "shuffle": True, "random_state": self.seed}
         if self.stratify:
             values, counts = np.unique(labels, return_counts=True)

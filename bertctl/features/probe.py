@@ -93,11 +93,9 @@ def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
     named: list[str] = list(dict.fromkeys(recipe.probe.pooling))
     if by_word:
         if named not in (["mean"], [FIRST_OF_WORD]):  # the default of texts stands for the only one there is
-            raise UsageError(
-                f"'{named[0]}' makes one vector of a text, and {recipe.task} needs one for each word",
-                remedy=f"Leave --pooling out: a word is read by its first token ('{FIRST_OF_WORD}'), as in "
-                "fine-tuning.",
-            )
+            what = f"'{named[0]}' makes one vector of a text, and {recipe.task} needs one for each word"
+            remedy = f"Leave --pooling out: a word is read by its first token ('{FIRST_OF_WORD}'), as in fine-tuning."
+            raise UsageError(what, remedy=remedy)
         return [FIRST_OF_WORD]
     if "text" not in TASKS[recipe.task].columns:
         what = f"a probe learns a label or a score of a text, or a tag of a word, and the task is {recipe.task}"
