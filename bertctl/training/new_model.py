@@ -21,7 +21,7 @@ from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.tokenizer_files import open_tokenizer
 from bertctl.tokenization.train import save, train
 from bertctl.tokenization.vocab import require_bert
-from bertctl.words import unknown
+from bertctl.words import listing, unknown
 from bertctl.writing import cache_folder, failures_of, replacing
 
 _SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
@@ -36,13 +36,14 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
     """
     section, pairs = recipe.pretraining, PAIRS[recipe.pretraining.objective] is not None
     size, seed = str(section.from_scratch), recipe.training.seed_of_init
+    fields = _fields(size, listener)
     corpora = open_corpora(section.corpus, recipe.data) if section.vocab is None else []
     asked, lowercase = recipe.model.lowercase, recipe.model.lowercase is not False
     given = open_tokenizer(section.vocab, lowercase=asked, listener=listener) if section.vocab else None
     if given is not None:
         require_bert(given, "pretrain --from-scratch")
     key = {
-        "fields": _fields(size),
+        "fields": fields,
         "vocabulary": given.tokenizer.to_str() if given else [section.vocab_size, lowercase],
         "corpora": [corpus.fingerprint() for corpus in corpora],
         "pairs": pairs,
@@ -61,7 +62,7 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
             else:
                 tokenizer = save(given.tokenizer, aside, lowercase=given.tokenizer.normalizer.lowercase)
             _require_tokens(tokenizer, folder)
-            _write(aside, size, tokenizer, pairs=pairs, seed=seed)
+            _write(aside, size, fields, tokenizer, pairs=pairs, seed=seed)
     settings = ModelSection(name=str(folder), max_length=recipe.model.max_length, lowercase=asked)
     source = inspect_model(settings, own=True)
     listener.say(f"model: a new BERT ({size}), {int(source.config['vocab_size']):,} tokens")
@@ -72,7 +73,7 @@ def _texts(corpora: Sequence[Corpus]) -> Iterator[TextChunk]:
     return (TextChunk(document.sentences) for corpus in corpora for document in corpus.documents())
 
 
-def _fields(size: str) -> dict[str, Any]:
+def _fields(size: str, listener: Listener) -> dict[str, Any]:
     """Returns fields of a BertConfig, for a size of google-research/bert's miniatures, or out of a JSON file.
 
     Raises:
@@ -90,14 +91,18 @@ def _fields(size: str) -> dict[str, Any]:
     if not ("/" in size or "." in size):
         what = unknown("size", size, _SIZES)
         raise UsageError(what, remedy=f"Sizes: {', '.join(_SIZES)}; or a JSON file with a BertConfig.")
-    fields = read_json(Path(size))
+    from transformers import BertConfig
+
+    fields, known = read_json(Path(size)), BertConfig()
     if not isinstance(fields, dict) or fields.get("model_type", "bert") != "bert":
         kind = fields.get("model_type") if isinstance(fields, dict) else "no object"
         raise UsageError(f"{size} describes no BERT: {kind!r}", remedy="Give the fields of a BertConfig.")
+    if strange := [name for name in fields if not hasattr(known, name)]:
+        listener.warn(f"{size}: nothing comes of {listing(strange)}, which no BertConfig has")
     return fields
 
 
-def _write(folder: Path, size: str, tokenizer: Tokenizer, *, pairs: bool, seed: int) -> None:
+def _write(folder: Path, size: str, fields: dict[str, Any], tokenizer: Tokenizer, *, pairs: bool, seed: int) -> None:
     """Writes a BERT with random weights beside its tokenizer's files, as `save_pretrained` lays them out.
 
     Raises:
@@ -111,7 +116,7 @@ def _write(folder: Path, size: str, tokenizer: Tokenizer, *, pairs: bool, seed: 
     transformers.utils.logging.disable_progress_bar()
     seed_everything(seed)
     with loading(f"the BERT of '{size}'", kind=UsageError, remedy="Give the fields of a BertConfig that fit together."):
-        config = transformers.BertConfig(**{**_fields(size), **own})
+        config = transformers.BertConfig(**{**fields, **own})
         network: Any = (transformers.BertForPreTraining if pairs else transformers.BertForMaskedLM)(config)
     with failures_of(folder / "model.safetensors"):
         network.save_pretrained(folder)

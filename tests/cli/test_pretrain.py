@@ -134,6 +134,18 @@ def test_two_processes_see_the_same_masks(bertctl: Run, corpus: Path, tmp_path: 
 
 
 @pytest.mark.one_process
+def test_a_misspelt_field_of_a_new_bert_is_named(bertctl: Run, corpus: Path, tmp_path: Path) -> None:
+    """The model had 12 layers, and nothing was said."""
+    sizes = {"hidden_size": 24, "num_hidden_layer": 2, "num_attention_heads": 2, "num_labels": 3}
+    (tmp_path / "typo.json").write_text(json.dumps(sizes))
+    words = ("pretrain", corpus, "--from-scratch", "typo.json", "--vocab-size", 300, "--dry-run")
+    for _ in range(2):  # it is made once
+        done = bertctl(*words)
+        assert done.returncode == 0, done.stderr
+        assert "typo.json: nothing comes of 'num_hidden_layer', which no BertConfig has" in done.stderr
+
+
+@pytest.mark.one_process
 def test_refusals(bertctl: Run, corpus: Path, tmp_path: Path, tiny_model: Path) -> None:
     """Each with its code, and with what to type."""
     shutil.copy(corpus, tmp_path / "one.txt")
