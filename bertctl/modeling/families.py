@@ -60,6 +60,9 @@ _READS_PADDING = {
 }
 """Families whose answers depend on the padding, whatever the mask says, and why."""
 
+_READS_PLACE = {"electra": "first", "flaubert": "first", "xlm": "first", "xlnet": "last"}
+"""Families with a head that reads what summary_type says, and which place is never padding here."""
+
 
 _SLOW_STEP = {"longformer": "it fills up each text to a whole attention window, 512 tokens on the hub"}
 """Families whose training step takes more than 1.6 times that of a BERT of the same shape, and why; measured by
@@ -195,7 +198,11 @@ def read_length(config: Mapping[str, Any]) -> int:
 
 def reads_padding(config: Mapping[str, Any]) -> str:
     """Returns why a text's answers depend on how far it is padded; an empty string where they don't."""
-    return _READS_PADDING.get(family_of(config), "")
+    family = family_of(config)
+    place = _READS_PLACE.get(family)
+    if place and config.get("summary_type", place) != place:
+        return f"its head reads {config['summary_type']!r} (summary_type), where padding may stand"
+    return _READS_PADDING.get(family, "")
 
 
 def slow_step(config: Mapping[str, Any]) -> str:

@@ -527,3 +527,21 @@ def test_a_tokenizer_of_sentencepiece_alone_is_saved_with_the_same_ids(
     (tmp_path / "saved" / "tokenizer_config.json").unlink()
     alone = load_model(inspect_model(ModelSection(name=str(tmp_path / "saved"), max_length=40)), "AutoModel", head=None)
     assert [one.ids for one in alone.tokenizer.encode_batch(READ)] == found
+
+
+@pytest.mark.one_process
+@pytest.mark.parametrize(("family", "place"), [("xlnet", "first"), ("xlm", "last")])
+def test_a_head_that_reads_another_place_than_its_familys_never_reads_padding(
+    family: str, place: str, bertctl: Run, opinions: Path, tmp_path: Path
+) -> None:
+    model = make_encoder(family, tmp_path / "model", summary_type=place)
+    trained = bertctl(*tuned(opinions, model, "--precision", "fp32"))
+    assert trained.returncode == 0, trained.stderr
+    assert f"its head reads '{place}' (summary_type)" in trained.stderr
+    texts = ["good", "a very very good film was it", "bad food"]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    together = bertctl("predict", "run", "texts.txt", "--precision", "fp32", "--format", "jsonl", "--device", "cpu")
+    for text, line in zip(texts, together.stdout.splitlines(), strict=True):
+        alone = bertctl("predict", "run", text, "--precision", "fp32", "--format", "jsonl", "--device", "cpu")
+        theirs = json.loads(alone.stdout)["probabilities"]
+        assert json.loads(line)["probabilities"] == pytest.approx(theirs, abs=1e-6)
