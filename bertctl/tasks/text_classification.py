@@ -127,12 +127,10 @@ class TextClassification(Task):
         for i in range(len(rows)):
             for name in self._names(rows, i):
                 if name not in known:
-                    hint = did_you_mean(name, self.labels)
                     raise DataError(
                         f"{rows.where(i)}: the label {name!r} is not one the model knows ({listing(self.labels)})",
-                        remedy=hint
-                        or "Correct the label, or train with rows that have it "
-                        "(or `finetune` with all labels named: --set text_classification.labels='[a, b]').",
+                        remedy=f"{did_you_mean(name, self.labels)} Correct the label, or train with rows that have it "
+                        "(or `finetune` with all labels named: --set text_classification.labels='[a, b]').".lstrip(),
                     )
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> SequenceFeatures:

@@ -146,9 +146,8 @@ class TokenClassification(Task):
                     raise DataError(
                         f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r}): the {what} {name!r} "
                         f"is not one the model knows ({listing(names)})",
-                        remedy=did_you_mean(name, names)
-                        or "Correct the tag, or train with rows that have it "
-                        "(or name all tags: --set token_classification.labels='[O, B-PER, I-PER]').",
+                        remedy=f"{did_you_mean(name, names)} Correct the tag, or train with rows that have it "
+                        "(or name all tags: --set token_classification.labels='[O, B-PER, I-PER]').".lstrip(),
                     )
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> WordFeatures:
