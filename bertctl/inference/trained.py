@@ -169,7 +169,7 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     architecture = str((source.config.get("architectures") or ["model without a head"])[0])
     heads = {task: task.auto_class.removeprefix("AutoModel") for task in TASKS.values()}
     said = read_modules(source.folder)
-    fitting = [task for task, head in heads.items() if head and architecture.endswith(head)]
+    fitting = [task for task, head in heads.items() if head and architecture.removesuffix("Simple").endswith(head)]
     if not fitting and said is not None:
         fitting = [task for task, head in heads.items() if not head]
     if not fitting:

@@ -545,3 +545,15 @@ def test_a_head_that_reads_another_place_than_its_familys_never_reads_padding(
         alone = bertctl("predict", "run", text, "--precision", "fp32", "--format", "jsonl", "--device", "cpu")
         theirs = json.loads(alone.stdout)["probabilities"]
         assert json.loads(line)["probabilities"] == pytest.approx(theirs, abs=1e-6)
+
+
+@pytest.mark.parametrize("family", ["xlnet", "flaubert", "xlm"])
+def test_a_head_for_questions_that_is_called_simple_answers(
+    family: str, bertctl: Run, encoder: Make, tmp_path: Path
+) -> None:
+    folder = encoder(family, tmp_path / "model")
+    transformers.AutoModelForQuestionAnswering.from_pretrained(folder).save_pretrained(folder)
+    asked = ["--question", "what was good?", "--context", "the food was good", "--max-length", "32"]
+    done = bertctl("predict", folder, *asked, "--format", "jsonl")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["prediction"] in "the food was good"
