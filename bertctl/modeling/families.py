@@ -121,6 +121,9 @@ def refuse_family(config: Mapping[str, Any], name: str) -> None:
     if reason := _OWN_CODE if is_own else REFUSED.get(family):
         remedy = "Give an encoder of text, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`)."
         raise UsageError(f"'{name}' is of the family '{family}': {reason}", remedy=remedy)
+    if family == "xmod" and not config.get("default_language"):
+        what = f"'{name}' has adapters for several languages, and its config.json names none to read (default_language)"
+        raise UsageError(what, remedy="Set default_language there to one of its languages, such as en_XX.")
 
 
 def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:

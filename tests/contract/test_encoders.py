@@ -547,6 +547,7 @@ def test_a_head_that_reads_another_place_than_its_familys_never_reads_padding(
         assert json.loads(line)["probabilities"] == pytest.approx(theirs, abs=1e-6)
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize("family", ["xlnet", "flaubert", "xlm"])
 def test_a_head_for_questions_that_is_called_simple_answers(
     family: str, bertctl: Run, encoder: Make, tmp_path: Path
@@ -557,3 +558,14 @@ def test_a_head_for_questions_that_is_called_simple_answers(
     done = bertctl("predict", folder, *asked, "--format", "jsonl")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["prediction"] in "the food was good"
+
+
+@pytest.mark.one_process
+def test_adapters_of_no_language_are_refused(bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path) -> None:
+    folder = encoder("xmod", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "default_language": None}))
+    for command in (tuned(opinions, folder), vectors(opinions, folder)):
+        refused = bertctl(*command)
+        assert refused.returncode == 2, refused.stderr
+        assert "Set default_language there" in refused.stderr
