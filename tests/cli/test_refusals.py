@@ -399,7 +399,9 @@ def test_a_cache_without_a_home_says_what_to_name(bertctl, tmp_path):
     refused(result, 4, "BERTCTL_CACHE is ~nobody-of-that-name/cache", "Name a folder where you may write")
 
 
-def test_a_label_that_only_held_out_rows_have_is_not_taken_for_a_slip_alone(bertctl, tmp_path):
+def test_a_label_that_only_held_out_rows_have_is_not_taken_for_a_slip_alone(bertctl, tiny_model, tmp_path):
     (tmp_path / "rows.csv").write_text("text,label\n" + "".join(f"text {i},class {i}\n" for i in range(20)))
-    done = bertctl("finetune", "text-classification", "--train-file", "rows.csv", "--model", "nowhere/tiny")
+    done = bertctl(
+        "finetune", "text-classification", "--train-file", "rows.csv", "--model", tiny_model, "--max-length", "40"
+    )
     refused(done, 3, "is not one the model knows", "did you mean class 1", "--set text_classification.labels=")
