@@ -97,7 +97,7 @@ def walk_input(name: str, text: str, pair: str | None = None, *, listener: Liste
     added: dict[str, Tensor] = {}
 
     def keep(called: str, output: "Tensor") -> None:
-        if output.shape[-2:-1] == (len(encoding),) and math.prod(output.shape[:-2]) == 1:
+        if math.prod(output.shape[:-1]) == len(encoding):  # (T, D) or (1, T, D); of XLNet (T, 1, D)
             kind = next((kind for kind, words in _TABLES.items() if words.search(called)), called)
             added.setdefault(kind, output.reshape(len(encoding), -1))
 
