@@ -299,8 +299,8 @@ def _datasets() -> tuple[str, list[dict[str, Any]], Shown]:
         rows.append(
             {name: getattr(row, name) for name in _DATASET_FIELDS} | {"splits": row.split_names, "published": scores}
         )
-        published = ", ".join(f"{score['metric']} {score['value']:.3f} ({score['split']})" for score in scores)
-        labels = f" ({', '.join(row.labels)})" if row.labels else ""
-        lines += [f"{row.name:12} {row.task:21} {row.primary_metric}", *_BELOW.wrap(row.description + labels)]
-        lines += _BELOW.wrap(f"published BERT-base: {published}") if published else []
+        published = [f"{score['metric']} {score['value']:.3f} ({score['split']})" for score in scores]
+        lines.append(f"{row.name:12} {row.task:21} {row.primary_metric or 'as its rows are'}")
+        lines += _BELOW.wrap(row.description + (f" ({', '.join(row.labels)})" if row.labels else ""))
+        lines += _BELOW.wrap(f"published BERT-base: {', '.join(published)}") if published else []
     return "data", rows, "\n".join(lines)

@@ -110,6 +110,8 @@ def test_ls_data_shows_labels_metric_and_published_score(bertctl):
     assert rows["sst2"]["labels"] == ["negative", "positive"]
     assert rows["sst2"]["published"][0]["value"] == builtin_datasets()["sst2"].published[0].value
     text = bertctl("recipes", "ls", "--data").stdout
+    assert "None" not in text
+    assert "stsb-embeddings sentence-embeddings   as its rows are" in text
     assert "matthews" in text
     assert "accuracy 0.935 (test)" in text
 
