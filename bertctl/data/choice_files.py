@@ -44,8 +44,8 @@ _NUMBERED = re.compile(
 )
 _CODAH_CATEGORIES = frozenset(("", "i", "n", "o", "p", "q", "r"))
 _OPTIONS = (
-    "Name them: --text-column NAME for the context, --label-column NAME, "
-    "--set data.choice_columns='[NAME, NAME, ...]' (one column with lists, or one for each choice)."
+    "Call them choice1, choice2, ...; or, in training, name them: --text-column NAME for the context, --label-column "
+    "NAME, --set data.choice_columns='[NAME, NAME, ...]' (one column with lists, or one for each choice)."
 )
 
 

@@ -159,7 +159,7 @@ def decoded_lines(
 
 def _too_long(source: str, line: int, longest: int) -> DataError:
     what = f"{source}:{line}: this line has more than {human_bytes(longest)}"
-    return DataError(what, remedy="If it is meant to, add --set data.longest_line=MEGABYTES.")
+    return DataError(what, remedy="Cut it, or, if it is meant to, train with --set data.longest_line=MEGABYTES.")
 
 
 def check_encoding(encoding: str | None) -> None:

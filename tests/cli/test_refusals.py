@@ -405,3 +405,11 @@ def test_a_label_that_only_held_out_rows_have_is_not_taken_for_a_slip_alone(bert
         "finetune", "text-classification", "--train-file", "rows.csv", "--model", tiny_model, "--max-length", "40"
     )
     refused(done, 3, "is not one the model knows", "did you mean class 1", "--set text_classification.labels=")
+
+
+def test_what_only_training_takes_is_not_said_of_other_verbs(bertctl, tiny_run, tmp_path):
+    (tmp_path / "long.txt").write_text("a" * 16_000_001)
+    refused(bertctl("predict", tiny_run.path, "long.txt"), 3, "more than 16 MB", "train with --set data.longest_line=")
+    (tmp_path / "choices.csv").write_text("q,one,two\nthe film is,good,bad\n")
+    done = bertctl("finetune", "multiple-choice", "--train-file", "choices.csv", "--model", "minilm")
+    refused(done, 2, "Call them choice1, choice2", "in training")

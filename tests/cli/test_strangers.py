@@ -196,7 +196,7 @@ def test_a_line_that_fills_the_memory_is_refused_unless_it_is_asked_for(bertctl,
     done = bertctl("data", "check", "rows.csv.gz")
     assert done.returncode == 3, done.stderr
     assert "rows.csv.gz:4: this line has more than 16 MB" in done.stdout.replace("\n", " ")
-    for megabytes, code, words in ((16, 3, "--set data.longest_line=MEGABYTES"), (18, 4, "'nowhere/tiny'")):
+    for megabytes, code, words in ((16, 3, "train with --set data.longest_line=MEGABYTES"), (18, 4, "'nowhere/tiny'")):
         done = bertctl(*typed, "--set", f"data.longest_line={megabytes}")
         assert done.returncode == code, done.stderr
         assert words in done.stderr
