@@ -213,13 +213,14 @@ def scores_of_the_choice(settings: Sequence[Floats], *, sign: float, by_best_run
         by_best_run: whether the setting of the best single run is chosen, not that of the best mean.
     """
     G, merit = len(settings[0]), np.max if by_best_run else np.mean
-    rng = np.random.Generator(np.random.PCG64(_SEED))
-    drawn = rng.multinomial(G, np.full(G, 1 / G), size=_DRAWS).astype(np.float64)
+    drawn = np.random.Generator(np.random.PCG64(_SEED)).multinomial(G, np.full(G, 1 / G), size=_DRAWS).astype(float)
     drawn = drawn[(drawn == 0).any(axis=1)]
     others, every = (drawn == 0).astype(np.float64), np.arange(len(drawn))
     # einsum, not a matrix product: the same bits with any number of BLAS threads.
     before = [sign * np.einsum("rg,gs->rs", drawn, each) for each in settings]
     after = [np.einsum("rg,gs->rs", others, each) / others.sum(axis=1, keepdims=True) for each in settings]
+    # About the mean that they are drawn around: where nothing was chosen, nothing is corrected.
+    after = [each - each.mean(axis=0) + of.mean(axis=0) for each, of in zip(after, settings, strict=True)]
     new_seed = []
     for number in range(max(each.shape[1] for each in settings)):
         kept = [np.delete(each, number % each.shape[1], axis=1) if each.shape[1] > 1 else each for each in before]

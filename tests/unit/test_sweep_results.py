@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from bertctl.errors import DataError, UnavailableError
-from bertctl.sweeps.best_setting import best_cell, compare_settings, expect, ranked
+from bertctl.sweeps.best_setting import best_cell, compare_settings, expect, ranked, scores_of_the_choice
 from bertctl.sweeps.conclude import conclude
 from bertctl.sweeps.disk import delete_models
 from bertctl.sweeps.results import by_setting, read_cells
@@ -368,3 +368,10 @@ def test_clusters_of_one_fold_are_not_those_of_another(tmp_path: Path, without: 
     document = document_of(folder)
     assert [score["how"] for score in document["scores"]] == ["pooled folds"] * 4
     assert document["comparison"]["clusters"] == (30 if without is None else 20 + 40)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_where_nothing_was_chosen_nothing_is_corrected(seeds):
+    table = (np.random.default_rng(4).random((20, seeds)) < 0.7).astype(float)
+    new_seed, _ = scores_of_the_choice([table], sign=1.0, by_best_run=False)
+    assert new_seed == pytest.approx(table.mean(), abs=1e-12)
