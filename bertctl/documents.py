@@ -22,6 +22,9 @@ from bertctl.words import human_bytes
 JSON_LIMIT = 64 * 2**20
 """Bytes of a JSON file; the largest tokenizer.json in use (Gemma's, 256,000 tokens) has half of it."""
 
+SAVE_WEIGHTS = "Write it with save_pretrained of transformers; pickled weights are never loaded."
+"""What to do about weights that are no safetensors file, or a part of one."""
+
 _PART = 2**16  # bytes that are read at once: `read(limit)` asks for memory for all of them
 _MOST_IDS = 2**24
 _HALF = re.compile(r"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]")
@@ -117,6 +120,19 @@ def read_json_lines(path: Path, schema: str, *, limit: int = 2**32, remedy: str 
     """
     lines = enumerate(read_text(path, limit=limit, kind=DataError).split("\n"), start=1)
     return [_parsed(text, path, i, schema, DataError, remedy) for i, text in lines if text.strip()]
+
+
+def weight_files(index: Path) -> list[Path]:
+    """Returns the files, beside it, that an index of a model's weights names.
+
+    Raises:
+        UnavailableError: it is no index, or names a file elsewhere.
+    """
+    with loading(f"the model in {index.parent}", kind=UnavailableError, remedy=SAVE_WEIGHTS):
+        names = sorted({*read_json(index)["weight_map"].values()})
+        if elsewhere := [name for name in names if Path(name).name != name]:
+            raise ValueError(f"{index.name} names a file elsewhere: {elsewhere[0]:.100}")
+    return [index.parent / name for name in names]
 
 
 def refuse_far_ids(ids: Iterable[object], file: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertctl.catalog.lock import Found, Kind, in_force, noted
-from bertctl.documents import loading, read_json
+from bertctl.documents import loading, weight_files
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
 
@@ -149,7 +149,7 @@ def fetch_folder(
     whole = all(cached.keys() & names for names in (["config.json"], *needed)) and _cache_only.get() != "not even"
     whole = whole and all(path.exists() for path in files.found_in(cached["config.json"].parent).values())
     if whole and (index := cached.get("model.safetensors.index.json")):  # which others load first of a model in parts
-        whole = all((index.parent / part).exists() for part in read_json(index).get("weight_map", {}).values())
+        whole = all(part.exists() for part in weight_files(index))
     folder = cached["config.json"].parent if whole else _fetched(files, f"{wanted} ({repo}", _ways(wanted, ways))
     there = files.found_in(folder)
     noted(Found("model", repo, there, revision or "main", folder.name, whole="model.safetensors" in needed[-1]))

@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # completion has no time for rich
 Shown: TypeAlias = "RenderableType | TableBlock"
 """What a part of an answer may be, for people."""
 
-_SIZES = ("COLUMNS", "LINES")
 _PIPE_WIDTH = 200  # a table in a pipe or a CI log is not folded at 80 columns, unless COLUMNS says so
 
 
@@ -256,9 +255,8 @@ def console_of(stream: Any) -> "Console":
                 yield part if part.control else Segment(harmless(part.text, keep="\n\t"), part.style)
 
     watched = stream.isatty() and os.environ.get("TERM") != "dumb"
-    environ = {name: value for name, value in os.environ.items() if name not in _SIZES or value.strip("0").isdecimal()}
-    columns = os.environ.get("COLUMNS", "") if stream is sys.stdout else ""
-    narrow = int(columns) if columns.isdecimal() and not watched else 0
+    environ = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES") or v.strip("0").isdecimal()}
+    narrow = int(environ.get("COLUMNS", 0)) if stream is sys.stdout and not watched else 0
     return HarmlessConsole(
         file=stream,
         _environ=environ,  # rich takes `²` for a number, and writes nothing in 0 columns

@@ -156,8 +156,8 @@ def require_distinct_ids(rows: Rows) -> None:
     ids = rows.columns.get("id", rows.ids)
     for index, value in enumerate(ids if not all(map(_is_blank, ids)) else ()):
         if _is_blank(value) or str(value) in seen:
-            what = f"'{value}' stands at {rows.where(seen[str(value)])} already" if not _is_blank(value) else "is blank"
-            what = f"{rows.where(index)}: the id {what}, and these answers are written by their ids"
+            why = f"'{value}' stands at {rows.where(seen[str(value)])} already" if not _is_blank(value) else "is blank"
+            what = f"{rows.where(index)}: the id {why}, and these answers are written by their ids"
             remedy = "Give each question an id of its own, or take --format jsonl, which has a line per row."
             raise DataError(what, remedy=remedy)
         seen[str(value)] = index

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertctl.documents import loading, read_json
+from bertctl.documents import SAVE_WEIGHTS, loading, weight_files
 from bertctl.errors import UnavailableError
 
 _HEADER_LIMIT = 100 * 2**20  # bytes, that of the library
@@ -21,7 +21,6 @@ _ATTENTION = re.compile(r"att(?:entio)?n|(?:^|\.)sa_|mixer|fourier", re.IGNORECA
 _FEED_FORWARD = re.compile(r"ffn|mlp|intermediate|output|dense|feed_?forward|\bff\b", re.IGNORECASE)
 _EMBEDDINGS = re.compile(r"emb|wte|wpe|shared|relative", re.IGNORECASE)
 _CONSTANT = re.compile(r"(?:inv_freq|x_min|x_max|shift|scaling_factor|_integer)$")  # rotary angles; I-BERT's scales
-_REMEDY = "Write it with save_pretrained of transformers; pickled weights are never loaded."
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,7 @@ def stored_weights(folder: Path) -> dict[str, StoredTensor]:
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.is_file() or not index.is_file():
         return tensors_in(whole)
-    with loading(f"the model in {folder}", kind=UnavailableError, remedy=_REMEDY):
-        names = sorted({*read_json(index)["weight_map"].values()})
-        if elsewhere := [name for name in names if Path(name).name != name]:
-            raise ValueError(f"{index.name} names a file elsewhere: {elsewhere[0]:.100}")
-    return {name: tensor for file in names for name, tensor in tensors_in(folder / file).items()}
+    return {name: tensor for file in weight_files(index) for name, tensor in tensors_in(file).items()}
 
 
 def tensors_in(file: Path) -> dict[str, StoredTensor]:
@@ -93,8 +88,8 @@ def tensors_in(file: Path) -> dict[str, StoredTensor]:
         UnavailableError: it is not there, is cut off, or is no safetensors file.
     """
     if not file.is_file():  # a pipe would be waited for
-        raise UnavailableError(f"the model folder {file.parent} has no {file.name}", remedy=_REMEDY)
-    with loading(f"the model in {file.parent}", kind=UnavailableError, remedy=_REMEDY), file.open("rb") as opened:
+        raise UnavailableError(f"the model folder {file.parent} has no {file.name}", remedy=SAVE_WEIGHTS)
+    with loading(f"the model in {file.parent}", kind=UnavailableError, remedy=SAVE_WEIGHTS), file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         if length > _HEADER_LIMIT:
             raise ValueError(f"a header of {length:,} bytes")

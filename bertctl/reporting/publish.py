@@ -7,7 +7,7 @@ from bertctl.catalog.downloads import limit_waits
 from bertctl.catalog.hub import endpoint, has_token, is_offline, shown, unreachable
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.progress import Listener
-from bertctl.run_folder import SCHEMA, RunFolder
+from bertctl.run_folder import SCHEMA, UNFINISHED, RunFolder
 
 CARD = "README.md"
 
@@ -90,7 +90,7 @@ def files_to_push(folder: RunFolder, *, predictions: bool) -> dict[str, Path]:
     """
     state = folder.read(folder.status)["state"]
     if state != "done":
-        remedy = "Wait for it, or run it again. To upload the weights all the same: `hf upload HUB-ID RUN/model`."
+        remedy = f"{UNFINISHED} To upload the weights all the same: `hf upload HUB-ID RUN/model`."
         raise UnavailableError(f"{folder.path} is not finished: its state is '{state}'", remedy=remedy)
     plain = (path for path in sorted(folder.model.rglob("[!.]*")) if path.is_file())
     files = {path.relative_to(folder.model).as_posix(): path for path in plain}

@@ -165,8 +165,8 @@ def find_run(job: Job, output: Path | None, *, needed: bool, listener: Listener 
     if checkpoint is not None:
         listener.say(f"going on after step {checkpoint.step} of {job.steps}, from {checkpoint.path}")
     elif needed:
-        what = "none of its checkpoints is whole" if checkpoints.any() else "there is no checkpoint"
-        what = f"{path}: {what}, so there is nothing to go on from"
+        why = "none of its checkpoints is whole" if checkpoints.any() else "there is no checkpoint"
+        what = f"{path}: {why}, so there is nothing to go on from"
         raise UnavailableError(what, remedy=f"Start again with `{folder.command(job.verb)} --overwrite`.")
     else:
         listener.say(f"{path} has no checkpoint to go on from: the run starts again")
