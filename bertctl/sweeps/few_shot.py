@@ -119,9 +119,9 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
     task = replace(SentenceEmbeddings.from_data(recipe, rows, data.labels), said=SentenceModules())  # without prompts
     tokenizer, long = build_tokenizer(source, BARE, None), recipe.model.long_text
     features = task.encode(rows, tokenizer, max_length=recipe.model.max_length)
-    if long in ("tail", "head-tail") and features.texts.truncated.any():  # of windows the first one is learned from
+    if long in ("tail", "head-tail") and features.encoded.truncated.any():  # of windows the first one is learned from
         texts = different([rows.columns["text"]])[1]
-        features = replace(features, texts=ends_of(features.texts, tokenizer, [texts], long))
+        features = replace(features, encoded=ends_of(features.encoded, tokenizer, [texts], long))
     splits = {"train": rows, "validation": replace(rows, split="validation")}
     data = replace(data, splits=splits, validation_splits=("validation",), dataset=None)
     return prepare_pairs(recipe, encoded=Encoded(data, source, source.content_hash(), dict.fromkeys(splits, features)))

@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertctl.arrays import Array, Ints
+from bertctl.arrays import Ints
 from bertctl.data.rows import Rows
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import Batch
 from bertctl.tasks.sequences import RowFeatures, padded_texts
-from bertctl.tokenization.encode import EncodedTexts, encode_texts
+from bertctl.tokenization.encode import encode_texts
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,6 @@ class ChoiceFeatures(RowFeatures):
         # choice 1    [CLS] he opens the jar . [SEP] he drives off . [SEP]
     """
 
-    encoded: EncodedTexts
     starts: Ints
     labels: Ints | None
 
@@ -72,20 +71,9 @@ class ChoiceFeatures(RowFeatures):
         """Returns all choices of these rows, row after row."""
         return np.concatenate([np.arange(self.starts[i], self.starts[i + 1]) for i in indices])
 
-    @cached_property
-    def tokens(self) -> Ints:
-        """(N,) tokens of all choices of each row, the context counted with each, as it is read with each."""
-        return self._sums(self.encoded.lengths)
-
-    @cached_property
-    def truncated_tokens(self) -> Ints:
-        """(N,) tokens cut off all choices of each row."""
-        return self._sums(self.encoded.full_lengths - self.encoded.lengths)
-
-    @cached_property
-    def unknown(self) -> Ints:
-        """(N,) unknown tokens of all choices of each row."""
-        return self._sums(self.encoded.unknown)
+    def of_rows(self, of_texts: Ints) -> Ints:
+        """Returns (N,) sums over each row's choices."""
+        return np.diff(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(of_texts)])[self.starts])
 
     def collate(self, indices: Ints, padding: Padding) -> ChoiceBatch:
         """Returns some rows with all their choices as padded tensors."""
@@ -97,9 +85,6 @@ class ChoiceFeatures(RowFeatures):
             labels=None if self.labels is None else torch.from_numpy(self.labels[indices]),
             counts=tuple(self.counts[indices].tolist()),
         )
-
-    def _sums(self, of_choices: Array) -> Ints:
-        return np.diff(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(of_choices)])[self.starts])
 
 
 def encode_choices(rows: Rows, labels: Ints | None, tokenizer: Tokenizer, *, max_length: int) -> ChoiceFeatures:

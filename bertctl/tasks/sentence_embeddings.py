@@ -198,7 +198,7 @@ class SentenceEmbeddings(Task):
 
     def scored(self, features: SentenceFeatures) -> DifferentTexts:
         """Returns the different texts."""
-        return DifferentTexts(features.texts, None)
+        return DifferentTexts(features.encoded, None)
 
     def _positive(self, labels: Sequence[str]) -> str | None:
         """Returns the label that says that two texts belong together.

@@ -43,7 +43,7 @@ class SentenceFeatures(RowFeatures):
     """A split as numbers; a window is a row with all its texts.
 
     Attributes:
-        texts: the M different texts of all rows.
+        encoded: the M different texts of all rows.
         places: (N, K) which of them are a row's.
         keys: (N, K) see `SentenceBatch`; the same for a question and a document that are equal, whatever their prompts.
         labels: (N,) float32, or None.
@@ -52,7 +52,6 @@ class SentenceFeatures(RowFeatures):
         apart: whether equal texts should be in different batches.
     """
 
-    texts: EncodedTexts
     places: Ints
     keys: Ints
     labels: Floats32 | None
@@ -66,27 +65,13 @@ class SentenceFeatures(RowFeatures):
     @cached_property
     def lengths(self) -> Ints:
         """(N,) tokens of each row's longest text."""
-        longest: Ints = self.texts.lengths[self.places].max(axis=1)
+        longest: Ints = self.encoded.lengths[self.places].max(axis=1)
         return longest
 
-    @cached_property
-    def tokens(self) -> Ints:
-        """(N,) tokens of all texts of each row."""
-        return self._summed("lengths")
-
-    @cached_property
-    def truncated_tokens(self) -> Ints:
-        """(N,) tokens cut off them."""
-        return self._summed("full_lengths") - self.tokens
-
-    @cached_property
-    def unknown(self) -> Ints:
-        """(N,) unknown tokens of them."""
-        return self._summed("unknown")
-
-    def _summed(self, name: str) -> Ints:
-        summed: Ints = getattr(self.texts, name)[self.places].sum(axis=1)
-        return summed
+    def of_rows(self, of_texts: Ints) -> Ints:
+        """Returns (N,) sums over each row's texts."""
+        sums: Ints = of_texts[self.places].sum(axis=1)
+        return sums
 
     @property
     def distinct(self) -> Ints | None:
@@ -127,7 +112,7 @@ class SentenceFeatures(RowFeatures):
         import torch
 
         return SentenceBatch(
-            inputs_of(self.texts, places, padding),
+            inputs_of(self.encoded, places, padding),
             None if self.labels is None else torch.from_numpy(self.labels[rows]),
             torch.from_numpy(self.classes[rows]),
             torch.from_numpy(keys),

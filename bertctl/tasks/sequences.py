@@ -34,8 +34,19 @@ class OneAnswer(Sized):
         return indices
 
 
+@dataclass(frozen=True)
 class RowFeatures(OneAnswer):
-    """A split in which each row is a window of `Features`, and by default has one answer."""
+    """A split in which each row is a window of `Features`, and by default has one answer.
+
+    Attributes:
+        encoded: the texts of the rows.
+    """
+
+    encoded: EncodedTexts
+
+    def of_rows(self, of_texts: Ints) -> Ints:
+        """Returns (N,) sums over each row's texts; here a row is one text, or one pair."""
+        return of_texts
 
     @cached_property
     def rows(self) -> Ints:
@@ -47,6 +58,21 @@ class RowFeatures(OneAnswer):
         """(N,) ones."""
         return np.ones(len(self), dtype=np.int64)
 
+    @cached_property
+    def tokens(self) -> Ints:
+        """(N,) tokens of all texts of each row; a context counts with each of its choices, as it is read with each."""
+        return self.of_rows(self.encoded.lengths)
+
+    @cached_property
+    def truncated_tokens(self) -> Ints:
+        """(N,) tokens cut off them."""
+        return self.of_rows(self.encoded.full_lengths) - self.tokens
+
+    @cached_property
+    def unknown(self) -> Ints:
+        """(N,) unknown tokens of them."""
+        return self.of_rows(self.encoded.unknown)
+
 
 @dataclass(frozen=True)
 class SequenceFeatures(RowFeatures):
@@ -57,7 +83,6 @@ class SequenceFeatures(RowFeatures):
         labels: (N,) int64 class numbers, (N, C) float32 several-label rows, (N,) float32 scores, or None.
     """
 
-    encoded: EncodedTexts
     labels: Array | None
 
     def __len__(self) -> int:
@@ -67,21 +92,6 @@ class SequenceFeatures(RowFeatures):
     def lengths(self) -> Ints:
         """(N,) tokens of each example."""
         return self.encoded.lengths
-
-    @property
-    def tokens(self) -> Ints:
-        """(N,) tokens of each example."""
-        return self.encoded.lengths
-
-    @property
-    def truncated_tokens(self) -> Ints:
-        """(N,) tokens cut off."""
-        return self.encoded.full_lengths - self.encoded.lengths
-
-    @property
-    def unknown(self) -> Ints:
-        """(N,) unknown tokens."""
-        return self.encoded.unknown
 
     def collate(self, indices: Ints, padding: Padding) -> Batch:
         """Returns some examples as padded tensors."""
