@@ -214,7 +214,7 @@ def _places(
     is_first = np.diff(windows.rows, prepend=-1) > 0
     is_last = np.append(is_first[1:], True)
     column = np.arange(len(source)) - starts[window]
-    kept = np.where(column < layout.leading, is_first[window], is_last[window])
+    kept = np.where(column < layout.before(0), is_first[window], is_last[window])
     begin, end = (sides[0].tokens.starts[windows.rows] + each for each in windows.answered())
     in_first_side = ~is_special & (source < offsets[1])
     kept = np.where(in_first_side, (source >= begin[window]) & (source < end[window]), kept)

@@ -99,7 +99,7 @@ class AnswerFeatures(OneAnswer):
     @cached_property
     def context_at(self) -> Ints:
         """(U,) position of the context's first token in the window."""
-        return context_positions(self.layout, self.questions.lengths[self.rows])
+        return self.layout.before(1) + self.questions.lengths[self.rows]
 
     @cached_property
     def null_at(self) -> Ints:
@@ -179,7 +179,7 @@ def encode_questions(
         gold = [label["text"] for label in rows.columns["label"]]
         spans = _answer_tokens(rows, contexts, context_of)
         nulls = null_positions(layout, layout.special + kept[places] + counts)
-        targets = _targets(spans[places], first, counts, context_positions(layout, kept[places]), nulls)
+        targets = _targets(spans[places], first, counts, layout.before(1) + kept[places], nulls)
     return AnswerFeatures(
         layout=layout,
         questions=Ragged(asked.ids, asked.starts[:-1], kept),
@@ -195,22 +195,9 @@ def encode_questions(
     )
 
 
-def context_positions(layout: Layout, questions: Ints) -> Ints:
-    """Returns where the context begins behind questions of these lengths."""
-    before = 0
-    asked = np.zeros_like(questions)
-    for slot in layout.slots:
-        if slot.sequence == 1:
-            break
-        before += len(slot.ids)
-        asked = questions if slot.sequence == 0 else asked
-    return before + asked
-
-
 def null_positions(layout: Layout, lengths: Ints) -> Ints:
     """Returns the first position where windows begin with a special token, else the last (XLNet)."""
-    leads = bool(layout.slots) and layout.slots[0].sequence is None
-    return np.zeros_like(lengths) if leads else lengths - 1
+    return np.zeros_like(lengths) if layout.before(0) else lengths - 1
 
 
 _NO_SPAN, _LOST = -1, -2

@@ -153,7 +153,7 @@ def encode_words(
     window_of_word = np.repeat(np.arange(len(rows)), last - first)
     answered = np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)] or [np.zeros(0, np.int64)])
     places = np.zeros(len(numbers), dtype=np.int64)
-    places[answered] = layout.leading + ends[answered] - ends[left[window_of_word]]
+    places[answered] = layout.before(0) + ends[answered] - ends[left[window_of_word]]
 
     def of_rows(values: Ints) -> Ints:
         return np.diff(np.concatenate([[0], np.cumsum(values[numbers])])[starts])

@@ -72,10 +72,9 @@ class Layout:
         """Returns the number of special tokens in each row."""
         return sum(len(slot.ids) for slot in self.slots)
 
-    @property
-    def leading(self) -> int:
-        """Returns the number of special tokens before the first text."""
-        place = next(i for i, slot in enumerate(self.slots) if slot.sequence is not None)
+    def before(self, sequence: int) -> int:
+        """Returns the number of special tokens before the first text (0), or before the second one (1)."""
+        place = next(i for i, slot in enumerate(self.slots) if slot.sequence == sequence)
         return sum(len(slot.ids) for slot in self.slots[:place])
 
     @classmethod
