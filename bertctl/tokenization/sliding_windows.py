@@ -49,11 +49,8 @@ class SlidingWindows:
         if counts_length:
             lengths = self.last - self.first
             longer = (lengths[before] - lengths[before + 1]) // 100
-        if tokens_before is None:
-            border = (begin + end + longer + 1) // 2
-        else:
-            middles = tokens_before[:-1] + tokens_before[1:]
-            border = np.searchsorted(middles, tokens_before[begin] + tokens_before[end] + longer, side="right")
+        ends = _of_tokens(self.last) if tokens_before is None else tokens_before
+        border = np.searchsorted(ends[:-1] + ends[1:], ends[begin] + ends[end] + longer, side="right")
         gains = (longer == 0) | (self.last[before + 1] - end > longer)  # else the later window is too short to win
         border = np.where(gains, np.clip(border, begin, end), end)
         last[before] = border
@@ -74,18 +71,15 @@ def sliding_windows(
         tokens_before: (M + 1,) tokens before each item; None where items are tokens.
         reach_back: whether the last window of several is filled up with what stands before it.
     """
-    ends = tokens_before
+    ends = _of_tokens(end) if tokens_before is None else tokens_before
     found: list[tuple[Ints, Ints, Ints]] = []
     rows, at = np.arange(len(begin)), begin
     while len(rows):
-        here, stop = (at, end[rows]) if ends is None else (ends[at], ends[end[rows]])
+        here, stop = ends[at], ends[end[rows]]
         is_last = stop - here <= room[rows]
-        if ends is None:
-            full, following, back = at + room[rows], at + step[rows], end[rows] - room[rows]
-        else:
-            full = np.searchsorted(ends, here + room[rows], side="right") - 1
-            following = np.searchsorted(ends, here + step[rows], side="left")
-            back = np.searchsorted(ends, stop - room[rows], side="left")
+        full = np.searchsorted(ends, here + room[rows], side="right") - 1
+        following = np.searchsorted(ends, here + step[rows], side="left")
+        back = np.searchsorted(ends, stop - room[rows], side="left")
         last = np.where(is_last, end[rows], full)
         reaches = is_last & (at > begin[rows]) & reach_back
         found.append((rows, np.where(reaches, np.maximum(back, begin[rows]), at), last))
@@ -96,3 +90,8 @@ def sliding_windows(
     joined = [np.concatenate(part) for part in zip(*found, strict=True)]
     order = np.argsort(joined[0], kind="stable")
     return SlidingWindows(*(part[order] for part in joined))
+
+
+def _of_tokens(end: Ints) -> Ints:
+    """Returns the tokens before each item where every item is one."""
+    return np.arange(end.max(initial=0) + 1)
