@@ -1,7 +1,7 @@
 """What every reader does with a file's columns: their names here and there, ids, and the columns that nobody reads."""
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -121,13 +121,28 @@ def ids_of(table: Table, name: str | None, *, first_id: int = 0) -> list[str]:
     """
     if name is None:
         return [str(number) for number in range(first_id, first_id + len(table))]
-    ids = ["" if value is None else str(value) for value in table.columns[name]]
+    remedy = "Leave --id-column out (data.id_column in a recipe): rows are numbered."
+    return distinct_ids(table.columns[name], table.where, remedy=remedy)
+
+
+def distinct_ids(values: Sequence[Any], where: Callable[[int], str], *, remedy: str, why: str = "") -> list[str]:
+    """Returns ids as texts.
+
+    Args:
+        values: of a column.
+        where: the place of a row.
+        remedy: what to do about ids that are refused.
+        why: they are, as the end of the sentence.
+
+    Raises:
+        DataError: one is blank or stands twice, with file and line.
+    """
+    ids = ["" if value is None else str(value) for value in values]
     seen: dict[str, int] = {}
     for index, value in enumerate(ids):
         if value == "" or value in seen:
-            what = "is blank" if value == "" else f"'{value}' stands at {table.where(seen[value])} already"
-            remedy = "Leave --id-column out (data.id_column in a recipe): rows are numbered."
-            raise DataError(f"{table.where(index)}: the id {what}", remedy=remedy)
+            what = "is blank" if value == "" else f"'{value}' stands at {where(seen[value])} already"
+            raise DataError(f"{where(index)}: the id {what}{why}", remedy=remedy)
         seen[value] = index
     return ids
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.column_contents import content_of, written_list
-from bertctl.data.columns import FileColumns, columns_named, ids_of, other_columns, shown_columns
+from bertctl.data.columns import FileColumns, columns_named, distinct_ids, ids_of, other_columns, shown_columns
 from bertctl.data.files import document_or_tables, input_kind, read_tables, table_of_document
 from bertctl.data.names import folded
 from bertctl.data.reading import Reader, Reading, ReadOptions
@@ -152,15 +152,10 @@ def require_distinct_ids(rows: Rows) -> None:
     Raises:
         DataError: with both rows.
     """
-    seen: dict[str, int] = {}
     ids = rows.columns.get("id", rows.ids)
-    for index, value in enumerate(ids if not all(map(_is_blank, ids)) else ()):
-        if _is_blank(value) or str(value) in seen:
-            why = f"'{value}' stands at {rows.where(seen[str(value)])} already" if not _is_blank(value) else "is blank"
-            what = f"{rows.where(index)}: the id {why}, and these answers are written by their ids"
-            remedy = "Give each question an id of its own, or take --format jsonl, which has a line per row."
-            raise DataError(what, remedy=remedy)
-        seen[str(value)] = index
+    if not all(map(_is_blank, ids)):
+        remedy = "Give each question an id of its own, or take --format jsonl, which has a line per row."
+        distinct_ids(ids, rows.where, remedy=remedy, why=", and these answers are written by their ids")
 
 
 def rows_of_questions(table: Table, names: QuestionColumns, options: ReadOptions, *, first_id: int = 0) -> Rows:
@@ -177,16 +172,16 @@ def rows_of_questions(table: Table, names: QuestionColumns, options: ReadOptions
         DataError: a question that is no text or has no context, answers that can't be read, an id that stands twice,
             with file, line and id.
     """
-    distinct_ids = options.keep_labels
-    names.require(table, optional=() if distinct_ids or names.id is None else (names.id,))
-    ids = ids_of(table, names.id if distinct_ids else None, first_id=first_id)
-    given = table.columns.get(names.id, ()) if names.id is not None and not distinct_ids else ()
+    names.require(table, optional=() if options.keep_labels or names.id is None else (names.id,))
+    ids = ids_of(table, names.id if options.keep_labels else None, first_id=first_id)
+    given = table.columns.get(names.id, ()) if names.id is not None and not options.keep_labels else ()
     complete = not any(map(_is_blank, given))
     if given:
         ids = [number if _is_blank(value) else str(value) for number, value in zip(ids, given, strict=True)]
-    found: dict[str, Sequence[Any]] = {"question": [], "context": []}
-    for canonical, name in (("question", names.question), ("context", names.context)):
-        found[canonical] = [_text(table, i, value, canonical, ids) for i, value in enumerate(table.columns[name])]
+    found: dict[str, Sequence[Any]] = {
+        canonical: [_text(table, i, value, canonical, ids) for i, value in enumerate(table.columns[name])]
+        for canonical, name in (("question", names.question), ("context", names.context))
+    }
     if names.label is not None:
         nothing: Sequence[Any] = [None] * len(table)
         impossible = table.columns.get("is_impossible", nothing)
