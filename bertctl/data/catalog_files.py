@@ -12,7 +12,6 @@ from typing import Any
 
 from bertctl.catalog import hub
 from bertctl.catalog.dataset_row import Columns, DatasetRow, SplitRow
-from bertctl.catalog.datasets import bundled_folder
 from bertctl.catalog.lock import Found, noted
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.columns import say_blank
@@ -29,28 +28,20 @@ from bertctl.writing import protect
 _NO_LABEL = ("", "-", "-1")
 
 
-def read_bundled(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
-    """Returns a split of a data set that ships inside the package."""
-    path = bundled_folder(row) / split.files[0]
-    noted(Found("dataset", row.name, {path.name: path}))
-    return _read_own(row, split, path, listener)
-
-
-def _settings(columns: Columns) -> DataSection:
+def _settings(columns: Columns, header: bool | None = None) -> DataSection:
     """Returns a catalog row's columns as a reader is told them."""
     return DataSection(
         text_column=columns.text,
         pair_column=columns.pair,
         label_column=columns.label,
         choice_columns=list(columns.choices) or None,
+        header=header,
     )
 
 
 def _read_own(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
     """Returns the rows of a file as a person's own files are read."""
-    settings = _settings(row.columns_in_file(split)).model_copy(
-        update={"header": split.header if path.suffix in (".csv", ".tsv") else None}
-    )
+    settings = _settings(row.columns_in_file(split), split.header if path.suffix in (".csv", ".tsv") else None)
     reader = READERS[row.task]
     return reader.read(path, settings, split=split.name, label_needed=split.labelled, listener=listener).rows
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.catalog.dataset_row import DatasetRow
-from bertctl.catalog.datasets import find_dataset
+from bertctl.catalog.datasets import bundled_folder, find_dataset
 from bertctl.catalog.lock import Found, noted
 from bertctl.config.recipe_files import expanded_path
 from bertctl.config.schema import Recipe
@@ -270,9 +270,9 @@ class _CatalogSource(_Source):
             listener.say(f"'{self._row.name}' ships inside the package: {section.data_dir} is not looked at")
 
     def _find_folder(self, given: str | None) -> Path | None:
-        """Returns the given folder, or that of the `datasets.yaml`; None where the hub or the package has the rows."""
+        """Returns the given folder, that of the `datasets.yaml` or of the package; None where the hub has the rows."""
         if self._row.bundled:
-            return None
+            return bundled_folder(self._row)
         folders = [expanded_path(given)] if given else []
         folders += [self._row.home] if self._row.home else []
         for folder in folders:
@@ -308,8 +308,6 @@ class _CatalogSource(_Source):
 
     def read_whole(self, split: str) -> Rows:
         row, wanted = self._row, self._row.split(split)
-        if row.bundled:
-            return catalog_files.read_bundled(row, wanted, self._listener)
         if self._folder is not None:
             return catalog_files.read_from_folder(row, wanted, self._folder, self._listener)
         return catalog_files.read_from_hub(row, wanted, self._listener)
