@@ -280,7 +280,7 @@ def _with_class_names(columns: dict[str, list[Any]], metadata: dict[bytes, bytes
         inner = feature.get("feature", feature) if isinstance(feature, dict) else feature[0] if feature else None
         names = inner.get("names") if isinstance(inner, dict) else None
         if isinstance(names, list):
-            known = {number: str(name) for number, name in enumerate(names)}
+            known = {-1: None, **{number: str(name) for number, name in enumerate(names)}}  # -1: as in GLUE's test sets
             named = ([known.get(n, n) for n in row] if isinstance(row, list) else known.get(row, row) for row in values)
             columns[column] = list(named)
     return columns

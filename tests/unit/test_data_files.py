@@ -82,11 +82,11 @@ def test_numbers_that_datasets_wrote_for_labels_are_read_as_their_names(tmp_path
     from datasets import ClassLabel, Dataset, Features, Value
 
     features = Features({"text": Value("string"), "label": ClassLabel(names=["neg", "pos"])})
-    columns = {"text": [*TEXTS, "y"], "label": [*(int(label == "pos") for label in LABELS), None]}
+    columns = {"text": [*TEXTS, "y", "z"], "label": [*(int(label == "pos") for label in LABELS), None, -1]}
     Dataset.from_dict(columns, features=features).to_parquet(tmp_path / "a.parquet")
     options = ReadOptions(DataSection(), "train", label_needed=False, chunk_rows=chunk_rows)
     readings = list(TEXT_READER.readings(tmp_path / "a.parquet", options))
-    assert [label for one in readings for label in one.rows.columns["label"]] == [*LABELS, None]
+    assert [label for one in readings for label in one.rows.columns["label"]] == [*LABELS, None, None]
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
