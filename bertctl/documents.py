@@ -169,6 +169,15 @@ def is_whole(text: str) -> bool:
     return True
 
 
+def is_encoding(name: str) -> bool:
+    """Whether Python knows an encoding of texts by this name."""
+    try:
+        "".encode(name)
+    except (LookupError, ValueError):
+        return False
+    return True
+
+
 def _parsed(
     text: str, path: Path, line: int | None, schema: str, kind: type[BertctlError], remedy: str
 ) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from bertctl.config.recipe_sections import RecipeFields, TaskSettings
 from bertctl.config.task_names import PRETRAINING
-from bertctl.documents import published_schema
+from bertctl.documents import is_encoding, published_schema
 from bertctl.words import listing
 
 _SETTINGS = {
@@ -63,7 +63,7 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         why = "of use only with data.name; your own files go into data.train_file"
         yield Disagreement(("data.data_dir", "data.name"), why)
     yield from _fold_disagreements(recipe)
-    if data.encoding is not None and not _is_encoding(data.encoding):
+    if data.encoding is not None and not is_encoding(data.encoding):
         yield Disagreement(("data.encoding",), f"there is no text encoding '{data.encoding}'; utf-8 or latin-1 fits")
     for one, other in itertools.combinations(("text_column", "pair_column", "label_column"), 2):
         if getattr(data, one) is not None and getattr(data, one) == getattr(data, other):
@@ -170,11 +170,3 @@ def _few_shot_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     if recipe.few_shot.draws > 1 and recipe.data.train_rows_per_label is None:
         why = "several draws of all training rows are the same; data.train_rows_per_label says how many are drawn"
         yield Disagreement(("few_shot.draws", "data.train_rows_per_label"), why)
-
-
-def _is_encoding(name: str) -> bool:
-    try:
-        "".encode(name)
-    except (LookupError, ValueError):
-        return False
-    return True

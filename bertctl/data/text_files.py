@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
+from bertctl.documents import is_encoding
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
 from bertctl.words import hinted, human_bytes
@@ -168,13 +169,9 @@ def check_encoding(encoding: str | None) -> None:
     Raises:
         UsageError: unknown name.
     """
-    if encoding is None:
-        return
-    try:
-        codecs.lookup(encoding)
-    except LookupError as error:
+    if encoding is not None and not is_encoding(encoding):
         what = f"data.encoding: there is no encoding '{encoding}'"
-        raise UsageError(what, remedy="Usual ones: utf-8, utf-16, latin-1, cp1252.") from error
+        raise UsageError(what, remedy="Usual ones: utf-8, utf-16, latin-1, cp1252.")
 
 
 def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
