@@ -174,17 +174,16 @@ def _layout(
         names = _USUAL_NAMES.get(width) or tuple(f"column{i}" for i in range(width))
     if len(names) != width:
         raise _wrong_width(where, width, names, first.text)
-    if settings.text_column is not None:
-        word = _position(settings.text_column, names, where, "--text-column")
-    elif ud:
-        word = _position("form", names, where, "--text-column")
+    named = settings.text_column or ("form" if ud else None)
+    if named is not None:
+        word = _position(named, names, where, "--text-column")
     else:
         counted = [ConllLayout(tabs, (), 0, None, ud).fields(line.text)[0] for line in block]
         is_count = width > 2 and counted == [str(i) for i in range(1, len(block) + 1)] and len(block) > 1
         word = 1 if is_count else 0
     tag: int | None = None
     if settings.label_column is not None:
-        if tags_needed or _is_there(settings.label_column, names):
+        if tags_needed or _place(settings.label_column, names) is not None:
             tag = _position(settings.label_column, names, where, "--label-column")
     elif ud:
         tag = _position("upos", names, where, "--label-column")
@@ -198,13 +197,13 @@ def _layout(
     return ConllLayout(tabs, tuple(names), word, tag, ud)
 
 
-def _is_there(column: str, names: Sequence[str]) -> bool:
-    number = _number(column)
-    return column.lower() in names if number is None else -len(names) <= number < len(names)
-
-
-def _number(column: str) -> int | None:
-    return int(column) if column.removeprefix("-").isdecimal() else None
+def _place(column: str, names: Sequence[str]) -> int | None:
+    """Returns a column's place from 0 on; None where there is none of this number or name."""
+    number = int(column) if column.removeprefix("-").isdecimal() else None
+    if number is not None and -len(names) <= number < len(names):
+        return number % len(names)
+    lowered = [name.lower() for name in names]
+    return lowered.index(column.lower()) if column.lower() in lowered else None
 
 
 def _position(column: str, names: Sequence[str], where: str, option: str) -> int:
@@ -213,12 +212,8 @@ def _position(column: str, names: Sequence[str], where: str, option: str) -> int
     Raises:
         UsageError: there is none of this number or name.
     """
-    number = _number(column)
-    if number is not None and -len(names) <= number < len(names):
-        return number % len(names)
-    lowered = [name.lower() for name in names]
-    if column.lower() in lowered:
-        return lowered.index(column.lower())
+    if (place := _place(column, names)) is not None:
+        return place
     hint = did_you_mean(column, names)
     shown = ", ".join(f"{i} {name}" for i, name in enumerate(names))
     what = f"{where}: there is no column '{column}'" + (f": {hint}" if hint else f" among {len(names)}")
