@@ -181,14 +181,11 @@ def _layout(
         counted = [ConllLayout(tabs, (), 0, None, ud).fields(line.text)[0] for line in block]
         is_count = width > 2 and counted == [str(i) for i in range(1, len(block) + 1)] and len(block) > 1
         word = 1 if is_count else 0
-    tag: int | None = None
-    if settings.label_column is not None:
-        if tags_needed or _place(settings.label_column, names) is not None:
-            tag = _position(settings.label_column, names, where, "--label-column")
-    elif ud:
-        tag = _position("upos", names, where, "--label-column")
-    elif width > 1:
-        tag = width - 1
+    tag = width - 1 if width > 1 else None
+    tagged = settings.label_column or ("upos" if ud else None)
+    if tagged is not None:
+        asked = tags_needed or _place(tagged, names) is not None
+        tag = _position(tagged, names, where, "--label-column") if asked else None
     if tag == word:
         tag = None
     if tag is None and tags_needed:

@@ -144,6 +144,10 @@ def test_conll_u_without_annotation():
 def test_conll_u_plus_names_its_columns():
     found = read("# global.columns = ID FORM UPOS NER\n1\tAnna\tPROPN\tB-PER\n", ud=True, label_column="ner")
     assert (found[0].words, found[0].tags) == (["Anna"], ["B-PER"])
+    untagged = "# global.columns = ID FORM\n1\tAnna\n"
+    assert read(untagged, ud=True, needed=False)[0].words == ["Anna"]
+    with pytest.raises(UsageError, match="column 'upos'"):
+        read(untagged, ud=True)
 
 
 def test_real_files_are_read_whole(shared_data: Path):
