@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ def take(engine: TrainingEngine, state: TrainingState, random: RandomStates) -> 
 
     network = engine.loaded.network
     weights = engine.loaded.copy_weights()
-    states = _inner(engine.optimizer).state
+    states = engine.optimizer.state
     moments: dict[str, Tensor] = {}
     for name, parameter in network.named_parameters():
         for key, value in states.get(parameter, {}).items():
@@ -86,12 +86,11 @@ def restore(
         if engine.word_table is not None:
             engine.word_table.go_on(checkpoint.state["unused_words_decay"])
         moments = load_file(checkpoint.path / "optimizer.safetensors")
-        optimizer = _inner(engine.optimizer)
         for name, parameter in network.named_parameters():
             mine = {key.partition("|")[2]: value for key, value in moments.items() if key.partition("|")[0] == name}
             if mine:
                 # The step count stays where AdamW keeps it, on the host unless the step is fused on a device.
-                optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in mine.items()}
+                engine.optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in mine.items()}
     except (RuntimeError, KeyError) as error:
         raise UnavailableError(f"{checkpoint.path} does not fit this model: {error}") from error
     state = TrainingState(**checkpoint.state["outcome"])
@@ -119,11 +118,6 @@ def _advance_schedule(engine: TrainingEngine, step: int) -> None:
     schedule = engine.schedule
     schedule.last_epoch = step
     rates = [rate * share(step) for rate, share in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)]  # type: ignore[attr-defined]
-    for group, rate in zip(_inner(engine.optimizer).param_groups, rates, strict=True):
+    for group, rate in zip(engine.optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
     schedule._last_lr = rates
-
-
-def _inner(optimizer: Any) -> Any:
-    """Returns the torch optimizer below accelerate's wrapper."""
-    return getattr(optimizer, "optimizer", optimizer)
