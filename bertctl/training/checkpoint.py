@@ -94,18 +94,15 @@ class Checkpoints:
             UnavailableError: this one or the one before could not be written; older ones stay.
         """
         self.wait()
+        # The run's files can change while a writer works: they are linked, or copied, now.
+        begun = self._begin(snapshot)
         if behind:
-            # The run's files can change while the writer works: they are linked, or copied, now.
-            begun = self._begin(snapshot)
             writer = threading.Thread(target=self._write_quietly, args=(snapshot, *begun), daemon=True)
-            try:
+            with suppress(RuntimeError):  # no memory, or no number, for another thread: it is written here
                 writer.start()
-            except RuntimeError:  # no memory, or no number, for another thread
-                self._write(snapshot, *begun)
-            else:
                 self._writer = writer
-        else:
-            self._write(snapshot, *self._begin(snapshot))
+                return
+        self._write(snapshot, *begun)
 
     def wait(self) -> None:
         """Returns when nothing is being written any more.
