@@ -55,9 +55,7 @@ class Signals:
         Raises:
             KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM and SIGHUP.
         """
-        asked = np.array([self._asked == number for number in STOPS], dtype=np.int64)
-        if self._workers.count > 1:
-            asked = self._workers.sum(asked)
+        asked = self._workers.sum(np.array([self._asked == number for number in STOPS], dtype=np.int64))
         if asked.any():
             self.together = True
             raise_for(SIGINT if asked[0] else STOPS[int(asked.argmax())])
