@@ -35,28 +35,14 @@ class SweepSummary:
 
     Attributes:
         replies: on the runs that were made.
-        seconds: wall time, from `started` to the end of the last run.
-        jobs: number of parallel runs.
     """
 
     replies: list[CellReply] = field(default_factory=list)
-    seconds: float = 0.0
-    jobs: int = 1
 
     @property
     def exit_code(self) -> int:
         """Returns that of the first run that failed; 0 where none did. A run that diverged is a result."""
         return next((reply.code for reply in self.replies if reply.code not in (0, ExitCode.DIVERGED)), 0)
-
-    @property
-    def worked(self) -> float:
-        """Returns the seconds of training and evaluation of all these runs."""
-        return sum(reply.seconds.get(phase, 0.0) for reply in self.replies for phase in ("train", "evaluate"))
-
-    @property
-    def ratio(self) -> float:
-        """Returns the wall time as a multiple of the least it could be: training and evaluation divided by the jobs."""
-        return self.seconds * self.jobs / self.worked if self.worked else 0.0
 
 
 @contextmanager
@@ -126,7 +112,7 @@ class SweepRunner:
         plan, listener = self._plan, self._listener
         there = {cell.name for cell in read_cells(self._folder)[1] if cell.is_over}
         waiting = [name for name in self._mine if name not in there]
-        summary = SweepSummary(jobs=min(plan.jobs, max(1, len(waiting))))
+        summary = SweepSummary()
         self._done = len(self._mine) - len(waiting)
         listener.say(self._about())
         if not waiting:
@@ -149,15 +135,16 @@ class SweepRunner:
         pool = self._pool(plan.keep, plan.jobs)
         pool.run(waiting, over)
         listener.finish("runs")
-        summary.seconds = time.perf_counter() - begun
+        wall, jobs = time.perf_counter() - begun, min(plan.jobs, len(waiting))
         if pool.stopped_by:
             raise self._interrupted(pool.stopped_by)
         if plan.keep == "best":
             delete_models(self._folder, self._mine)
-        if summary.worked:
+        worked = sum(reply.seconds.get(phase, 0.0) for reply in summary.replies for phase in ("train", "evaluate"))
+        if worked:  # the wall time is told as a multiple of the least that it could be
             listener.say(
-                f"{count(len(summary.replies), 'run')} in {summary.seconds:.1f} s, {summary.jobs} at a time: "
-                f"{summary.worked:.1f} s of training and evaluation, {summary.ratio:.2f} times that per job"
+                f"{count(len(summary.replies), 'run')} in {wall:.1f} s, {jobs} at a time: "
+                f"{worked:.1f} s of training and evaluation, {wall * jobs / worked:.2f} times that per job"
             )
         return summary
 
