@@ -134,14 +134,11 @@ class TextSource:
             skipped.finish(self.beside, listener)
 
     def _of_data_set(self, name: str, listener: Listener) -> Iterator[TextChunk]:
-        from bertctl.catalog.datasets import find_dataset
         from bertctl.config.recipe_sections import DataSection
-        from bertctl.config.schema import Recipe
-        from bertctl.data.recipe_data import load_data
+        from bertctl.features.source import rows_of_split
 
         folder = None if self.data_dir is None else str(self.data_dir)
-        recipe = Recipe(task=find_dataset(name).task, data=DataSection(name=name, data_dir=folder))
-        rows = load_data(recipe, listener=listener, splits=[self.split]).splits[self.split]
+        rows = rows_of_split(name, self.split, DataSection(data_dir=folder), listener)
         if not rows.has("text"):
             what = f"the data set '{name}' has no column of texts (it has: {', '.join(rows.columns)})"
             raise DataError(what, remedy="Give its official file with --file and --text-column.")

@@ -70,12 +70,19 @@ class Input:
                 remedy="Give a file, - for stdin, or a data set's name (`bertctl recipes ls --data`).",
                 file=self.name,
             )
-        row = find_dataset(self.name)
-        split = self.split or "train"
-        recipe = Recipe.model_validate(
-            {"task": row.task, "data": self.settings.model_copy(update={"name": row.name}).model_dump()}
-        )
-        return load_data(recipe, listener=listener, splits=[split]).splits[split]
+        return rows_of_split(self.name, self.split or "train", self.settings, listener)
+
+
+def rows_of_split(name: str, split: str, settings: DataSection, listener: Listener = SILENT) -> Rows:
+    """Returns a split of a data set of the catalog, its columns and folder as the settings say.
+
+    Raises:
+        UsageError: an unknown data set or split.
+        UnavailableError: not there.
+    """
+    row = find_dataset(name)
+    recipe = Recipe(task=row.task, data=settings.model_copy(update={"name": row.name}))
+    return load_data(recipe, listener=listener, splits=[split]).splits[split]
 
 
 def _with_text(rows: Rows) -> Rows:
