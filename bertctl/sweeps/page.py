@@ -13,7 +13,7 @@ from rich.text import Text
 from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Report, Section, TableBlock, Tile
 from bertctl.reporting.summary import figure, interval
 from bertctl.reporting.terminal import rich_table
-from bertctl.sweeps.pictures import expected_chart, seed_chart
+from bertctl.sweeps.pictures import picture
 from bertctl.sweeps.setting_text import metric_text, seed_text, setting_text, short_names, value_text
 from bertctl.words import count, human_seconds
 
@@ -140,7 +140,7 @@ def _settings(document: Document, folder: Path) -> Section:
         grid = grid_table(document)
         blocks += [grid] if grid is not None else []
         told = "A dot for each seed, the mean as a bar, dashed the answer that ignores the input."
-        blocks.append(Chart(partial(seed_chart, folder), told, wide=True))
+        blocks.append(Chart(partial(picture, folder / "scores.svg", "scores of all seeds by setting"), told, wide=True))
     return Section("settings", "Settings", [*blocks, _settings_table(document)])
 
 
@@ -220,7 +220,8 @@ def _expected(document: Document, folder: Path) -> Section:
     rows = [[str(n), figure(entries[n - 1]["value"]), figure(entries[n - 1]["deviation"])] for n in numbers]
     columns = [Column(name, number=True) for name in ("runs", "expected best", "deviation")]
     caption = "What the best of so many runs of this sweep can be expected to reach (Dodge et al. 2019, section 3)."
-    chart = Chart(partial(expected_chart, folder), "By number of runs.")
+    drawn = partial(picture, folder / "expected.svg", "expected best score by number of runs")
+    chart = Chart(drawn, "By number of runs.")
     return Section("expected", "Expected best", [chart, TableBlock(columns, rows, caption)])
 
 

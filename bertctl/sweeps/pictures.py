@@ -29,14 +29,9 @@ _MARKS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def seed_chart(folder: Path) -> str:
-    """Returns the picture with a dot for each seed in a row for each setting, for a page."""
-    return element(read_text(folder / "scores.svg"), "scores of all seeds by setting")
-
-
-def expected_chart(folder: Path) -> str:
-    """Returns the picture of the expected best score by the number of runs, for a page."""
-    return element(read_text(folder / "expected.svg"), "expected best score by number of runs")
+def picture(file: Path, label: str) -> str:
+    """Returns a picture that was drawn, for a page."""
+    return element(read_text(file), label)
 
 
 def write_pictures(document: Document, folder: Path) -> None:
