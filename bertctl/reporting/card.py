@@ -18,7 +18,7 @@ from bertctl.reporting.document import Column, TableBlock
 from bertctl.reporting.markdown import code_span, escaped, table_lines
 from bertctl.reporting.outcomes import calibration_error
 from bertctl.reporting.report import RunContents, decision_words, gather
-from bertctl.reporting.summary import decision_sentences, figure, results_table, selection_sentences
+from bertctl.reporting.summary import figure, results_table
 from bertctl.run_folder import DAMAGED, RunFolder
 from bertctl.tasks.registry import find_metric, task_type
 from bertctl.writing import write_text
@@ -146,9 +146,9 @@ def _summary(run: RunContents) -> str:
 
 
 def _results_table(run: RunContents) -> str:
-    said = [*selection_sentences(run.metrics), *decision_sentences(run.metrics)]
-    caption = " ".join(["majority: the answer that ignores the text.", *said])
-    return table_lines(replace(results_table(run.metrics), caption=caption)).rstrip("\n")
+    table = results_table(run.metrics)
+    caption = f"majority: the answer that ignores the text. {table.caption}".rstrip()
+    return table_lines(replace(table, caption=caption)).rstrip("\n")
 
 
 def _use(run: RunContents, config: Mapping[str, Any]) -> str:
