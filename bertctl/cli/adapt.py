@@ -70,11 +70,11 @@ def adapt(
             out.answer(document, _plan_table(document))
             return
         options = RunOptions(on_start=lambda folder: log.write_to(folder.log), on_finish=write_card)
-        document, summary = carry_out(asked, options=options, listener=out)
+        document, code = carry_out(asked, options=options, listener=out)
     out.answer(document, _arms_table(document), document["sentence"])
     out.say(f"folder: {asked.folder}")
-    if summary.exit_code:
-        raise typer.Exit(summary.exit_code)
+    if code:
+        raise typer.Exit(code)
 
 
 def _arms_table(document: dict[str, Any]) -> Shown:

@@ -119,12 +119,12 @@ def sweep(
         with failures_of(folder):
             folder.mkdir(parents=True, exist_ok=True)
         log.write_to(folder / "log.txt")
-        summary = run_sweep(made, started=started, listener=out)
+        code = run_sweep(made, started=started, listener=out)
         document = conclude(folder, test_split=test, listener=out)
     out.answer(document, sweep_tables(document))
     out.say(f"sweep folder: {folder}")
-    if summary.exit_code:
-        raise typer.Exit(summary.exit_code)
+    if code:
+        raise typer.Exit(code)
 
 
 def _refuse_both(setting: Mapping[str, Any], given: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from bertctl.run_folder import SCHEMA
 from bertctl.sweeps.conclude import conclude
 from bertctl.sweeps.dry_run import dry_run
 from bertctl.sweeps.prepare import Sweep, SweepRequest, make_sweep
-from bertctl.sweeps.run import SweepSummary, run_sweep
+from bertctl.sweeps.run import run_sweep
 from bertctl.training.finetune import DEFAULT_OPTIONS, RunOptions
 from bertctl.training.job import Job
 from bertctl.training.start import start
@@ -98,7 +98,7 @@ def estimate_adaptation(asked: Adaptation, without: Sweep, *, listener: Listener
 
 def adapt(
     asked: Adaptation, *, options: RunOptions = DEFAULT_OPTIONS, listener: Listener = SILENT
-) -> tuple[dict[str, Any], SweepSummary]:
+) -> tuple[dict[str, Any], int]:
     """Pretrains, fine-tunes without and with it, and judges; what is done in the folder already stays.
 
     Args:
@@ -107,7 +107,7 @@ def adapt(
         listener: hears of what happens.
 
     Returns:
-        The content of adapt.json, and what the sweep did in this call.
+        The content of adapt.json, and the sweep's exit code.
 
     Raises:
         BertctlError: see `Adaptation.sweep`, `start` and `run_sweep`.
@@ -115,7 +115,7 @@ def adapt(
     pretrained = start(asked.job, asked.folder / "pretrain", resume="if any", options=options, listener=listener)
     made = asked.sweep([asked.task.model.name, str(pretrained.folder.path.absolute())], listener)
     made.folder.mkdir(parents=True, exist_ok=True)
-    summary = run_sweep(made, listener=listener)
+    code = run_sweep(made, listener=listener)
     found = conclude(made.folder, listener=listener)
     document = {
         "schema": SCHEMA,
@@ -125,7 +125,7 @@ def adapt(
         **judged(found),
     }
     write_json(asked.folder / "adapt.json", document)
-    return document, summary
+    return document, code
 
 
 def judged(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from bertctl.data.recipe_data import load_data
@@ -29,22 +29,6 @@ from bertctl.training.loop import total_steps
 from bertctl.words import count
 
 
-@dataclass
-class SweepSummary:
-    """Holds what one call of a sweep has done.
-
-    Attributes:
-        replies: on the runs that were made.
-    """
-
-    replies: list[CellReply] = field(default_factory=list)
-
-    @property
-    def exit_code(self) -> int:
-        """Returns that of the first run that failed; 0 where none did. A run that diverged is a result."""
-        return next((reply.code for reply in self.replies if reply.code not in (0, ExitCode.DIVERGED)), 0)
-
-
 @contextmanager
 def locked(folder: Path, shard: tuple[int, int] | None) -> Iterator[tuple[int, ...]]:
     """Keeps others from running this sweep, or this shard of it; yields the numbers of the open lock files.
@@ -61,13 +45,16 @@ def locked(folder: Path, shard: tuple[int, int] | None) -> Iterator[tuple[int, .
         yield (one, other)
 
 
-def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener = SILENT) -> SweepSummary:
+def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener = SILENT) -> int:
     """Runs every cell of a sweep (or of a shard of it) that is not done, and scores the chosen one on test if asked.
 
     Args:
         sweep: made ready; its folder is made, or holds a part of it already.
         started: `time.perf_counter()` when the wall time began; now when left out.
         listener: hears of every run that ends.
+
+    Returns:
+        The exit code of the first run that failed; 0 where none did. A run that diverged is a result.
 
     Raises:
         UsageError: another process runs it, or it was started with other settings.
@@ -81,10 +68,10 @@ def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener 
             if cell.state in ("done", "collapsed"):  # killed before it could clear them away itself
                 shutil.rmtree(RunFolder(cell.path).checkpoints, ignore_errors=True)
         runner = SweepRunner(sweep, locks, listener)
-        summary = runner.run(begun)
+        replies = runner.run(begun)
         if sweep.request.test:
             runner.score_test()
-    return summary
+    return next((reply.code for reply in replies if reply.code not in (0, ExitCode.DIVERGED)), 0)
 
 
 class SweepRunner:
@@ -103,8 +90,8 @@ class SweepRunner:
         self._locks, self._listener = locks, listener
         self._done = 0
 
-    def run(self, begun: float) -> SweepSummary:
-        """Runs all that is missing.
+    def run(self, begun: float) -> list[CellReply]:
+        """Runs all that is missing, and returns what became of each.
 
         Raises:
             InterruptedRunError: a signal came.
@@ -112,11 +99,11 @@ class SweepRunner:
         plan, listener = self._plan, self._listener
         there = {cell.name for cell in read_cells(self._folder)[1] if cell.is_over}
         waiting = [name for name in self._mine if name not in there]
-        summary = SweepSummary()
+        replies: list[CellReply] = []
         self._done = len(self._mine) - len(waiting)
         listener.say(self._about())
         if not waiting:
-            return summary
+            return replies
         work = {cell.name: self._examples(cell) for cell in self._sweep.cells if cell.name in waiting}
         whole = sum(work.values())
         listener.advance("runs", self._done, len(self._mine), share=0.0)
@@ -124,7 +111,7 @@ class SweepRunner:
         say_disk(self._folder, disk_needed(plan, first, cells=len(waiting)), plan, listener)
 
         def over(reply: CellReply) -> None:
-            summary.replies.append(reply)
+            replies.append(reply)
             self._done += reply.state != "interrupted"
             self._say(reply)
             work.pop(reply.cell, None)
@@ -140,13 +127,13 @@ class SweepRunner:
             raise self._interrupted(pool.stopped_by)
         if plan.keep == "best":
             delete_models(self._folder, self._mine)
-        worked = sum(reply.seconds.get(phase, 0.0) for reply in summary.replies for phase in ("train", "evaluate"))
+        worked = sum(reply.seconds.get(phase, 0.0) for reply in replies for phase in ("train", "evaluate"))
         if worked:  # the wall time is told as a multiple of the least that it could be
             listener.say(
-                f"{count(len(summary.replies), 'run')} in {wall:.1f} s, {jobs} at a time: "
+                f"{count(len(replies), 'run')} in {wall:.1f} s, {jobs} at a time: "
                 f"{worked:.1f} s of training and evaluation, {wall * jobs / worked:.2f} times that per job"
             )
-        return summary
+        return replies
 
     def score_test(self) -> None:
         """Scores the recommended run on the test split, once; where its model is gone, it is trained again first."""
