@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bertctl.run_folder import RunFolder
 from bertctl.runtime.heap import trim_heap
 from bertctl.training.checkpoint import Checkpoints
 from bertctl.training.loop import TrainingState
@@ -18,7 +17,6 @@ class Checkpointing:
 
     Args:
         engine: gives weights, optimizer and generators.
-        folder: the run.
         checkpoints: where they go.
         every: `training.checkpoint_every`.
         pause: seconds from the start, and from each checkpoint, before the end of an epoch saves another.
@@ -28,7 +26,6 @@ class Checkpointing:
     def __init__(
         self,
         engine: TrainingEngine,
-        folder: RunFolder,
         checkpoints: Checkpoints,
         *,
         every: str | None,
@@ -36,7 +33,6 @@ class Checkpointing:
         flush: Callable[[], None],
     ) -> None:
         self._engine = engine
-        self._folder = folder
         self._checkpoints = checkpoints
         self._due = Due(every, time.monotonic, pause=pause)
         self._flush = flush

@@ -139,7 +139,7 @@ class _TrainingRun:
             self.state = restore(checkpoint, engine, self.folder, seed=training.seed_of_init, listener=self.listener)
         every, pause = training.checkpoint_every, self.options.checkpoint_pause
         self.checkpointing = Checkpointing(
-            engine, self.folder, self.checkpoints, every=every, pause=pause, flush=self.selection.flush
+            engine, self.checkpoints, every=every, pause=pause, flush=self.selection.flush
         )
         hooks, features = self._hooks(engine, self.checkpointing), job.features["train"]
         train(engine, features, recipe=job.recipe, hooks=hooks, state=self.state, listener=self.listener)
