@@ -95,6 +95,8 @@ def load_model(
         if auto_class != BARE and not of_words:
             fit_head(network, source, auto_class, head)
         align(network)
+        if config.model_type == "big_bird":
+            network.base_model.register_forward_pre_hook(_choose_attention, with_kwargs=True)
         saved_tokenizer.model_max_length = model_positions(source.config) or saved_tokenizer.model_max_length
         pad_left, has_segments = config.model_type in _PADS_LEFT, _has_segments(network, config)
         _agree(saved_tokenizer, pad_left=pad_left, has_segments=has_segments)
@@ -106,6 +108,20 @@ def load_model(
             has_segments=has_segments,
             cls_id=saved_tokenizer.cls_token_id,
         )
+
+
+def _choose_attention(encoder: Any, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    """Has BigBird attend in blocks where the texts are long enough, whatever came before.
+
+    Transformers' goes over to full attention with the first short batch, for good: answers, and what dropout draws,
+    would depend on the order of the batches.
+    """
+    import torch
+
+    config, ids = encoder.config, inputs[0] if inputs else named["input_ids"]
+    is_short = ids is not None and ids.shape[1] <= (5 + 2 * config.num_random_blocks) * config.block_size
+    with torch.device("meta"):  # what has weights is the same layers in both kinds
+        encoder.set_attention_type("original_full" if is_short else config.attention_type)
 
 
 def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> Model:

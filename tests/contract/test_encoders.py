@@ -569,3 +569,16 @@ def test_adapters_of_no_language_are_refused(bertctl: Run, encoder: Make, opinio
         refused = bertctl(*command)
         assert refused.returncode == 2, refused.stderr
         assert "Set default_language there" in refused.stderr
+
+
+def test_big_bird_attends_in_blocks_whatever_came_before(tmp_path: Path) -> None:
+    folder = make_encoder("big_bird", tmp_path / "model", max_position_embeddings=128)
+    network = load_model(inspect_model(ModelSection(name=str(folder), max_length=96)), "AutoModel", head=None).network
+    short, long = torch.arange(5, 15)[None], (torch.arange(96) % 80 + 5)[None]
+    drawn = torch.random.get_rng_state()
+    with torch.inference_mode():
+        for ids in (long, short, long):
+            theirs = transformers.AutoModel.from_pretrained(folder).eval()(input_ids=ids).last_hidden_state
+            torch.random.set_rng_state(drawn)
+            torch.testing.assert_close(network(input_ids=ids).last_hidden_state, theirs)
+            assert torch.equal(torch.random.get_rng_state(), drawn)
