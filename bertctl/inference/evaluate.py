@@ -17,11 +17,13 @@ from bertctl.metrics.scripts import script_metrics
 from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
+from bertctl.tasks.answer_windows import AnswerFeatures
 from bertctl.tasks.answers import sides
 from bertctl.tasks.base import Features, Outputs, Task, TruncationMessage
 from bertctl.tasks.corpus_windows import CorpusWindows
 from bertctl.tasks.registry import known_metrics
 from bertctl.tasks.sequences import DocumentFeatures
+from bertctl.words import count
 from bertctl.writing import write_jsonl
 
 TRUNCATION_WARNING_SHARE = 0.01
@@ -170,7 +172,7 @@ def warn_of_truncation(
     if counts.get("windowed"):
         listener.say(
             f"{split}: {counts['windowed']} of {examples} examples are longer than {max_length} tokens: they are read "
-            "in overlapping windows, and nothing of them is cut off"
+            "in windows, and nothing of them is cut off"
         )
     unknown, tokens = counts["unknown_tokens"], counts["tokens"] + counts["lost_tokens"]  # before anything is cut off
     if unknown > TRUNCATION_WARNING_SHARE * max(1, tokens):
@@ -182,6 +184,11 @@ def report_truncation(split: str, features: Features, task: Task, recipe: Recipe
     """Says what a split loses with the recipe's task and longest input; see `warn_of_truncation`."""
     counts, max_length = truncation_counts(features), recipe.model.max_length
     warn_of_truncation(split, counts, message=task.truncation, max_length=max_length, listener=listener)
+    if isinstance(features, AnswerFeatures) and features.seams:
+        stride = recipe.question_answering.doc_stride
+        what = f"{split}: {count(features.seams, 'window')} of {max_length} tokens begin where the one before ends"
+        fits = "a smaller question_answering.doc_stride, or a larger --max-length"
+        listener.warn(f"{what}, as doc_stride is {stride}: no answer across the two can be found; take {fits}")
 
 
 def prediction_lines(result: SplitResult, *, settings: EvaluationSection) -> Iterator[dict[str, Any]]:

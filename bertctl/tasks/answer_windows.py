@@ -68,6 +68,12 @@ class AnswerFeatures(OneAnswer):
         """(U,) tokens of each window."""
         return self.layout.special + self.questions.lengths[self.rows] + self.counts
 
+    @property
+    def seams(self) -> int:
+        """Returns how many windows begin where the one before ends: an answer across the two is whole in neither."""
+        is_next, ends = self.rows[1:] == self.rows[:-1], self.first[:-1] + self.counts[:-1]
+        return int((is_next & (self.first[1:] >= ends)).sum())
+
     @cached_property
     def weights(self) -> Ints:
         """(U,) 1, or 0 where the answer can't be found."""

@@ -91,7 +91,7 @@ def test_answers_have_their_places_and_settings_of_their_own(bertctl, asked, tmp
 
 def test_windows_are_said_in_the_log_and_in_the_card(asked):
     said = asked.with_name("said").read_text()
-    assert "validation: 24 of 24 examples are longer than 20 tokens: they are read in overlapping windows" in said
+    assert "validation: 24 of 24 examples are longer than 20 tokens: they are read in windows" in said
     card = (asked / "model/README.md").read_text()
     assert "at most 20 tokens; what is longer was read in windows. The encoder takes 41 tokens." in card
     assert "| read in windows, validation | 24 |" in card

@@ -49,7 +49,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, reviews:
     command += ["--model", tiny_model, "-o", folder / "run", *FIELDS, *WINDOWS, *TRAINING]
     done = nursery.run([str(word) for word in command], cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"\d+ of 32 examples are longer than 10 tokens: they are read in overlapping windows", done.stderr)
+    assert re.search(r"\d+ of 32 examples are longer than 10 tokens: they are read in windows", done.stderr)
     assert "validation, by the windows that a text is read in" in done.stdout
     return folder / "run"
 

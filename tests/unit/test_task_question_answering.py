@@ -15,10 +15,12 @@ from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
+from bertctl.inference.evaluate import report_truncation
 from bertctl.metrics.squad import answer_f1
 from bertctl.runtime.batching import Padding, evaluation_plan
 from bertctl.tasks.answer_decoding import best_spans
 from bertctl.tasks.question_answering import QuestionAnswering
+from tests.heard import Heard
 
 TEXTS = (
     "Ada Lindqvist lives in  Rome, near the river; her brother Ben (31) moved to Oslo in 1998.\nThey write often.",
@@ -470,3 +472,21 @@ def test_the_complete_development_set_is_decoded_in_seconds(shared_data):
             outputs.setdefault(name, np.empty((features.num_predictions, *kept.shape[1:]), kept.dtype))[indices] = kept
     assert len(task.decode(outputs, features, rows)) == 10_570
     assert time.perf_counter() - started < 20
+
+
+@pytest.mark.parametrize(("stride", "is_said"), [(6, False), (128, True)])
+def test_windows_between_which_an_answer_is_lost_are_said(stride, is_said):
+    """A stride that is larger than the room beside a question had its windows called overlapping."""
+    features = _task(doc_stride=stride).encode(_rows(), _bert(), max_length=30)
+    ends = {(row, first + n) for row, first, n in zip(features.rows, features.first, features.counts, strict=True)}
+    seams = sum((row, first) in ends for row, first in zip(features.rows, features.first, strict=True))
+    assert (seams > 0, features.seams) == (is_said, seams)
+    heard = Heard()
+    recipe = Recipe(
+        task="question-answering", model=ModelSection(name="x", max_length=30),
+        question_answering=QuestionAnsweringSection(doc_stride=stride),
+    )  # fmt: skip
+    report_truncation("train", features, _task(doc_stride=stride), recipe, heard)
+    assert (
+        any(f"{seams} windows of 30 tokens begin where the one before ends" in said for said in heard.warned) == is_said
+    )
