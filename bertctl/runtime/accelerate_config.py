@@ -13,6 +13,7 @@ from bertctl.errors import UsageError
 from bertctl.progress import SILENT, Listener
 
 _KINDS = ("NO", "MULTI_CPU", "MULTI_GPU")
+_TRUE, _FALSE = ("1", "true", "yes", "y", "on", "t"), ("0", "false", "no", "n", "off", "f")
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,9 @@ def check_environment(*, listener: Listener = SILENT) -> None:
         listener: hears where fewer processes were started than were asked for.
 
     Raises:
-        UsageError: DeepSpeed, Megatron, FSDP or a parallelism configuration.
+        UsageError: DeepSpeed, Megatron, FSDP or a parallelism configuration; or a variable is neither true nor false.
     """
+    _is_on("ACCELERATE_DEBUG_MODE")
     for kind in ("FSDP", "DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
         if _is_on(f"ACCELERATE_USE_{kind}"):
             raise _unsupported("the configuration of `accelerate launch`", kind)
@@ -94,4 +96,9 @@ def _unsupported(source: str, what: str) -> UsageError:
 
 
 def _is_on(name: str) -> bool:
-    return os.environ.get(name, "").lower() in ("1", "true", "yes", "y", "on")
+    given = os.environ.get(name, "no")
+    if given.lower() not in (*_TRUE, *_FALSE):
+        raise UsageError(
+            f"{name}={given!r} in the environment: true or false fits", remedy=f"Set one, or unset {name}."
+        )
+    return given.lower() in _TRUE

@@ -12,6 +12,7 @@ from bertctl.errors import DeviceError
 from bertctl.inference.engine import Backend, TorchBackend
 from bertctl.modeling.training_attention import use_fp32_attention
 from bertctl.run_folder import RunFolder
+from bertctl.runtime.accelerate_config import check_environment
 from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
@@ -79,6 +80,7 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
         workers: the processes that share the job; dropout draws other numbers in each.
 
     Raises:
+        UsageError: see `check_environment`.
         DeviceError: accelerate would not exchange gradients among the workers.
     """
     import torch
@@ -88,6 +90,7 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     from bertctl.modeling.packed_encoder import use_packed_encoder
     from bertctl.modeling.used_tokens import train_used_rows
 
+    check_environment()
     torch.set_num_threads(job.compute.threads)  # a job that was made ready after it may have set others
     network = job.loaded.network
     with patch_environment(**(_OF_ONE_PROCESS if workers.count == 1 else {})):

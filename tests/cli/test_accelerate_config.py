@@ -94,3 +94,21 @@ def test_more_processes_than_cores_are_warned_of(command: list[object], tmp_path
     assert done.returncode == 4, done.stderr
     assert "warning: 2 processes on 1 core" in done.stderr
     assert done.stderr.count("none.csv") == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("USE_CPU", ""), ("USE_FSDP", "perhaps"), ("DEBUG_MODE", "")])
+def test_what_accelerate_takes_for_no_truth_value_is_refused_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    """It raised a ValueError, "a bug in bertctl", when the run folder was made."""
+    monkeypatch.setenv(f"ACCELERATE_{name}", value)
+    with pytest.raises(UsageError, match=f"ACCELERATE_{name}='{value}' in the environment"):
+        check_environment()
+    monkeypatch.setenv(f"ACCELERATE_{name}", "Off")
+    check_environment()
+
+
+def test_other_verbs_that_train_refuse_it_too(bertctl: Run, command: list[object]) -> None:
+    refused = bertctl("estimate", *command[1:], env={"ACCELERATE_USE_CPU": ""})
+    assert refused.returncode == 2, refused.stderr
+    assert "error: ACCELERATE_USE_CPU='' in the environment: true or false fits" in refused.stderr
