@@ -197,13 +197,19 @@ class RunFolder:
             return f"{self.path} is a link; name what it points to"
         if not status:
             return f"{self.path} {'is no run of bertctl' if path.exists() else 'does not exist'}"
-        if (cells := path.parent.resolve()).name == "cells" and (cells.parent / "plan.json").exists():
-            return f"{self.path} is a part of the sweep {cells.parent}, whose result counts on it"
+        if why := self.why_of_sweep():
+            return why
         if only_done and state != "done":
             return f"{self.path} has not finished: its state is '{state}'"
         if state == "running" and host != socket.gethostname():
             return f"{self.path} is running on {host}, as far as can be told here; delete it there"
         return ""
+
+    def why_of_sweep(self) -> str:
+        """Returns which sweep counts on this run, as a sentence; empty where none does."""
+        cells = Path(os.path.abspath(self.path)).parent.resolve()  # noqa: PTH100  # no link of the last name is followed
+        is_cell = cells.name == "cells" and (cells.parent / "plan.json").exists()
+        return f"{self.path} is a part of the sweep {cells.parent}, whose result counts on it" if is_cell else ""
 
     def delete(self, *, only_done: bool = False, dry_run: bool = False) -> bool:
         """Deletes the run; what else is in its folder stays. Returns whether the folder is gone.

@@ -36,7 +36,7 @@ def protect_inputs(given: Mapping[str, Any]) -> None:
     """Has no output of this command line be one of its inputs: what else was typed that is there, and stdin's file.
 
     Raises:
-        UsageError: an output that is an input, or another output.
+        UsageError: an output that is an input, another output, or a run of a sweep that would be replaced.
     """
     typed = [value for name, value in given.items() if name not in _OUTPUTS]
     words = [str(word) for value in typed for word in (value if isinstance(value, list) else [value])]
@@ -52,6 +52,8 @@ def protect_inputs(given: Mapping[str, Any]) -> None:
             if (place := Path(path).absolute()) in taken and not is_stream(Path(path)):
                 raise UsageError(f"{path} is given as two outputs", remedy="Name another file for one of them.")
             taken.add(place)
+            if given.get("overwrite") and (why := RunFolder(Path(path)).why_of_sweep()):
+                raise UsageError(why, remedy="Choose another with -o. The sweep, typed again, runs what it lacks.")
             for folder in filter(os.path.isdir, paths):
                 RunFolder(folder).refuse_output(Path(path))
 

@@ -245,3 +245,18 @@ def test_a_run_of_the_real_process_is_listed_and_deleted_whole(tmp_path: Path, b
     done = bertctl("runs", "ls", "nowhere")
     assert done.returncode == 4
     assert "nowhere" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("finetune", "demo"), ("probe", "demo"), ("evaluate", "{run}", "--file", "{data}")])
+def test_no_other_run_takes_the_place_of_one_of_a_sweep(
+    tmp_path: Path, bertctl: Run, tiny_run: TinyRun, words: tuple[str, ...]
+) -> None:
+    """The sweep took the other run's score for that of its own setting."""
+    made_run(tmp_path / "sweep" / "cells" / "a", classified(8))
+    (tmp_path / "sweep" / "plan.json").write_text("{}")
+    before = everything(tmp_path)
+    typed = [word.format(run=tiny_run.path, data=tiny_run.data) for word in words]
+    done = bertctl(*typed, "-o", "sweep/cells/a", "--overwrite")
+    assert done.returncode == 2, done.stderr
+    assert "is a part of the sweep" in done.stderr
+    assert everything(tmp_path) == before
