@@ -10,6 +10,7 @@ Letters: B examples, D dimensions.
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -58,6 +59,25 @@ def _in_fp32(forward: Callable[..., Any]) -> Callable[..., Any]:
             return forward(states.float(), *others, **named)
 
     return in_fp32
+
+
+def allow_ends_within(network: Any) -> None:
+    """Has a network that reads a text at its last end token take a batch whose texts hold unequally many of them.
+
+    Transformers refuses such a batch (T5, BART); it takes each of the texts alone, which gives the same answers.
+    """
+    forward, end = network.forward, network.config.eos_token_id
+
+    @functools.wraps(forward)
+    def rows_alone(input_ids: Tensor, **named: Tensor) -> Any:
+        counts = (input_ids == end).sum(dim=1)
+        if bool((counts == counts[:1]).all()):
+            return forward(input_ids=input_ids, **named)
+        cut = ({name: part[i : i + 1] for name, part in named.items()} for i in range(len(input_ids)))
+        each = [forward(input_ids=ids[None], **rest).logits for ids, rest in zip(input_ids, cut, strict=True)]
+        return SimpleNamespace(logits=torch.cat(each))
+
+    network.forward = rows_alone
 
 
 class ScoreHead(nn.Linear):

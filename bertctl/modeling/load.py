@@ -316,7 +316,7 @@ def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) ->
 
 def fit_head(network: "nn.Module", source: ModelSource, auto_class: str, head: Mapping[str, Any] | None) -> None:
     """Renews a head that was trained for other labels, and has it compute as ours do: scores to scale, all in fp32."""
-    from bertctl.modeling.heads import keep_in_fp32, use_score_head
+    from bertctl.modeling.heads import allow_ends_within, keep_in_fp32, use_score_head
     from bertctl.modeling.window_pooling import pool_windows, saved_query
 
     kept = head is None or (has_trained_head(source) and keeps_head(source, head, auto_class))
@@ -327,6 +327,9 @@ def fit_head(network: "nn.Module", source: ModelSource, auto_class: str, head: M
         scores = use_score_head(network, *(scale if head is not None else ()))
         if head is not None and kept:
             scores.unfold()
+    is_of_ends = source.config.get("is_encoder_decoder") and auto_class.endswith("SequenceClassification")
+    if is_of_ends and isinstance(getattr(network.config, "eos_token_id", None), int):
+        allow_ends_within(network)
     long: Any = getattr(network.config, "long_text", None) or {}
     if long.get("long_text") == "window":
         pool_windows(network, long["window_pooling"], saved_query(source.folder) if kept else {})

@@ -582,3 +582,22 @@ def test_big_bird_attends_in_blocks_whatever_came_before(tmp_path: Path) -> None
             torch.random.set_rng_state(drawn)
             torch.testing.assert_close(network(input_ids=ids).last_hidden_state, theirs)
             assert torch.equal(torch.random.get_rng_state(), drawn)
+
+
+@pytest.mark.parametrize("long_text", ["head", "window"])
+def test_texts_with_end_tokens_of_their_own_share_a_batch_in_a_network_that_reads_the_last(
+    long_text: str, bertctl: Run, encoder: Make, tmp_path: Path
+) -> None:
+    texts = ["good film", "bad [SEP] film", "the [SEP] food [SEP] was good", "dull"]
+    data = tmp_path / "texts.csv"
+    data.write_text("text,label\n" + "".join(f"{text},{'ab'[i % 2]}\n" for i, text in enumerate(texts * 2)))
+    trained = bertctl(*tuned(data, encoder("t5"), "--long-text", long_text, "--precision", "fp32"))
+    assert trained.returncode == 0, trained.stderr
+    answered = bertctl("predict", "run", data, "--precision", "fp32", "--format", "jsonl", "--device", "cpu")
+    assert answered.returncode == 0, answered.stderr
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "run" / "model").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
+    for text, line in zip(texts, answered.stdout.splitlines(), strict=False):
+        with torch.inference_mode():
+            theirs = network(**tokenizer(text, return_tensors="pt")).logits[0].softmax(0)
+        assert list(json.loads(line)["probabilities"].values()) == pytest.approx(theirs.tolist(), abs=1e-5)
