@@ -92,7 +92,7 @@ def _delivered(code: int, outputs: "Sequence[Output]") -> int:
 
 
 def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
-    if hasattr(error, "option_name"):
+    if hasattr(error, "possibilities"):
         return _unknown_option(arguments, error)
     message = error.format_message().replace("Value error, ", "")
     typed = next((word for word in arguments if not word.startswith("-")), "")

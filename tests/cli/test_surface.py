@@ -15,6 +15,8 @@ from typer.core import TyperArgument, TyperGroup, TyperOption
 
 from bertctl.cli.app import VERBS, build
 from bertctl.cli.help import RARE, SHARED, described, group_help, verb_help
+from bertctl.cli.main import main
+from bertctl.errors import ExitCode
 
 SURFACE = Path(__file__).with_name("surface.txt")
 
@@ -90,6 +92,16 @@ def test_every_option_says_what_it_does_and_only_rare_ones_wait_for_help_all(nam
             shown = re.compile(rf"^  .*{re.escape(parameter.opts[0])}\b", re.MULTILINE)
             assert shown.search(everything), parameter.opts
             assert bool(shown.search(usual)) == (parameter.rich_help_panel != RARE), parameter.opts
+
+
+def test_an_option_that_ends_the_line_wants_its_value(capsys):
+    looked_at = 0
+    for name, context in COMMANDS.items():
+        for option in [one.opts[0] for one in options(context) if not one.is_flag][:1]:
+            assert main([*name.split(), option]) == ExitCode.USAGE
+            assert f"error: Option '{option}' requires an argument." in capsys.readouterr().err
+            looked_at += 1
+    assert looked_at == 38
 
 
 @pytest.mark.parametrize("name", COMMANDS)
