@@ -177,7 +177,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Yard:
 
 def files(folder: Path) -> dict[str, Path]:
     """Everything that is no folder and no lock, by relative name."""
-    found = (path for path in sorted(folder.rglob("*")) if path.name != ".lock" and not path.is_dir())
+    found = (path for path in sorted(folder.rglob("*")) if not path.name.startswith(".lock") and not path.is_dir())
     return {str(path.relative_to(folder)): path for path in found}
 
 
