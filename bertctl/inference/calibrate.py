@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from bertctl.data.recipe_data import load_data
 from bertctl.errors import UsageError
 from bertctl.inference.decision import ThresholdRule, fit_decision, read_decision
 from bertctl.inference.score_run import score_splits
@@ -48,7 +47,7 @@ def calibrate_run(
     if not isinstance(task, TextClassification):
         what = f"--calibrate and --threshold are for text-classification; {run.folder.path} is a run of {task.name}"
         raise UsageError(what, remedy="Leave them out; a question answerer has chosen its threshold in training.")
-    data = load_data(run.recipe, splits=[split] if split else None, listener=listener)
+    data = run.load_data([split] if split else None, listener=listener)
     name = split or data.validation_splits[0]
     result = score_splits(run, {name: data.splits[name]}, workers, listener)[name]
     before = read_decision(run.folder)

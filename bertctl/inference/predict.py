@@ -15,7 +15,6 @@ from bertctl.config.task_names import PRETRAINING
 from bertctl.data.question_files import questions_about, require_distinct_ids
 from bertctl.data.readers import READERS
 from bertctl.data.reading import ReadOptions, SkippedRows, Told
-from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_files import is_text, read_text, require_file, source_of
@@ -205,7 +204,7 @@ def split_rows(
         listener: hears what was guessed.
         skipped: gets the rows that can't be read.
     """
-    rows = load_data(_about(run, data), splits=[split], listener=listener, skipped=skipped).splits[split]
+    rows = run.load_data([split], recipe=_about(run, data), listener=listener, skipped=skipped).splits[split]
     if _is_by_id(run, layout):
         require_distinct_ids(rows)
     return rows
@@ -303,7 +302,7 @@ def predict_glue(
     """
     recipe = _about(run, data)
     dataset, wanted = glue_splits(recipe.data, name)
-    splits = load_data(recipe, splits=[row.name for row in wanted], listener=listener).splits
+    splits = run.load_data([row.name for row in wanted], recipe=recipe, listener=listener).splits
     splits = dict(zip(splits, workers.seen(splits.values()), strict=True))
     predictor = Predictor(run, run.load(workers))
     files = []

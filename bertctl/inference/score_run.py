@@ -6,12 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertctl.catalog.hub import cache_only
 from bertctl.config.dump import dump_recipe
 from bertctl.config.load import REACHING, refuse_unnamed
 from bertctl.data.readers import READERS
 from bertctl.data.reading import SkippedRows, Told
-from bertctl.data.recipe_data import groups_of, limited, load_data
+from bertctl.data.recipe_data import groups_of, limited
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.inference.decision import Decision, read_decision
@@ -53,8 +52,7 @@ def evaluate_run(
     Raises:
         DataError: a split without labels, or with labels the model doesn't know.
     """
-    with cache_only() if run.recipe.data.datasets_file else nullcontext():  # data that the run describes itself
-        data = load_data(run.recipe, splits=[split] if split else None, listener=listener, skipped=skipped)
+    data = run.load_data([split] if split else None, listener=listener, skipped=skipped)
     names = (split,) if split else data.validation_splits
     results = score_splits(run, {name: data.splits[name] for name in names}, workers, listener)
     with run.folder.held() if workers.is_first else nullcontext():  # another evaluate may add its splits meanwhile

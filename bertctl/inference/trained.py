@@ -1,6 +1,6 @@
 """A finished run, opened to be used: its recipe, its task, its model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +13,8 @@ from bertctl.config.load import load_recipe, recipe_name
 from bertctl.config.recipe_sections import DataSection, ModelSection
 from bertctl.config.schema import Recipe
 from bertctl.data.readers import READERS
+from bertctl.data.reading import SkippedRows
+from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.data.rows import Rows
 from bertctl.documents import loading
 from bertctl.errors import DataError, UnavailableError, UsageError
@@ -75,6 +77,22 @@ class TrainedRun:
         data, corpus = self.recipe.data, self.recipe.pretraining.corpus
         if not (data.name or corpus or any(data.own_files.values())):
             raise UsageError(f"{self.folder.path} is a model without data of its own", remedy="Give a file of rows.")
+
+    def load_data(
+        self,
+        splits: Sequence[str] | None = None,
+        *,
+        recipe: Recipe | None = None,
+        listener: Listener = SILENT,
+        skipped: SkippedRows | None = None,
+    ) -> LoadedData:
+        """Reads splits of the run's own data, or of another recipe's; see `bertctl.data.recipe_data.load_data`.
+
+        A run can be a stranger's: what its own `datasets.yaml` names is read from this disk alone.
+        """
+        recipe = recipe or self.recipe
+        with cache_only() if recipe.data.datasets_file else nullcontext():
+            return load_data(recipe, splits=splits, listener=listener, skipped=skipped)
 
     def check_pairs(self, rows: Rows) -> None:
         """Refuses pairs where single texts were learned, and the other way round.

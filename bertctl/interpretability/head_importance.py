@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 
 from bertctl.arrays import Floats
-from bertctl.catalog.hub import cache_only
-from bertctl.data.recipe_data import load_data
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import SplitResult, evaluate_split
@@ -50,8 +48,7 @@ def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SI
         DataError: fewer than two rows with labels, or labels that the model doesn't know.
     """
     run.require_own_data()
-    with cache_only() if run.recipe.data.datasets_file else nullcontext():  # data that the run describes itself
-        data = load_data(run.recipe, listener=listener)
+    data = run.load_data(listener=listener)
     rows = data.splits[data.validation_splits[0]]
     if not rows.has("label") or len(rows) < 2:
         raise DataError(f"'{rows.split}' ({rows.source}) has fewer than two rows with labels, so no head matters on it")

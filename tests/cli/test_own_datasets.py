@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertctl.errors import ExitCode
+from tests.hub_server import serving
 
 pytestmark = pytest.mark.one_process
 
@@ -53,6 +54,37 @@ def test_finetune_trains_on_it_and_the_saved_recipe_runs_from_anywhere(bertctl, 
     again = bertctl("finetune", run / "recipe.yaml", "--dry-run", "--json", cwd=elsewhere)
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["recipe"]["model"]["name"] == str(folder.parent / "tiny")
+
+
+HUB = """\
+trec:
+  task: text-classification
+  columns: {text: question, label: kind}
+  labels: [LOC, HUM]
+  splits: {train: {}, validation: {}, test: {}}
+  hub: {repo: someone/set, revision: "0123456789012345678901234567890123456789", file: "{split}.parquet"}
+"""
+
+
+def test_no_verb_asks_the_hub_for_what_a_run_describes_itself(bertctl, folder, tiny_model):
+    """A run can be a stranger's."""
+    options = ("--model", tiny_model, "--epochs", 1, "--max-length", 16)
+    trained = bertctl("finetune", folder / "my.yaml", "-o", "RUN", *options)
+    assert trained.returncode == 0, trained.stderr
+    (folder / "datasets.yaml").write_text(HUB)
+    verbs = [
+        ("evaluate", "RUN", "--split", "test"),
+        ("evaluate", "RUN", "--calibrate", "--split", "test"),
+        ("predict", "RUN", "--split", "test"),
+        ("attention", "RUN", "--importance", "gradient"),
+    ]
+    with serving({}) as server:
+        env = {"HF_ENDPOINT": server.address, "HF_HUB_OFFLINE": "0"}
+        for verb in verbs:
+            done = bertctl(*verb, env=env)
+            assert done.returncode == ExitCode.UNAVAILABLE, (verb, done.stderr)
+            assert ".parquet\n" in done.stderr, verb  # files that a folder of one's own would need
+        assert server.asked == []
 
 
 def test_validate_and_data_check_know_it(bertctl, folder):
