@@ -87,7 +87,7 @@ class TextSource:
             yield from self._of_data_set(self.data, listener)
         for file in self.files:
             kind = self.input_format or _kind(file)
-            if kind == "lines" and "encoding" not in self.settings:
+            if kind == "lines" and not self.settings:
                 yield from self._of_lines(file, listener)
             else:
                 yield from self._of_table(file, kind, listener)

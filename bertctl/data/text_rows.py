@@ -19,6 +19,8 @@ from bertctl.errors import DataError
 
 _FLAGS = {**dict.fromkeys(("0", "0.0", "False", "false"), 0), **dict.fromkeys(("1", "1.0", "True", "true"), 1)}
 """Values of a column for one label, as Jigsaw has them."""
+_OF_TABLES = frozenset({"text_column", "pair_column", "delimiter", "header"})
+"""What says that a file is a table; what only the run's own recipe says (`hints`) doesn't."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,10 @@ class TextReader(Reader):
         return group_keys(rows, ("pair",)) if kind else keys
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
-        """Yields the rows of a file or of stdin. A .txt file is plain lines in a stream, else tab-separated."""
+        """Yields the rows of a file or of stdin. A .txt is lines in a stream that names no columns, else a table."""
         kind = input_kind(source, options.kind)
-        if kind == "lines" and (options.whole or options.label_needed):
+        is_table = any(getattr(options.settings, name) is not None for name in _OF_TABLES - options.hints)
+        if kind == "lines" and (options.whole or options.label_needed or is_table):
             kind = "tsv"
         columns = TextColumns(None, "text") if kind == "lines" else None
         return self.table_readings(read_tables(source, kind, options), options, columns)

@@ -165,3 +165,20 @@ def test_a_column_of_other_answers_rejects_no_row_where_bad_ones_are_skipped(
     done = bertctl("evaluate", tiny_run.path, "--file", "rows.jsonl", "-o", "scores", "--on-error", "skip", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["metrics"]["file"]["accuracy"]["n"] == 11, "the row without a text alone is skipped"
+
+
+def test_columns_that_are_named_make_a_table_of_plain_text(
+    tiny_run: TinyRun, tiny_model: Path, bertctl: Run, tmp_path: Path
+) -> None:
+    table = tmp_path / "reviews.txt"
+    table.write_text("id|review\n1|a good film\n2|bad food\n", encoding="utf-8")
+    for named in (["--text-column", "review"], ["--delimiter", "|"]):
+        answered = bertctl("predict", tiny_run.path, table, *named)
+        assert [json.loads(line)["text"] for line in answered.stdout.splitlines()] == ["a good film", "bad food"]
+    refused = bertctl("predict", tiny_run.path, "-", "--text-column", "no such", input=table.read_text())
+    assert refused.returncode == 3
+    assert "no column 'no such'" in refused.stderr
+    counted = bertctl(
+        "tokenize", "--file", table, "--text-column", "review", "--stats", "--model", tiny_model, "--json"
+    )
+    assert json.loads(counted.stdout)["texts"] == 2

@@ -56,7 +56,8 @@ def test_portions_together_are_the_file(tmp_path, suffix, packed):
 
 def test_plain_lines(tmp_path):
     (tmp_path / "a.txt").write_bytes(b'one, two\tthree\r\n\n"quoted\nlast')
-    rows = list(TEXT_READER.stream(tmp_path / "a.txt", DataSection(text_column="review")))
+    of_the_run = DataSection(text_column="review")
+    rows = list(TEXT_READER.stream(tmp_path / "a.txt", of_the_run, hints=frozenset({"text_column"})))
     assert list(rows[0].columns["text"]) == ["one, two\tthree", "", '"quoted', "last"]
     assert list(rows[0].lines) == [1, 2, 3, 4]
 
