@@ -99,7 +99,7 @@ def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
         return [FIRST_OF_WORD]
     if "text" not in TASKS[recipe.task].columns:
         what = f"a probe learns a label or a score of a text, or a tag of a word, and the task is {recipe.task}"
-        raise UsageError(what, remedy=f"Fine-tune for it: bertctl finetune {recipe.name}.")
+        raise UsageError(what, remedy="Fine-tune for it: `bertctl finetune` takes the same recipe or file.")
     if FIRST_OF_WORD in named:
         raise UsageError(f"'{FIRST_OF_WORD}' is for words, and the task is {recipe.task}", remedy="Use cls or mean.")
     return named

@@ -98,10 +98,15 @@ def test_the_tutorials_recipe_has_twenty_splits(bertctl, tiny_model, tmp_path):
     assert [row["hold_outs"]["n"] for row in table] == [20, 20]
 
 
-def test_what_is_no_input_is_refused(bertctl, tmp_path):
+def test_what_is_no_input_is_refused(bertctl, tiny_model, tmp_path):
     result = bertctl("probe", "sst3")
     assert result.returncode == 2
     assert "recipe 'sst3'" in result.stderr
+    (tmp_path / "squad.jsonl").write_text('{"question": "Who?", "context": "Anna.", "answers": ["Anna"]}\n' * 4)
+    result = bertctl("probe", tmp_path / "squad.jsonl", "--model", tiny_model, "--max-length", 32)
+    assert result.returncode == 2
+    assert "Fine-tune for it" in result.stderr
+    assert "bertctl finetune squad." not in result.stderr  # the recipe of that name has other data
 
 
 def test_the_table_counts_clusters_as_the_result_does(bertctl, tiny_model, tmp_path):
