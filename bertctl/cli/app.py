@@ -201,7 +201,7 @@ def interruption(error: BaseException) -> InterruptedRunError:
         kept, _, remedy = notes[0].partition("\n")
         remedy = remedy or "Type the same command with --resume to go on."
         return InterruptedRunError(f"{how}; {kept}", remedy=remedy, terminated=terminated)
-    return InterruptedRunError(f"{how}; nothing had been started that could be saved", terminated=terminated)
+    return InterruptedRunError(f"{how}; only what was written whole by then is kept", terminated=terminated)
 
 
 def _show_version(asked: bool) -> None:

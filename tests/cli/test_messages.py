@@ -106,13 +106,15 @@ def test_diverged_error(refusal, tmp_path, tiny_model):
 
 
 def test_interrupted_run_error(refusal, monkeypatch):
+    """It said that nothing could be saved, after the end of a training and of all runs of a sweep too."""
+
     def press(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(bertctl.config.load, "trace_recipe", press)
     assert refusal("finetune", "demo") == (
         ExitCode.INTERRUPTED,
-        "error: interrupted; nothing had been started that could be saved\n",
+        "error: interrupted; only what was written whole by then is kept\n",
     )
 
 
