@@ -1,6 +1,7 @@
 """`Reader`: how the files of a task become rows, in one way for whole files, for streams and for the hub's columns."""
 
 from abc import ABC, abstractmethod
+from bisect import bisect
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,6 +38,11 @@ class SkippedRows:
     """
 
     errors: list[DataError] = field(default_factory=list)
+
+    def ids(self, lines: Sequence[int], *, first_id: int) -> list[str]:
+        """Returns numbers that count what is left out, records that were no rows too, for rows at these lines."""
+        left = sorted(error.line or 0 for error in self.errors)
+        return [str(first_id + place + bisect(left, line)) for place, line in enumerate(lines)]
 
     def finish(self, output: Path | None, listener: Listener) -> dict[str, Any]:
         """Tells how many there are, and writes them beside the answers, as `OUT.skipped.jsonl`.
@@ -206,7 +212,7 @@ class Reader(ABC):
     ) -> Iterator[Reading]:
         """Yields the rows of columns that are read already; the first table decides which column is which."""
         known: Any = columns
-        total = blank = 0
+        total = kept = blank = 0
         for table in tables:
             if known is None:
                 options = options.fitting(table)
@@ -220,7 +226,9 @@ class Reader(ABC):
                 lacking = {name: [None] * len(table) for name in known.used[1:] if name not in table.columns}
                 table = replace(table, columns={**table.columns, **lacking}) if table.lines else table
             rows = self._sound_rows(table, known, options, first_id=total)
-            total += len(table)
+            if table.lines and known.id is None and options.skipped is not None:
+                rows = replace(rows, ids=options.skipped.ids(rows.lines, first_id=kept))
+            total, kept = total + len(table), kept + len(rows)
             if not len(rows):
                 continue
             blank += sum(not text.strip() for text in rows.columns[self.columns[0]]) if self.noun else 0

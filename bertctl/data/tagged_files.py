@@ -212,7 +212,8 @@ def _rows_of_columns(lines: Iterable[str], name: str, options: ReadOptions, *, u
     count = 0
     for chunk in chunks:
         kept = chunk if options.keep_labels else [sentence._replace(tags=None) for sentence in chunk]
-        yield _rows_of_sentences(kept, name, split=options.split, first_id=count)
+        rows = _rows_of_sentences(kept, name, split=options.split, first_id=count)
+        yield rows if options.skipped is None else replace(rows, ids=options.skipped.ids(rows.lines, first_id=count))
         count += len(chunk)
 
 

@@ -125,6 +125,10 @@ def test_rows_that_cannot_be_read_are_skipped_counted_and_written_beside(bertctl
     assert "2 rows left out" in done.stderr
     beside = [json.loads(line) for line in (tmp_path / "a.jsonl.skipped.jsonl").read_text().splitlines()]
     assert sorted(error["line"] for error in beside) == [2, 4]
+    del rows[0]["id"], rows[2]["id"]  # records that are none count as rows with a fault do
+    (tmp_path / "new.jsonl").write_text(lines(rows[:1]) + "{no json\n" + lines(rows[2:]))
+    done = bertctl("predict", asked, "new.jsonl", "--on-error", "skip")
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["0", "2"]
     texts = '{"text": "fine", "label": "pos"}\n{"text": "oh", "label"\n{"text": "dull", "label": "neg"}\n'
     (tmp_path / "texts.jsonl").write_text(texts)
     for verb in (["evaluate", tiny_run.path, "--file", "texts.jsonl", "-o", "s"],
