@@ -39,9 +39,9 @@ class SkippedRows:
 
     errors: list[DataError] = field(default_factory=list)
 
-    def ids(self, lines: Sequence[int], *, first_id: int) -> list[str]:
-        """Returns numbers that count what is left out, records that were no rows too, for rows at these lines."""
-        left = sorted(error.line or 0 for error in self.errors)
+    def ids(self, lines: Sequence[int], source: str, *, first_id: int) -> list[str]:
+        """Returns numbers that count what is left out, records that were no rows too, for rows at lines of a source."""
+        left = sorted(error.line or 0 for error in self.errors if error.file == source)
         return [str(first_id + place + bisect(left, line)) for place, line in enumerate(lines)]
 
     def finish(self, output: Path | None, listener: Listener) -> dict[str, Any]:
@@ -227,7 +227,7 @@ class Reader(ABC):
                 table = replace(table, columns={**table.columns, **lacking}) if table.lines else table
             rows = self._sound_rows(table, known, options, first_id=total)
             if table.lines and known.id is None and options.skipped is not None:
-                rows = replace(rows, ids=options.skipped.ids(rows.lines, first_id=kept))
+                rows = replace(rows, ids=options.skipped.ids(rows.lines, table.source, first_id=kept))
             total, kept = total + len(table), kept + len(rows)
             if not len(rows):
                 continue

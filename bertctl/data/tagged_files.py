@@ -213,7 +213,9 @@ def _rows_of_columns(lines: Iterable[str], name: str, options: ReadOptions, *, u
     for chunk in chunks:
         kept = chunk if options.keep_labels else [sentence._replace(tags=None) for sentence in chunk]
         rows = _rows_of_sentences(kept, name, split=options.split, first_id=count)
-        yield rows if options.skipped is None else replace(rows, ids=options.skipped.ids(rows.lines, first_id=count))
+        if options.skipped is not None:
+            rows = replace(rows, ids=options.skipped.ids(rows.lines, name, first_id=count))
+        yield rows
         count += len(chunk)
 
 

@@ -11,7 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.config.schema import Recipe
 from bertctl.data.reading import ReadOptions, SkippedRows
+from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
@@ -369,3 +371,17 @@ def test_where_every_record_is_bad_and_left_out_it_is_said_what_is_wrong(tmp_pat
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=said):
         list(TEXT_READER.stream(tmp_path / name, DataSection(), skipped=SkippedRows()))
+
+
+def test_numbers_of_rows_count_the_records_that_were_left_out_of_their_own_file(tmp_path):
+    row = '{"text": "a", "label": "x"}\n'
+    (tmp_path / "train.jsonl").write_text(f"{row}{{bad\n{{worse\n{row}")
+    (tmp_path / "validation.jsonl").write_text(f"{row}{row}{{no\n{row}")
+    files = DataSection(**{f"{name}_file": str(tmp_path / f"{name}.jsonl") for name in ("train", "validation")})
+    skipped = SkippedRows()
+    read = load_data(Recipe(task="text-classification", data=files), skipped=skipped)
+    assert {name: rows.ids for name, rows in read.splits.items()} == {
+        "train": ["0", "3"],
+        "validation": ["0", "1", "3"],
+    }
+    assert len(skipped.errors) == 3
