@@ -184,7 +184,8 @@ def test_how_many_rows_a_file_has_is_known_from_its_first_chunk(tmp_path: Path) 
                 guesses.append(rows)
 
         read = 0
-        for rows in READERS["text-classification"].stream(file, DataSection(text_column="text"), listener=Heard()):
+        settings = DataSection(text_column=None if file.name.startswith("rows.txt") else "text")
+        for rows in READERS["text-classification"].stream(file, settings, listener=Heard()):
             read += len(rows)
             if file.suffix != ".gz" or read == len(TEXTS):  # gzip reads ahead, which is much of so small a file
                 assert guesses[-1] == pytest.approx(len(TEXTS), rel=0.03), file.name
