@@ -2,8 +2,10 @@
 
 import contextlib
 import ctypes
+import hashlib
 import io
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -55,7 +57,25 @@ class Workers:
 
     def seen(self, parts: Iterable[Any]) -> Iterable[Any]:
         """Returns the rows, some at a time, that the work is about: all who share it have the same."""
-        return parts
+        for rows in parts:
+            self.agree(rows.ids, rows.columns)
+            yield rows
+        self.agree()
+
+    def agree(self, *said: object) -> None:
+        """Refuses processes that don't say the same: they would wait for each other without end, or mix what they have.
+
+        Raises:
+            UsageError: in all of them.
+        """
+        if self.group is None:
+            return
+        import numpy as np
+
+        own = hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()
+        if self.sum(np.array([int(self.share(own) != own)])).any():
+            what = "the processes of this job have different settings, rows or models"
+            raise UsageError(what, remedy="Start all of them with the same command, on the same files.")
 
     def wait(self) -> None:
         """Waits until all processes have called it."""

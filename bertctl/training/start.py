@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertctl.catalog.mlflow_models import register
-from bertctl.config.dump import differing
+from bertctl.config.dump import differing, recipe_hash
 from bertctl.config.load import load_recipe, named_files
 from bertctl.config.schema import Recipe
 from bertctl.documents import loading
@@ -82,6 +82,9 @@ def start(
         BertctlError: see `finetune`.
     """
     workers = options.workers
+    alike = job.recipe.with_fields("runtime", threads=None)  # of which machines may have different numbers
+    hashes = {name: job.environment[name] for name in ("data_hashes", "model_hash")}
+    workers.agree(recipe_hash(alike, **hashes))
     found = find_run(job, output, needed=resume is True, listener=listener) if resume else None
     path = found.folder.path if found else output or default_folder(job.recipe.name, job.hash)
     folder = RunFolder(Path(workers.share(str(path))))  # the other processes might find another free name

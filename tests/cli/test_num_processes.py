@@ -17,13 +17,19 @@ FIELDS = ["--max-length", "32", "--epochs", "2", "--batch-size", "6", "--precisi
 SETS = ["--set", "model.dropout=0.0", "--set", "training.log_every=1", "--set", "evaluation.bootstrap_resamples=100"]
 
 
-def by_two(nursery: Nursery, folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    """One command as two processes that meet as a job system's do; what both said together, and the worse code."""
+def by_two(
+    nursery: Nursery, folder: Path, *words: object, first: tuple[object, ...] = (), second: tuple[object, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """One command as two processes that meet as a job system's do; what both said together, and the worse code.
+
+    Each process may have some more words of its own.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     envs = [{**nursery.env, **meeting, "RANK": str(rank)} for rank in range(2)]
-    running = [nursery.start(list(map(str, words)), cwd=folder, env=env) for env in envs]
+    typed = [[*map(str, (*words, *own))] for own in (first, second)]
+    running = [nursery.start(each, cwd=folder, env=env) for each, env in zip(typed, envs, strict=True)]
     said = [process.communicate(timeout=3600) for process in running]
     out, err = ("".join(streams) for streams in zip(*said, strict=True))
     return subprocess.CompletedProcess([], max(process.wait() for process in running), out, err)
@@ -60,6 +66,32 @@ def test_two_processes_score_to_the_same_bytes(
     assert (one.returncode, two.returncode) == (0, 0), two.stderr
     for name in ("metrics.json", "predictions/file.jsonl"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+@pytest.mark.parametrize("other", ["rows", "seed"])
+def test_processes_with_different_jobs_are_refused(
+    nursery: Nursery, opinions: Path, tiny_model: Path, tmp_path: Path, other: str
+) -> None:
+    """Where one had fewer rows, the others waited for it without end; another seed trained on other rows, unsaid."""
+    words = ("finetune", "text-classification", "--train-file", opinions, "--model", tiny_model, *FIELDS, "-o", "run")
+    fewer = tmp_path / "fewer.csv"
+    fewer.write_text("".join(opinions.read_text().splitlines(keepends=True)[:-4]))
+    second = ("--seed", 7) if other == "seed" else ("--train-file", fewer)
+    refused = by_two(nursery, tmp_path, *words, "--validation-file", opinions, second=second)
+    assert refused.returncode == 2, refused.stderr
+    assert refused.stderr.count("have different settings, rows or models") == 1, refused.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_processes_that_read_other_rows_predict_nothing(nursery: Nursery, tiny_run: TinyRun, tmp_path: Path) -> None:
+    """Answers to the rows of one were written as answers to those of the other."""
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{name} {i}\n" for i in range(100)))
+    words = ("predict", tiny_run.path, "--threads", "1", "-o", "answers.jsonl")
+    refused = by_two(nursery, tmp_path, *words, second=("two.txt",), first=("one.txt",))
+    assert refused.returncode == 2, refused.stderr
+    assert "have different settings, rows or models" in refused.stderr
+    assert not (tmp_path / "answers.jsonl").exists()
 
 
 @pytest.mark.slow
