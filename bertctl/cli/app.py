@@ -15,7 +15,8 @@ from bertctl import __version__
 from bertctl.cli import streams
 from bertctl.cli.folding import VerbFunction, parameter, protect_inputs
 from bertctl.cli.help import RARE, SHARED, VerbCommand, VerbGroup, described, show_all
-from bertctl.errors import InterruptedRunError, UnavailableError
+from bertctl.errors import BertctlError, InterruptedRunError, UnavailableError
+from bertctl.runtime.launch import another_ended, was_left
 from bertctl.runtime.stopping import Terminated, asked, enter
 
 if TYPE_CHECKING:
@@ -193,9 +194,11 @@ def with_output(function: VerbFunction, on_output: OnOutput, *, prints: bool = F
     return command
 
 
-def interruption(error: BaseException) -> InterruptedRunError:
+def interruption(error: BaseException) -> BertctlError:
     """Returns the error for a signal that has cut off a verb; a note in it says what outlives that."""
     terminated = isinstance(error, Terminated) or asked() not in (0, signal.SIGINT)
+    if terminated and was_left():
+        return another_ended()
     how = "terminated" if terminated else "interrupted"
     if notes := getattr(error, "__notes__", None):
         kept, _, remedy = notes[0].partition("\n")

@@ -19,7 +19,7 @@ from bertctl.errors import (
     UsageError,
     is_out_of_memory,
 )
-from bertctl.runtime.launch import check_ranks, die_with_parent, is_first_worker, is_worker, note_exit
+from bertctl.runtime.launch import another_ended, check_ranks, die_with_parent, is_first_worker, is_worker, note_exit
 from bertctl.runtime.stopping import asked, enter
 from bertctl.words import did_you_mean, unknown
 
@@ -133,10 +133,7 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
             remedy="Try a smaller --max-length, a smaller --batch-size, or --set training.accumulation_steps=2.",
         )
     elif is_worker() and any(sign in str(error) for sign in _LOST):
-        translated = DeviceError(
-            "another process of this job ended without a message (killed, or out of memory)",
-            remedy="Look at the machine's log. --resume continues a training run from its last checkpoint.",
-        )
+        translated = another_ended()
     elif isinstance(error, OSError) and error.filename is not None:
         translated = UnavailableError(f"{error.filename}: {error.strerror or error}", file=error.filename)
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:

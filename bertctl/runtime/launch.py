@@ -208,6 +208,18 @@ def note_exit(code: int) -> bool:
     return True
 
 
+def another_ended() -> DeviceError:
+    """Returns the error of a worker that another one has left alone."""
+    what = "another process of this job ended without a message (killed, or out of memory)"
+    remedy = "Look at the machine's log. --resume continues a training run from its last checkpoint."
+    return DeviceError(what, remedy=remedy)
+
+
+def was_left() -> bool:
+    """Returns whether a SIGTERM to this worker is torchrun's, after another one has died: its launcher had none."""
+    return _CODES in os.environ and not (Path(os.environ[_CODES]) / "asked").exists()
+
+
 def _is_first_to_fail() -> bool:
     """Returns the same where another launcher started the workers, by a counter in their common store."""
     dist: Any = sys.modules.get("torch.distributed")
@@ -289,6 +301,7 @@ def launch(arguments: Sequence[str], count: int, *, config: Path | None = None, 
         asked: list[int] = []
 
         def pass_on(number: int, frame: Any) -> None:  # noqa: ARG001
+            (codes / "asked").touch()
             process.send_signal(signal.SIGKILL if asked else number)
             asked.append(number)
 

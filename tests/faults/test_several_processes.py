@@ -87,6 +87,24 @@ def test_the_first_worker_is_killed_before_it_trains(training: Training, tmp_pat
     assert "ended without a message" in err
 
 
+def test_the_second_worker_is_killed_before_it_trains(training: Training, tmp_path: Path) -> None:
+    """The first one, which speaks, is stopped by the launcher: nobody has terminated the job."""
+    process = training.popen(tmp_path / "run", "--num-processes", "2")
+    while len(two := sorted(workers_of(process), key=lambda one: one.environ()["RANK"])) < 2 or not _works(two[0]):
+        assert process.poll() is None
+        time.sleep(0.01)
+    two[1].kill()
+    _, err = process.communicate(timeout=3600)
+    assert process.returncode == 5, err
+    assert err.count("ended without a message") == 1, err
+    assert "terminated" not in err
+
+
+def _works(worker: psutil.Process) -> bool:
+    """Whether it imports torch by now: signals raise."""
+    return any("libtorch" in mapped.path for mapped in worker.memory_maps())
+
+
 def test_a_worker_whose_launcher_died_before_its_first_line_ends(tmp_path: Path) -> None:
     """It would wait half an hour for the others."""
     worker = f"RANK=0 WORLD_SIZE=2 BERTCTL_EXIT_CODES={tmp_path} exec {sys.executable} -m bertctl docs"
