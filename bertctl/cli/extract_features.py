@@ -81,7 +81,7 @@ def extract_features(
     bound_caches()
     recipe = settings.load("text-classification")
     check_backend(backend, device=recipe.runtime.device, precision=recipe.runtime.precision)
-    in_processes(num_processes, out)
+    in_processes(num_processes, out, source=input)
     from bertctl.data.reading import SkippedRows
     from bertctl.features.extract import extract_features as extract_into
     from bertctl.features.extract_job import ExtractJob, VectorNames

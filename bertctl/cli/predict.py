@@ -64,7 +64,7 @@ def predict(
     if safe_csv and layout not in ("csv", "tsv"):
         raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
     sharing = Sharing.read(shard, merge, output, num_processes, ".zip")
-    in_processes(num_processes, out)
+    in_processes(num_processes, out, source=given.file)
     trained = given.open({"evaluation.batch_size": batch_size} if batch_size else {}, out)
     from bertctl.data.reading import SkippedRows
     from bertctl.inference.predict import Destination, predict_glue, predict_rows

@@ -22,19 +22,20 @@ NumProcessesOption = Annotated[
 ]
 
 
-def in_processes(count: int, out: Output, *, config: Path | None = None) -> None:
+def in_processes(count: int, out: Output, *, source: str = "", config: Path | None = None) -> None:
     """Has several processes run this command line, if they are asked for and this is none of them; then it ends.
 
     Args:
         count: how many processes.
         out: hears of more processes than cores.
+        source: what is read; `-` is stdin.
         config: a configuration of accelerate; it says how many processes there are where `count` is 1.
 
     Raises:
         Exit: with the exit code of the processes.
     """
     if (count > 1 or config is not None) and not is_worker():
-        raise typer.Exit(launch(sys.argv[1:], count, config=config, listener=out))
+        raise typer.Exit(launch(sys.argv[1:], count, stdin=source == "-", config=config, listener=out))
 
 
 def this_worker(out: Output) -> tuple[Workers, Listener]:

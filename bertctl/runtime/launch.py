@@ -249,15 +249,17 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def launch(arguments: Sequence[str], count: int, *, config: Path | None = None, listener: Listener = SILENT) -> int:
+def launch(
+    arguments: Sequence[str], count: int, *, stdin: bool, config: Path | None = None, listener: Listener = SILENT
+) -> int:
     """Runs a `bertctl` command line in several processes.
 
     Ctrl-C, SIGTERM and SIGHUP are passed on once; a second one kills everything. If this process dies, the others do.
 
     Args:
-        arguments: what is typed after `bertctl`; the options of the launcher itself are taken out. `-` for stdin is
-            replaced by a file, for every process has to read it.
+        arguments: what is typed after `bertctl`; the options of the launcher itself are taken out.
         count: processes on this machine. On CPUs each gets its share of the cores unless `--threads` says otherwise.
+        stdin: whether `-` names it as the input; a file takes its place, for every process has to read it.
         config: of accelerate; it says how the processes share the work, and how many they are where `count` is 1.
         listener: hears of more processes than cores.
 
@@ -278,12 +280,13 @@ def launch(arguments: Sequence[str], count: int, *, config: Path | None = None, 
     with tempfile.TemporaryDirectory() as folder:
         codes = Path(folder) / "codes"
         codes.mkdir()
-        if "-" in passed:
+        if stdin:
             packed = cast(io.BufferedReader, sys.stdin.buffer).peek(2)[:2] == b"\x1f\x8b"  # as `open_bytes` takes stdin
             spooled = Path(folder) / ("stdin.txt.gz" if packed else "stdin.txt")
             with spooled.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
-            passed[passed.index("-")] = str(spooled)
+            at = next(i for i, word in enumerate(passed) if word == "-" and passed[i - 1] not in ("-o", "--output"))
+            passed[at] = str(spooled)
         environment = {
             "TORCH_CPP_LOG_LEVEL": "ERROR",  # each process would warn of an exchange that finds nothing unused
             **os.environ,

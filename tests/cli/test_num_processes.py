@@ -116,6 +116,19 @@ def test_packed_stdin_is_unpacked_for_several_processes(tiny_run: TinyRun, tmp_p
 
 
 @pytest.mark.slow
+def test_a_dash_that_is_not_the_input_stays_one_for_several_processes(
+    bertctl: Run, tiny_run: TinyRun, tmp_path: Path
+) -> None:
+    """A text, and the name of a file of answers, which lay in the folder of stdin's copy and were gone with it."""
+    two = ("--num-processes", "2", "--device", "cpu")
+    said = bertctl("predict", tiny_run.path, "--text", "-", *two)
+    assert json.loads(said.stdout)["text"] == "-", said.stderr
+    done = bertctl("predict", tiny_run.path, "-o", "-", "-", *two, input="it was fine\n")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "-").read_text())["text"] == "it was fine"
+
+
+@pytest.mark.slow
 def test_a_refusal_is_said_once_with_its_own_code(bertctl: Run, tiny_model: Path, opinions: Path) -> None:
     opinions.write_text(opinions.read_text() + "a text without a label,\n")
     refused = bertctl(
