@@ -26,7 +26,7 @@ from bertctl.documents import read_json, sha256_of
 from bertctl.errors import BertctlError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
-from bertctl.writing import copy_file, link_file, replacing, replacing_file, write_json, write_text
+from bertctl.writing import copy_file, link_file, replacing, write_json, write_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -246,15 +246,13 @@ def average_file(folder: RunFolder, step: int) -> Path:
 def put_back(checkpoint: Checkpoint, folder: RunFolder) -> None:
     """Gives history.jsonl the content it had at the checkpoint, and model/ the weights that were the best then."""
     best, history = checkpoint.path / _BEST, checkpoint.path / folder.history.name
-    for _, step in checkpoint.state["outcome"].get("ranked", ()):
+    for _, step in checkpoint.state["outcome"]["ranked"]:
         path = average_file(folder, step)
         copy_file(checkpoint.path / _AVERAGE / path.name, path)
     if history.exists():
         copy_file(history, folder.history)
-    elif folder.history.exists():  # nothing had been logged; or version 0.1 wrote it, which noted the length alone
-        content = folder.history.read_bytes()[: checkpoint.state.get("history_bytes", 0)]
-        with replacing_file(folder.history) as out:
-            out.write(content)
+    elif folder.history.exists():  # nothing had been logged
+        write_text(folder.history, "")
     if not best.is_dir():
         shutil.rmtree(folder.model, ignore_errors=True)
         return
