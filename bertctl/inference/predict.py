@@ -10,7 +10,6 @@ from typing import Any, TextIO
 
 from bertctl.catalog.datasets import find_dataset
 from bertctl.config.recipe_sections import DataSection
-from bertctl.config.schema import Recipe
 from bertctl.config.task_names import PRETRAINING
 from bertctl.data.question_files import questions_about, require_distinct_ids
 from bertctl.data.readers import READERS
@@ -204,7 +203,7 @@ def split_rows(
         listener: hears what was guessed.
         skipped: gets the rows that can't be read.
     """
-    rows = run.load_data([split], recipe=_about(run, data), listener=listener, skipped=skipped).splits[split]
+    rows = _about(run, data).load_data([split], listener=listener, skipped=skipped).splits[split]
     if _is_by_id(run, layout):
         require_distinct_ids(rows)
     return rows
@@ -300,9 +299,9 @@ def predict_glue(
     Raises:
         UsageError: not a GLUE data set, or a split that the server takes no answers for.
     """
-    recipe = _about(run, data)
-    dataset, wanted = glue_splits(recipe.data, name)
-    splits = run.load_data([row.name for row in wanted], recipe=recipe, listener=listener).splits
+    about = _about(run, data)
+    dataset, wanted = glue_splits(about.recipe.data, name)
+    splits = about.load_data([row.name for row in wanted], listener=listener).splits
     splits = dict(zip(splits, workers.seen(splits.values()), strict=True))
     predictor = Predictor(run, run.load(workers))
     files = []
@@ -318,10 +317,10 @@ def predict_glue(
     return {**predictor.counts, "files": files}
 
 
-def _about(run: TrainedRun, data: str | None) -> Recipe:
-    """Returns the run's recipe, about another catalog data set where one is named."""
+def _about(run: TrainedRun, data: str | None) -> TrainedRun:
+    """Returns the run, about another catalog data set where one is named."""
     if data is None:
-        return run.recipe
+        return run
     dataset = find_dataset(data, run.recipe.data.datasets_file)
     known = getattr(run.task, "labels", ())
     if dataset.labels and set(known) != set(dataset.labels):
@@ -330,4 +329,4 @@ def _about(run: TrainedRun, data: str | None) -> Recipe:
             f"({', '.join(known)})",
             remedy="Give a run that was trained on the same labels.",
         )
-    return run.recipe.with_fields("data", name=dataset.name)
+    return replace(run, recipe=run.recipe.with_fields("data", name=dataset.name))

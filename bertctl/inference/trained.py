@@ -79,20 +79,14 @@ class TrainedRun:
             raise UsageError(f"{self.folder.path} is a model without data of its own", remedy="Give a file of rows.")
 
     def load_data(
-        self,
-        splits: Sequence[str] | None = None,
-        *,
-        recipe: Recipe | None = None,
-        listener: Listener = SILENT,
-        skipped: SkippedRows | None = None,
+        self, splits: Sequence[str] | None = None, *, listener: Listener = SILENT, skipped: SkippedRows | None = None
     ) -> LoadedData:
-        """Reads splits of the run's own data, or of another recipe's; see `bertctl.data.recipe_data.load_data`.
+        """Reads splits of the data that the recipe names; see `bertctl.data.recipe_data.load_data`.
 
         A run can be a stranger's: what its own `datasets.yaml` names is read from this disk alone.
         """
-        recipe = recipe or self.recipe
-        with cache_only() if recipe.data.datasets_file else nullcontext():
-            return load_data(recipe, splits=splits, listener=listener, skipped=skipped)
+        with cache_only() if self.recipe.data.datasets_file else nullcontext():
+            return load_data(self.recipe, splits=splits, listener=listener, skipped=skipped)
 
     def check_pairs(self, rows: Rows) -> None:
         """Refuses pairs where single texts were learned, and the other way round.
