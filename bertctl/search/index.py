@@ -314,7 +314,7 @@ def make_index(
 
     layout = VectorLayout((model.made["layer"],), model.made["size"], dtype, by_token=False, pooling="")
     with closing(VectorStore(folder, layout, said if before else None)) as store, outliving(lambda: _rows_in(folder)):
-        if not begun["rows"]:
+        if before is None:  # what is added to stays whole until the first rows are
             saved(complete=False)
         for rows, vectors in model.stream(unread(), listener):
             kept = as_stored(vectors, dtype)

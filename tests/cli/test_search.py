@@ -139,6 +139,19 @@ def test_it_grows_and_goes_on_where_it_was_killed(bertctl: Run, tiny_model: Path
     assert (other.returncode, "first rows of more.txt" in other.stderr) == (3, True)
 
 
+def test_rows_that_can_not_be_added_leave_the_index_as_it_was(
+    bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    made(bertctl, tiny_model)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "x").glob("[!.]*")}
+    rows = [json.dumps({"text": f"a film {i}"}) for i in range(5000)]
+    (tmp_path / "more.jsonl").write_text("\n".join([*rows, "{half"]))
+    refused = bertctl("index", "more.jsonl", "-o", "x", "--append")
+    assert (refused.returncode, "more.jsonl:5001" in refused.stderr) == (3, True), refused.stderr
+    assert {path.name: path.read_bytes() for path in (tmp_path / "x").glob("[!.]*")} == files
+    assert bertctl("search", "x", "fine food").returncode == 0
+
+
 def test_what_is_whole_is_not_computed_again(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     texts = [f"the film was {'very ' * (i % 5)}good {i}" for i in range(600)]
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
