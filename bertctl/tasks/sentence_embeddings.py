@@ -115,10 +115,14 @@ class SentenceEmbeddings(Task):
             raise DataError(what, remedy="Check --label-column, or add rows with other labels.")
         fitting = _LOSSES[kind][1:] if kind == "classes" and len(names) == 2 else _LOSSES[kind]
         loss = settings.loss or fitting[0]
-        if loss not in _LOSSES[kind] or (loss == "triplet" and kind == "matches" and not train.has("negative")):
+        has_third = any(map(str.strip, train.columns.get("negative", ())))
+        if loss not in _LOSSES[kind] or (loss == "triplet" and kind == "matches" and not has_third):
             needs = "needs a third text (--set data.negative_column=NAME)" if loss in fitting else "can't learn them"
             what = f"sentence_embeddings.loss: {loss} {needs}; {train.source} has {_KINDS[kind]}"
             raise UsageError(what, remedy=f"Choose from {', '.join(name for name in _LOSSES[kind] if name != loss)}.")
+        if loss in ("cosent", "multiple-negatives") and recipe.training.batch_size == 1 and not has_third:
+            what = f"sentence_embeddings.loss: {loss} compares the rows of a batch, and training.batch_size is 1"
+            raise UsageError(what, remedy="Type --batch-size 16, say; or choose another loss.")
         asked = positive = recipe.evaluation.positive_label  # other rows may be labelled pairs
         if kind == "classes" and len(names) == 2:
             positive = positive_label(names, False, asked)

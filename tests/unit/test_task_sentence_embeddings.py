@@ -88,6 +88,14 @@ def _fitted(folder: Path, rows: list[dict[str, Any]], fields: dict[str, Any]) ->
         (_rows(1, 2, 3), {"sentence_embeddings__score_range": [5.0, 0.0]}, 2, "5 is not below 0"),
         ([{"text": a, "pair": b} for a, b in PAIRS], {"sentence_embeddings__loss": "triplet"}, 2, "third text"),
         ([{"text": a, "pair": b} for a, b in PAIRS], {"sentence_embeddings__loss": "cosine"}, 2, "bare pairs"),
+        (
+            [{"text": a, "pair": b, "negative": " "} for a, b in PAIRS],
+            {"sentence_embeddings__loss": "triplet"},
+            2,
+            "third text",
+        ),
+        ([{"text": a, "pair": b} for a, b in PAIRS], {"training__batch_size": 1}, 2, "batch_size is 1"),
+        (_rows(1.5, 2.5, 3.0), {"sentence_embeddings__loss": "cosent", "training__batch_size": 1}, 2, "size is 1"),
         ([{"text": "a", "label": "x"}, {"text": "b", "label": "x"}], {}, 3, "every label is the same"),
     ],
 )
