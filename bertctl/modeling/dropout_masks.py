@@ -9,8 +9,8 @@ _PARTS = 1 << 16  # the share of a dropout is a whole number of them
 
 
 def drawn_share(dropout: nn.Dropout) -> float:
-    """Returns the share of elements that a dropout leaves out, as it is drawn."""
-    return round(dropout.p * _PARTS) / _PARTS
+    """Returns the share of elements that a dropout leaves out, as it is drawn: never all, as the rest is scaled up."""
+    return min(round(dropout.p * _PARTS), _PARTS - 1) / _PARTS
 
 
 def draw_mask(count: int, share: float) -> Tensor | None:

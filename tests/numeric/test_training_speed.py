@@ -173,6 +173,14 @@ def test_dropout_leaves_out_its_share(share: float) -> None:
     assert np.abs(np.corrcoef(together.numpy().T) - np.eye(4)).max() < 0.005
 
 
+@pytest.mark.parametrize("share", [0.99999999, 1.0])
+def test_a_dropout_that_leaves_out_nearly_all_is_drawn(share: float) -> None:
+    network = _network("Bert", dropout=share)
+    assert use_packed_encoder(network, _compute())
+    loss, _ = _gradients(network)
+    assert np.isfinite(loss)
+
+
 @pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification"])
 def test_dropout_is_the_same_in_both_passes(head: str) -> None:
     """A gradient's product with a direction is how much the loss changes along it, the masks being those of a seed."""
