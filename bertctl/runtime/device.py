@@ -33,6 +33,8 @@ class Compute:
 def choose_compute(settings: "RuntimeSection", *, only_fp32: str = "") -> Compute:
     """Resolves `auto`, checks what was asked for, and sets the number of CPU threads of this process.
 
+    Processes that share a job, and have met, all take the first one's precision.
+
     Args:
         settings: what was asked for.
         only_fp32: why the model can't compute in half precision; empty where it can.
@@ -42,12 +44,16 @@ def choose_compute(settings: "RuntimeSection", *, only_fp32: str = "") -> Comput
     """
     import torch
 
+    from bertctl.runtime.launch import is_worker, workers
+
     device, device_why = _choose_device(settings.device)
     threads = settings.threads or max(1, available_cores() // workers_here())
     torch.set_num_threads(threads)
     precision, precision_why = _choose_precision(settings.precision, device, threads)
     if only_fp32 and precision != "fp32":
         precision, precision_why = "fp32", f"not {precision}: {only_fp32}"
+    if is_worker() and torch.distributed.is_initialized():  # other machines, or another measurement, might differ
+        precision = workers().share(precision)
     share = "all cores of this process" if workers_here() == 1 else "its share of the cores"
     threads_why = "" if settings.threads else f", {share}"
     why = f"{device} ({device_why}), {precision} ({precision_why}), {count(threads, 'thread')}{threads_why}"

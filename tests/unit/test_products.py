@@ -1,6 +1,8 @@
 """Whether bf16 is fast is measured, once per machine; flags do not say it."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +62,29 @@ def test_bf16_has_to_be_worth_its_rounding(cache: Path) -> None:
         assert compute.precision == precision
         assert f"{bf16:.0f}" in compute.why
     assert choose_compute(RuntimeSection(device="cpu", precision="fp32")).precision == "fp32", "what is asked for stays"
+
+
+_RANK = """
+import sys
+from bertctl.config.recipe_sections import RuntimeSection
+from bertctl.runtime import device
+from bertctl.runtime.launch import workers
+shared = workers()
+device.fastest_on_cpu = lambda threads: (("bf16", "fp32")[shared.rank], "measured")
+sys.stdout.write(device.choose_compute(RuntimeSection(device="cpu")).precision)
+"""
+
+
+def test_processes_that_share_a_job_take_the_first_ones() -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(one.getsockname()[1])}
+    command, env = [sys.executable, "-c", _RANK], {**os.environ, **meeting}
+    ranks = [
+        subprocess.Popen(command, cwd=ROOT, env={**env, "RANK": rank}, stdout=subprocess.PIPE, text=True)
+        for rank in "01"
+    ]
+    assert [rank.communicate(timeout=600)[0] for rank in ranks] == ["bf16", "bf16"]
 
 
 def test_a_library_that_leaves_bf16_unused_is_noticed(bertctl: Run, cache: Path, tiny_model: Path) -> None:
