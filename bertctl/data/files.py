@@ -264,8 +264,7 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
         first = 0
         options.listener.expect(parquet.metadata.num_rows)
         for batch in parquet.iter_batches(batch_size=options.chunk_rows):
-            named = _with_class_names(batch.to_pydict(), parquet.schema_arrow.metadata)
-            yield Table(named, source, first=first)
+            yield Table(_with_class_names(batch.to_pydict(), parquet.schema_arrow.metadata), source, first=first)
             first += len(batch)
 
 

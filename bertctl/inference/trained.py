@@ -118,8 +118,7 @@ class TrainedRun:
         precision = {"precision": "fp32"} if to_input else {}
         compute = self.source.compute(self.recipe.runtime.model_copy(update=precision))
         model = self.folder.path, self.source, self.task.auto_class
-        loaded = load_trained(*model, compute, to_input=to_input, plain=plain)
-        return Engine.of(loaded, compute, workers)
+        return Engine.of(load_trained(*model, compute, to_input=to_input, plain=plain), compute, workers)
 
 
 def open_run(path: Path, *, options: Mapping[str, object] | None = None, listener: Listener = SILENT) -> TrainedRun:

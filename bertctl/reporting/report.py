@@ -98,8 +98,7 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
         raise UsageError(what, remedy="Give the run's folder instead.")
     chosen = run.split(split)
     answered = run.lines(chosen) if run.folder.predictions(chosen).exists() else []
-    decision = read_decision(run.folder)
-    return RunContents(run.path, run.folder, run.metrics, run.recipe, chosen, answered, decision)
+    return RunContents(run.path, run.folder, run.metrics, run.recipe, chosen, answered, read_decision(run.folder))
 
 
 def build_report(

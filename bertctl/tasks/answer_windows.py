@@ -133,8 +133,7 @@ class AnswerFeatures(OneAnswer):
     @cached_property
     def answered(self) -> tuple[Ints, Ints]:
         """(U,) the context's first token that sees most of it in this window, and the token after the last one."""
-        windows = SlidingWindows(self.rows, self.first, self.first + self.counts)
-        return windows.answered(counts_length=True)
+        return SlidingWindows(self.rows, self.first, self.first + self.counts).answered(counts_length=True)
 
     def with_most_context(self, indices: Ints) -> Bools:
         """Returns which tokens of the context see more of it in these windows than in all others that hold them.

@@ -119,9 +119,8 @@ answer({example})"""
         new = {"f1": "f1_micro" if self.multi_label else "f1_macro"}
         found = {**metrics}
         for key in {"metrics", "baseline"} & found.keys():
-            found[key] = {
-                split: {new.get(name, name): value for name, value in of.items()} for split, of in found[key].items()
-            }
+            of_splits = found[key].items()
+            found[key] = {split: {new.get(name, name): of[name] for name in of} for split, of in of_splits}
         if "primary" in found:
             found["primary"] = found["primary"] | {"name": new.get(found["primary"]["name"], found["primary"]["name"])}
         return found
