@@ -63,7 +63,7 @@ def _kept(measured: Speeds, path: Path) -> Speeds:
         write_json(mine, dict(measured))
         try:
             os.link(mine, path)
-        except FileExistsError:
+        except OSError:  # it is there, or the disk has no links
             if _read(path, [*measured]) is None:
                 mine.replace(path)
         mine.unlink(missing_ok=True)

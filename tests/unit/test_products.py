@@ -48,6 +48,18 @@ def test_a_damaged_file_is_measured_anew(cache: Path, damage: str) -> None:
     assert list(cache.iterdir()) == [known]
 
 
+def test_a_disk_without_links_keeps_it_all_the_same(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("os.link", link)
+    first = measured_products(1)
+    assert len(list(cache.iterdir())) == 1
+    measured._kept({"fp32": 1.0, "bf16": 2.0}, *cache.iterdir())
+    assert measured_products(1) == first
+    assert len(list(cache.iterdir())) == 1
+
+
 def test_bf16_has_to_be_worth_its_rounding(cache: Path) -> None:
     assert not Products(100.0, 119.0).is_bf16_worth
     assert Products(100.0, 120.0).is_bf16_worth
