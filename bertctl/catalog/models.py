@@ -62,9 +62,6 @@ MODELS: dict[str, ModelRow] = {
 }
 """The catalog, by name."""
 
-NOT_KEPT = "A sweep keeps the model of its best run alone; with --keep all, every model."
-"""Why one of its runs may have none."""
-
 SENTENCEPIECE_FILES = ("spiece.model", "sentencepiece.bpe.model", "spm.model", "sentencepiece.model", "tokenizer.model")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE_FILES)
 """Files of which a model folder needs one to have a tokenizer."""
@@ -161,8 +158,7 @@ def _model_folder(path: Path) -> Path:
     if not (folder / "config.json").is_file():
         found = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) if folder.is_dir() else "nothing"
         what = f"{folder} holds no model: there is no config.json (found: {found or 'nothing'})"
-        remedy = f"Give the folder that save_pretrained wrote, or a run folder of bertctl. {NOT_KEPT}"
-        raise UnavailableError(what, remedy=remedy)
+        raise UnavailableError(what, remedy="Give the folder that save_pretrained wrote, or a run folder of bertctl.")
     return folder
 
 

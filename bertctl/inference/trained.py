@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bertctl.catalog.datasets import find_dataset
 from bertctl.catalog.hub import NotCachedError, cache_only
-from bertctl.catalog.models import MODELS, NOT_KEPT
+from bertctl.catalog.models import MODELS
 from bertctl.config.agreement import CLASSIFIERS
 from bertctl.config.load import load_recipe, recipe_name
 from bertctl.config.recipe_sections import DataSection, ModelSection
@@ -147,8 +147,8 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
     state = folder.read(folder.status)["state"]
     if not is_probe(path) and not any(folder.model.glob("model*.safetensors")):
         what = f"{path} holds no model: the run's state is '{state}'"
-        of_file = f"Scores of a file have none: give the run or the model that was scored. {NOT_KEPT}"
-        raise UnavailableError(what, remedy=of_file if state == "done" else UNFINISHED)
+        none = "Scores of a file have none, and of a sweep's runs the best one alone, without --keep all: give another."
+        raise UnavailableError(what, remedy=none if state == "done" else UNFINISHED)
     if state != "done":
         listener.warn(f"{path} is not finished (its state is '{state}'): this is its best model so far")
     recipe = load_recipe(str(folder.recipe), options=options)

@@ -304,7 +304,8 @@ def launch(
         asked: list[int] = []
 
         def pass_on(number: int, frame: Any) -> None:  # noqa: ARG001
-            (codes / "asked").touch()
+            with contextlib.suppress(OSError):  # a full disk
+                (codes / "asked").touch()
             process.send_signal(signal.SIGKILL if asked else number)
             asked.append(number)
 

@@ -45,10 +45,11 @@ def measured_once(
 
 
 def _read(path: Path, names: Sequence[str]) -> Speeds | None:
-    """Returns what a file says; None where it says nothing that can be read."""
-    with contextlib.suppress(BertctlError, KeyError, TypeError, ValueError):
+    """Returns what a file says; None where it says nothing that can be read, or no speed."""
+    with contextlib.suppress(BertctlError, KeyError, TypeError, ValueError, OverflowError):
         document = read_json(path)
-        return {name: float(document[name]) for name in names}
+        found = {name: float(document[name]) for name in names}
+        return found if all(0 <= one < float("inf") for one in found.values()) else None
     return None
 
 

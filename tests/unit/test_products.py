@@ -38,7 +38,10 @@ def test_it_is_measured_once_and_the_first_of_several_is_right(cache: Path) -> N
     assert len(list(cache.iterdir())) == 2, "other threads are another machine"
 
 
-@pytest.mark.parametrize("damage", ["", "[]", '{"fp32": "many"}', '{"fp32": 3}'])
+_DAMAGES = ["", "[]", '{"fp32": "many"}', '{"fp32": 3}', '{"fp32": NaN, "bf16": 3}']
+
+
+@pytest.mark.parametrize("damage", [*_DAMAGES, f'{{"fp32": {"9" * 400}, "bf16": 3}}'])
 def test_a_damaged_file_is_measured_anew(cache: Path, damage: str) -> None:
     measured_products(1)
     (known,) = cache.iterdir()
