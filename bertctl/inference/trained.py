@@ -147,7 +147,7 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
     state = folder.read(folder.status)["state"]
     if not is_probe(path) and not any(folder.model.glob("model*.safetensors")):
         what = f"{path} holds no model: the run's state is '{state}'"
-        none = "Scores of a file have none, and of a sweep's runs the best one alone, without --keep all: give another."
+        none = "Scores of a file have none: give the run or the model that was scored. A sweep keeps all by --keep all."
         raise UnavailableError(what, remedy=none if state == "done" else UNFINISHED)
     if state != "done":
         listener.warn(f"{path} is not finished (its state is '{state}'): this is its best model so far")

@@ -223,4 +223,4 @@ def test_a_run_of_a_sweep_whose_model_was_not_kept_says_how_to_keep_it(bertctl, 
     shutil.rmtree(run / "model")
     done = bertctl(*words)
     assert done.returncode == 4, done.stderr
-    assert "of a sweep's runs the best one alone, without --keep all" in done.stderr
+    assert "A sweep keeps all by --keep all." in done.stderr

@@ -20,7 +20,7 @@ ALLOWED = {
     "modeling/sentence_head.py": 1,  # in the place that `replacing` gives
     "modeling/used_tokens.py": 1,  # rows of a table, into what a library has written in the place of `replacing`
     "run_folder.py": 1,  # the lock, by `open_in_place`
-    "runtime/launch.py": 2,  # in a temporary folder
+    "runtime/launch.py": 3,  # in a temporary folder
     "runtime/measured.py": 1,  # a link of what the one writer has written: the first of several processes is right
     "sweeps/merge.py": 1,  # in the place that `replacing` gives
     "tokenization/route.py": 1,  # the same
