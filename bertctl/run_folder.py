@@ -244,7 +244,7 @@ class RunFolder:
         own = [path for path in self._files() if path.name != "report.html"]
         if (self.path / "config.json").exists():
             own += [path for pattern in _CONTENT["model"] for path in self.path.glob(pattern)]
-        if output.resolve() in (path.resolve() for path in own):
+        if os.path.realpath(output) in map(os.path.realpath, own):  # a file of the run may be a link to itself
             what = f"{output} is an input of this command: it belongs to {self.path}"
             raise UsageError(what, remedy="Nothing was written. Choose another place for the output.")
 

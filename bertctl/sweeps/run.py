@@ -64,6 +64,8 @@ def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener 
     begun = time.perf_counter() if started is None else started
     with locked(sweep.folder, sweep.request.shard) as locks:
         sweep = replace(sweep, plan=settle_plan(sweep.plan, sweep.folder))
+        if sweep.plan.keep == "best" and not (sweep.folder / "sweep.json").exists():  # killed after the last run, maybe
+            delete_models(sweep.folder, [cell.name for cell in sweep.mine])
         for cell in read_cells(sweep.folder)[1]:
             if cell.state in ("done", "collapsed"):  # killed before it could clear them away itself
                 shutil.rmtree(RunFolder(cell.path).checkpoints, ignore_errors=True)
@@ -116,7 +118,7 @@ class SweepRunner:
             self._say(reply)
             work.pop(reply.cell, None)
             listener.advance("runs", self._done, len(self._mine), share=1 - sum(work.values()) / whole)
-            if plan.keep == "best" and reply.state == "done":
+            if plan.keep == "best":
                 delete_models(self._folder, self._mine)
 
         pool = self._pool(plan.keep, plan.jobs)
@@ -125,8 +127,6 @@ class SweepRunner:
         wall, jobs = time.perf_counter() - begun, min(plan.jobs, len(waiting))
         if pool.stopped_by:
             raise self._interrupted(pool.stopped_by)
-        if plan.keep == "best":
-            delete_models(self._folder, self._mine)
         worked = sum(reply.seconds.get(phase, 0.0) for reply in replies for phase in ("train", "evaluate"))
         if worked:  # the wall time is told as a multiple of the least that it could be
             listener.say(

@@ -260,3 +260,14 @@ def test_no_other_run_takes_the_place_of_one_of_a_sweep(
     assert done.returncode == 2, done.stderr
     assert "is a part of the sweep" in done.stderr
     assert everything(tmp_path) == before
+
+
+def test_a_file_of_a_run_that_is_a_link_to_itself_is_no_bug(tmp_path: Path, bertctl: Run, tiny_run: TinyRun) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run.path, run)
+    weights = run / "model" / "model.safetensors"
+    weights.unlink()
+    weights.symlink_to(weights.name)
+    for verb, code in ((("report", run, "-o", "page.md"), 0), (("predict", run, "good", "-o", "out.jsonl"), 4)):
+        done = bertctl(*verb)
+        assert done.returncode == code, done.stderr

@@ -120,6 +120,11 @@ def test_a_second_call_runs_nothing_and_other_settings_are_refused(
     assert "4 runs: 2 settings x 2 seeds; 4 done before" in again.stderr
     assert before == {path: path.stat().st_mtime_ns for path in (folder / "cells").rglob("metrics.json")}
     assert _result(folder) == _result(swept)
+    assert len(list((folder / "cells").glob("*/model"))) == 4, "all were to be kept"
+    (folder / "sweep.json").unlink()  # as after a kill between the last run and the result
+    assert bertctl(*_words(data, tiny_model, folder, "--seeds", 2, "--jobs", 1)).returncode == 0
+    assert len(list((folder / "cells").glob("*/model"))) == 1
+    assert _result(folder) == _result(swept)
     other = bertctl(*_words(data, tiny_model, folder, "--seeds", 3, "--set", "optimizer.weight_decay=0.1"))
     assert other.returncode == 2, other.stderr
     assert "optimizer.weight_decay: 0.01 then, 0.1 now" in other.stderr
