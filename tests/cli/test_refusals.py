@@ -228,6 +228,7 @@ def test_a_tracker_that_is_not_installed_answers_with_its_install_line(nursery, 
         (("finetune", "demo", "--do_train"), 2, "say bertctl finetune RECIPE"),
         (("data", "check", "x.csv", "--sep", ";"), 2, "say --delimiter\nType `bertctl data check --help`"),
         (("predict", "nowhere", "--warmup", "1"), 2, "no option --warmup\n"),
+        (("tokenize", "--file", __file__, "--encoding", "hex", "--model", "minilm"), 2, "there is no encoding 'hex'"),
         (("fintune", "demo"), 2, "verb 'fintune': did you mean finetune?"),
     ],
 )

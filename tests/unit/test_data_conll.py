@@ -123,6 +123,12 @@ UD = (
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("needed", [True, False])
+def test_a_tag_column_with_capitals_is_found_whether_tags_are_needed_or_not(needed):
+    found = read("Word NER\nAnna B-PER\n", header=True, label_column="NER", needed=needed)
+    assert found[0].tags == ["B-PER"]
+
+
 def test_conll_u_leaves_contractions_and_empty_nodes_out():
     found = read(UD, ud=True)
     assert [(s.line, s.document, s.words, s.tags) for s in found] == [
