@@ -107,8 +107,7 @@ class FinishedRun:
 
     def compared_on(self, split: str) -> int:
         """Returns among how many a run is the best of a split; a threshold fitted there counts as `FITTED`."""
-        counts = self.chosen_on(split)
-        return math.prod(FITTED if name == "threshold" else of for name, of in counts.items())
+        return math.prod(FITTED if name == "threshold" else of for name, of in self.chosen_on(split).items())
 
     def lines(self, split: str) -> list[Line]:
         """Returns the prediction lines of a split, in the order of the file.

@@ -76,7 +76,7 @@ def check_environment(*, listener: Listener = SILENT) -> None:
     Raises:
         UsageError: DeepSpeed, Megatron, FSDP or a parallelism configuration; or a variable is neither true nor false.
     """
-    _is_on("ACCELERATE_DEBUG_MODE")
+    _is_on("ACCELERATE_DEBUG_MODE")  # accelerate reads it too, and would stop at what is neither
     for kind in ("FSDP", "DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
         if _is_on(f"ACCELERATE_USE_{kind}"):
             raise _unsupported("the configuration of `accelerate launch`", kind)

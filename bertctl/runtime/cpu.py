@@ -1,6 +1,7 @@
 """The processor as the kernel describes it."""
 
 import functools
+import os
 import platform
 from pathlib import Path
 
@@ -18,6 +19,11 @@ def cpu_name() -> str:
     lines = system_file(_CPUINFO).splitlines()
     name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return name or platform.processor() or platform.machine()
+
+
+def available_cores() -> int:
+    """Returns how many cores this process may use (taskset may allow fewer than the machine has)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 CPU_FEATURES = frozenset({"avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16"})

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bertctl.errors import DeviceError
-from bertctl.runtime.cpu import has_bf16
+from bertctl.runtime.cpu import available_cores, has_bf16
+from bertctl.runtime.launch import is_worker, workers
 from bertctl.runtime.products import measured_products
 from bertctl.words import count
 
@@ -44,8 +45,6 @@ def choose_compute(settings: "RuntimeSection", *, only_fp32: str = "") -> Comput
     """
     import torch
 
-    from bertctl.runtime.launch import is_worker, workers
-
     device, device_why = _choose_device(settings.device)
     threads = settings.threads or max(1, available_cores() // workers_here())
     torch.set_num_threads(threads)
@@ -58,11 +57,6 @@ def choose_compute(settings: "RuntimeSection", *, only_fp32: str = "") -> Comput
     threads_why = "" if settings.threads else f", {share}"
     why = f"{device} ({device_why}), {precision} ({precision_why}), {count(threads, 'thread')}{threads_why}"
     return Compute(device, precision, threads, why)
-
-
-def available_cores() -> int:
-    """Returns how many cores this process may use (taskset may allow fewer than the machine has)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def workers_here() -> int:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from bertctl.errors import DeviceError, ExitCode, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.accelerate_config import read_accelerate_config
-from bertctl.runtime.device import available_cores
+from bertctl.runtime.cpu import available_cores
 from bertctl.runtime.stopping import handled_by, raise_for
 from bertctl.words import count as number_of
 
@@ -72,8 +72,8 @@ class Workers:
             return
         import numpy as np
 
-        own = hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()
-        if self.sum(np.array([int(self.share(own) != own)])).any():
+        own = hashlib.sha256(json.dumps(said, default=str).encode()).digest()
+        if len(np.unique(self.gather(np.frombuffer(bytearray(own), dtype=np.uint8)), axis=0)) > 1:
             what = "the processes of this job have different settings, rows or models"
             raise UsageError(what, remedy="Start all of them with the same command, on the same files.")
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from bertctl.config.recipe_files import expanded_path
 from bertctl.errors import DeviceError
-from bertctl.runtime.cpu import CPU_FEATURES, cpu_name, cpu_words, system_file
-from bertctl.runtime.device import available_cores, fastest_on_cpu
+from bertctl.runtime.cpu import CPU_FEATURES, available_cores, cpu_name, cpu_words, system_file
+from bertctl.runtime.device import fastest_on_cpu
 from bertctl.words import human_bytes
 
 _CONTROL_GROUP = Path("/proc/self/cgroup")

@@ -191,8 +191,7 @@ def refuse_other_plan(before: SweepPlan, now: SweepPlan, what: str, remedy: str)
     if not shown and changed:
         raise DataError(f"{what} with other data: the rows of {', '.join(changed)} have changed", remedy=remedy)
     if not shown and before.model_hash != now.model_hash:
-        name = recipes[1].model.name
-        raise UnavailableError(f"{what} with other files of the model '{name}'", remedy=remedy)
+        raise UnavailableError(f"{what} with other files of the model '{recipes[1].model.name}'", remedy=remedy)
     if shown or before.cells != now.cells:
         lines = "".join(f"\n  {line}" for line in shown) or f" see its {PLAN}"
         raise UsageError(f"{what} with other settings:{lines}", remedy=remedy)

@@ -16,7 +16,8 @@ from bertctl.data.recipe_data import load_data
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.run_inputs import resolved_for
 from bertctl.progress import SILENT, Listener
-from bertctl.runtime.device import available_cores, choose_compute
+from bertctl.runtime.cpu import available_cores
+from bertctl.runtime.device import choose_compute
 from bertctl.sweeps.grid import Setting, with_values
 from bertctl.sweeps.plan import Choose, Keep, PlannedCell, PrimaryMetric, SweepPlan, find_plan
 from bertctl.sweeps.pool import visible_devices
