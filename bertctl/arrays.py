@@ -1,6 +1,7 @@
 """Arrays of numbers: by what is in them, and in files that go with them."""
 
 import tempfile
+from collections.abc import Hashable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +15,15 @@ Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
+_Key = TypeVar("_Key", bound=Hashable)
 _Number = TypeVar("_Number", bound=np.number[Any])
+
+
+def numbers_of(keys: Iterable[_Key]) -> tuple[Ints, list[_Key]]:
+    """Returns (N,) the number of each key in the list of different ones, and that list, in the order they came."""
+    known: dict[_Key, int] = {}
+    numbers = [known.setdefault(key, len(known)) for key in keys]
+    return np.array(numbers, dtype=np.int64), list(known)
 
 
 def in_a_file(values: NDArray[_Number]) -> np.memmap[Any, np.dtype[_Number]]:

@@ -4,13 +4,13 @@ The probe with the best cross-validation score on the training rows wins, so tha
 which decided nothing, is an honest one.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from bertctl.arrays import Array, Floats32, Ints
+from bertctl.arrays import Array, Floats32, Ints, numbers_of
 from bertctl.data.splits import hold_out, joined
 from bertctl.errors import UsageError
 from bertctl.features.classifiers import ClassifierSettings, LinearFunction, choose_strength, fit, fit_mix, layer_mean
@@ -105,7 +105,7 @@ class ProbeTrainer:
         self._gold = [job.task.gold(rows, i) for rows in parts for i in range(len(rows))]
         self._clusters = job.data.groups_of(*splits)
         # What folds keep whole: sentences of words, and texts that hang together.
-        self._groups = _sentences(job) if job.by_word else _numbered(self._clusters)
+        self._groups = _sentences(job) if job.by_word else numbers_of(self._clusters)[0]
 
     def check(self, rows: Ints) -> None:
         """Refuses training rows that can't be cross-validated, before their vectors are computed.
@@ -188,12 +188,6 @@ class ProbeTrainer:
 def labels_of(features: Features) -> Array:
     """Returns the labels of a split, one per row or per word."""
     return present(features.labels)  # type: ignore[attr-defined]
-
-
-def _numbered(keys: Sequence[Hashable]) -> Ints:
-    """Returns the number of each row's group, in the order of their first rows."""
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    return np.array([numbers[key] for key in keys], dtype=np.int64)
 
 
 def _sentences(job: ProbeJob) -> Ints:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
-from bertctl.arrays import Floats, Ints
+from bertctl.arrays import Floats, Ints, numbers_of
 from bertctl.metrics.statistics import SAME, Statistic, chunk_sizes, counted_kinds, quantile_of_normal
 
 FEW = 40
@@ -22,9 +22,8 @@ def numbered(keys: Sequence[Hashable]) -> Ints | None:
 
     A few texts that stand twice make no clusters: below 5 % of the examples they change no interval.
     """
-    numbers: dict[Hashable, int] = {}
-    found = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
-    return found if len(numbers) <= 0.95 * len(keys) else None
+    found, different = numbers_of(keys)
+    return found if len(different) <= 0.95 * len(keys) else None
 
 
 def number_of(clusters_N: Ints | None) -> int | None:

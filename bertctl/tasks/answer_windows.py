@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertctl.arrays import Bools, Ints
+from bertctl.arrays import Bools, Ints, numbers_of
 from bertctl.config.recipe_sections import QuestionAnsweringSection
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
@@ -169,9 +169,8 @@ def encode_questions(
     if room < 1:
         what = f"model.max_length {max_length} leaves no room for a context beside {layout.special} special tokens"
         raise UsageError(what, remedy="Take more: --max-length 384.")
-    numbers: dict[str, int] = {}
-    context_of = np.array([numbers.setdefault(c, len(numbers)) for c in rows.columns["context"]], dtype=np.int64)
-    contexts = encode_contexts(list(numbers), tokenizer)
+    context_of, different = numbers_of(rows.columns["context"])
+    contexts = encode_contexts(different, tokenizer)
     asked = TextEncoder(tokenizer, special_tokens=False).encode(rows.columns["question"])
     # Where windows are short, half of one is the context's all the same.
     kept = np.minimum(asked.lengths, min(settings.max_question_length, room // 2))

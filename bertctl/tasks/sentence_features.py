@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertctl.arrays import Floats32, Ints
+from bertctl.arrays import Floats32, Ints, numbers_of
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.batches import Batch
@@ -145,6 +145,5 @@ def text_keys(columns: Sequence[Sequence[str]]) -> Ints:
 
 def different(columns: Sequence[Sequence[str]]) -> tuple[Ints, list[str]]:
     """Returns (N, K) which text each one is, and the different texts in the order of their columns."""
-    numbers: dict[str, int] = {}
-    found = [[numbers.setdefault(text, len(numbers)) for text in column] for column in columns]
-    return np.array(found, dtype=np.int64).reshape(len(columns), -1).T, list(numbers)
+    numbers, texts = numbers_of(text for column in columns for text in column)
+    return numbers.reshape(len(columns), -1).T, texts

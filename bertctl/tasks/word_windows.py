@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertctl.arrays import Ints, Ints32
+from bertctl.arrays import Ints, Ints32, numbers_of
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import IGNORED, Batch
 from bertctl.tasks.sequences import padded_texts
@@ -140,7 +140,7 @@ def encode_words(
     """
     layout = Layout.of(tokenizer, pair=False)
     room = max_length - layout.special
-    numbers, vocabulary = _numbered(sentences)
+    numbers, vocabulary = numbers_of(word for sentence in sentences for word in sentence)
     tokens, cut, unknown = _tokens_of(vocabulary, tokenizer, layout, room)
     of_words = Ragged(tokens.flat, tokens.starts[numbers], tokens.lengths[numbers])
     words = merge(len(numbers), [(np.arange(len(numbers)), of_words)])
@@ -172,13 +172,6 @@ def encode_words(
         truncated_tokens=of_rows(cut),
         unknown=of_rows(unknown),
     )
-
-
-def _numbered(sentences: Sequence[Sequence[str]]) -> tuple[Ints, list[str]]:
-    """Returns (W,) number of each word in a list of the V different ones, and that list."""
-    known: dict[str, int] = {}
-    numbers = [known.setdefault(word, len(known)) for sentence in sentences for word in sentence]
-    return np.array(numbers, dtype=np.int64), list(known)
 
 
 def _tokens_of(vocabulary: list[str], tokenizer: Tokenizer, layout: Layout, room: int) -> tuple[Ragged, Ints, Ints]:
