@@ -12,29 +12,50 @@ from bertctl.training.snapshot import random_states, take
 from bertctl.training.training_engine import TrainingEngine
 
 
+class Due:
+    """Says when the next checkpoint is due.
+
+    Args:
+        every: `200 steps`, `10 minutes`, `off`, or None for the ends of epochs alone.
+        pause: seconds from the start, and from each checkpoint, before the end of an epoch calls for one.
+    """
+
+    def __init__(self, every: str | None, *, pause: float) -> None:
+        self._pause = pause
+        self._off = every == "off"
+        amount, unit = every.split() if every and not self._off else ("0", "")
+        self._steps = int(amount) if unit == "steps" else 0
+        self._seconds = 60.0 * int(amount) if unit == "minutes" else 0.0
+        self._last = time.monotonic()
+
+    def __call__(self, step: int, *, epoch_over: bool) -> bool:
+        """Returns whether one is due after this step."""
+        if self._off:
+            return False
+        since = time.monotonic() - self._last
+        due = (epoch_over and since >= self._pause) or bool(self._steps and step % self._steps == 0)
+        due = due or 0 < self._seconds <= since
+        if due:
+            self._last = time.monotonic()
+        return due
+
+
 class Checkpointing:
     """Saves the checkpoints of one run; only the first of several processes writes.
 
     Args:
         engine: gives weights, optimizer and generators.
         checkpoints: where they go.
-        every: `training.checkpoint_every`.
-        pause: seconds from the start, and from each checkpoint, before the end of an epoch saves another.
+        due: says when.
         flush: called before a checkpoint copies RUN/model.
     """
 
     def __init__(
-        self,
-        engine: TrainingEngine,
-        checkpoints: Checkpoints,
-        *,
-        every: str | None,
-        pause: float,
-        flush: Callable[[], None],
+        self, engine: TrainingEngine, checkpoints: Checkpoints, due: Due, *, flush: Callable[[], None]
     ) -> None:
         self._engine = engine
         self._checkpoints = checkpoints
-        self._due = Due(every, time.monotonic, pause=pause)
+        self._due = due
         self._flush = flush
         self._random = random_states(engine.workers)
 
@@ -57,34 +78,3 @@ class Checkpointing:
         self._checkpoints.wait()
         trim_heap()  # of the steps and of a scoring, before the copy comes on top
         self._checkpoints.save(take(self._engine, state, self._random), behind=behind)
-
-
-class Due:
-    """Says when the next checkpoint is due.
-
-    Args:
-        every: `200 steps`, `10 minutes`, `off`, or None for the ends of epochs alone.
-        clock: returns seconds that only grow, whatever is done to the machine's clock.
-        pause: seconds from the start, and from each checkpoint, before the end of an epoch calls for one.
-    """
-
-    def __init__(self, every: str | None, clock: Callable[[], float], *, pause: float = 0.0) -> None:
-        self._pause = pause
-        self._off = every == "off"
-        amount, unit = (every or "").split() if every and not self._off else ("0", "")
-        self._steps = int(amount) if unit == "steps" else 0
-        self._seconds = 60.0 * int(amount) if unit == "minutes" else 0.0
-        self._clock = clock
-        self._last = clock()
-
-    def __call__(self, step: int, *, epoch_over: bool) -> bool:
-        """Returns whether one is due after this step."""
-        if self._off:
-            return False
-        epoch_over = epoch_over and self._clock() - self._last >= self._pause
-        due = epoch_over or bool(self._steps and step % self._steps == 0)
-        if not due and self._seconds:
-            due = self._clock() - self._last >= self._seconds
-        if due:
-            self._last = self._clock()
-        return due

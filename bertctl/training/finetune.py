@@ -14,7 +14,7 @@ from bertctl.runtime.stopping import Terminated
 from bertctl.tasks.registry import higher_is_better
 from bertctl.training.best_model import ModelFile
 from bertctl.training.checkpoint import Checkpoint, Checkpoints
-from bertctl.training.checkpointing import Checkpointing
+from bertctl.training.checkpointing import Checkpointing, Due
 from bertctl.training.collapse import look_for_collapse
 from bertctl.training.early_stopping import NO_EARLY_STOPPING, EarlyStopping
 from bertctl.training.job import Job
@@ -137,10 +137,8 @@ class _TrainingRun:
         engine = build_engine(job, self.folder, self.options.workers)
         if checkpoint is not None:
             self.state = restore(checkpoint, engine, self.folder, seed=training.seed_of_init, listener=self.listener)
-        every, pause = training.checkpoint_every, self.options.checkpoint_pause
-        self.checkpointing = Checkpointing(
-            engine, self.checkpoints, every=every, pause=pause, flush=self.selection.flush
-        )
+        due = Due(training.checkpoint_every, pause=self.options.checkpoint_pause)
+        self.checkpointing = Checkpointing(engine, self.checkpoints, due, flush=self.selection.flush)
         hooks, features = self._hooks(engine, self.checkpointing), job.features["train"]
         train(engine, features, recipe=job.recipe, hooks=hooks, state=self.state, listener=self.listener)
         for tracker in engine.accelerator.trackers:
