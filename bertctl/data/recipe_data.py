@@ -4,7 +4,7 @@ import abc
 import hashlib
 import os
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +34,21 @@ class LoadedData:
 
     Attributes:
         splits: split name -> rows.
-        labels: label names in the data set's official order; None for regression and for a person's own files.
-        dataset: catalog row, or None for a person's own files.
         validation_splits: the splits that pick the best weights and are scored at the end; the first one decides.
-        columns: canonical name -> name in the file, as given or guessed (own files only).
         hashes: split name -> SHA-256 of its canonical columns' values; no path, no date.
         recipe: that named the data.
+        labels: label names in the data set's official order; None for regression and for a person's own files.
+        dataset: catalog row, or None for a person's own files.
+        columns: canonical name -> name in the file, as given or guessed (own files only).
     """
 
     splits: Mapping[str, Rows]
-    labels: tuple[str, ...] | None
-    dataset: DatasetRow | None
     validation_splits: tuple[str, ...]
-    columns: Mapping[str, str]
     hashes: Mapping[str, str]
     recipe: Recipe
+    labels: tuple[str, ...] | None = None
+    dataset: DatasetRow | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     def groups_of(self, *splits: str) -> list[Hashable]:
         """Returns one key per row of these splits, the same for rows that hang together (`data.group_column`)."""
@@ -123,7 +123,7 @@ def _held_out(recipe: Recipe, splits: Sequence[str], listener: Listener) -> Load
         what = f"a corpus has no split '{splits[0]}'"
         raise UsageError(what, remedy="Give a file: bertctl evaluate RUN --file FILE.")
     rows = {"validation": held_out_rows(recipe, listener)}
-    return LoadedData(rows, None, None, ("validation",), {}, _hashes(recipe, rows), recipe)
+    return LoadedData(rows, ("validation",), _hashes(recipe, rows), recipe)
 
 
 def _confirming(rows: Rows, recipe: Recipe, columns: Mapping[str, str], listener: Listener) -> dict[str, Rows]:

@@ -87,15 +87,7 @@ def _loaded(recipe: Recipe, corpus: CorpusData) -> LoadedData:
     held_out = corpus.validation
     held_out = replace(held_out, columns={**held_out.columns, "label": held_out.columns["text"]})  # its own label
     splits = {"train": Rows("train", {}, numbers, ", ".join(corpus.names)), "validation": held_out}
-    return LoadedData(
-        splits=splits,
-        labels=None,
-        dataset=None,
-        validation_splits=("validation",),
-        columns={},
-        hashes=corpus.hashes,
-        recipe=recipe,
-    )
+    return LoadedData(splits, ("validation",), corpus.hashes, recipe)
 
 
 def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> CorpusWindows:
