@@ -4,9 +4,8 @@ Letters: D contexts, T tokens of all of them together.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -83,9 +82,3 @@ def answer_span(context: str, text: str, start: int) -> tuple[int, int] | None:
         return start + len(text) - len(text.lstrip()), start + len(text.rstrip())
     found = re.compile(r"\s*" + r"\s+".join(map(re.escape, words))).match(context, start)
     return (found.end() - len(found[0].lstrip()), found.end()) if found else None
-
-
-def lost_answers(context: str, label: Mapping[str, Any]) -> list[int]:
-    """Returns which of a question's answers are not at their offsets."""
-    pairs = zip(label["text"], label["answer_start"], strict=True)
-    return [number for number, (text, start) in enumerate(pairs) if answer_span(context, text, start) is None]

@@ -18,7 +18,7 @@ from bertctl.errors import DataError
 from bertctl.metrics.squad import chosen_threshold, raw_scores
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answer_decoding import answer, keep_spans, ranked_answers
-from bertctl.tasks.answer_offsets import lost_answers
+from bertctl.tasks.answer_offsets import answer_span
 from bertctl.tasks.answer_windows import AnswerFeatures, encode_questions
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import AnswerFormat, Objective, Outputs, Task, TruncationMessage, label_fields
@@ -172,7 +172,10 @@ class QuestionAnswering(Task):
 
 
 def _lost(rows: Rows, index: int) -> list[int]:
-    return lost_answers(rows.columns["context"][index], rows.columns["label"][index])
+    """Returns which of a question's answers are not at their offsets."""
+    context, label = rows.columns["context"][index], rows.columns["label"][index]
+    pairs = zip(label["text"], label["answer_start"], strict=True)
+    return [number for number, (text, start) in enumerate(pairs) if answer_span(context, text, start) is None]
 
 
 def _misplaced(rows: Rows, index: int, count: int) -> DataError:
