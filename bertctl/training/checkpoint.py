@@ -230,14 +230,6 @@ class Checkpoints:
         return None
 
 
-def checkpoint_bytes(parameters: int, trained: int) -> int:
-    """Returns the bytes of a checkpoint in fp32: weights, and two moments of those that are trained.
-
-    Copies of the best weights come on top.
-    """
-    return (parameters + trained * 2) * 4
-
-
 def average_file(folder: RunFolder, step: int) -> Path:
     """Returns the file with the weights of an evaluation that may be averaged at the end."""
     return folder.checkpoints / _AVERAGE / f"step-{step:08d}.safetensors"

@@ -26,7 +26,6 @@ from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import only_deterministic, seed_everything
 from bertctl.tasks.base import Features, Objective, Task
 from bertctl.tasks.class_weights import check_weights
-from bertctl.training.checkpoint import checkpoint_bytes
 from bertctl.training.layer_freezing import check_evaluations, check_layers
 from bertctl.training.loop import steps_per_epoch, total_steps
 from bertctl.training.memory import estimate_memory, resident_bytes
@@ -46,7 +45,7 @@ class Job(ReadyRun):
         compute: where and how.
         steps: optimizer steps.
         memory: bytes that it will need, about: see `estimate_memory`.
-        checkpoint_size: bytes of a checkpoint, about.
+        checkpoint_size: bytes of a checkpoint, about; copies of the best weights come on top.
         used_tokens: (U,) rows of the word table that are trained, where those are not all.
         run: carries it out, in place of `finetune.run` and as that is called.
     """
@@ -247,7 +246,7 @@ def assembled(
         evaluated=read.evaluated,
         primary=read.primary,
         steps=steps,
-        checkpoint_size=checkpoint_bytes(whole, trained),
+        checkpoint_size=(whole + trained * 2) * 4,  # in fp32: weights, and two moments of those that are trained
         used_tokens=used,
         memory=needed + (resident_bytes() - (whole - held) * 4 if compute.device == "cpu" else 0),
         environment=describe_environment(resolved, compute, data=data, model_hash=model_hash or source.content_hash()),
