@@ -130,7 +130,6 @@ class DifferentTexts(SequenceFeatures):
 
 def inputs_of(texts: EncodedTexts, places: Ints, padding: Padding) -> "dict[str, Tensor]":
     """Returns the model's inputs for the texts at (B, K) places, (B, K, T) each."""
-    padding = replace(padding, width=padding.width or int(texts.lengths[places].max()))
     found = padded_texts(texts, places.flatten(), padding)
     return {name: tensor.reshape(*places.shape, -1) for name, tensor in found.items()}
 
