@@ -22,7 +22,7 @@ from bertctl.errors import ExitCode, UsageError
 from bertctl.metrics.clusters import FEW
 from bertctl.metrics.paired import Difference, detectable, score_interval
 from bertctl.metrics.value import MetricValue
-from bertctl.reporting.findings import Check, Verdict
+from bertctl.reporting.findings import BAD_FIRST, Check, Verdict
 from bertctl.reporting.limits import GateVerdict, Limit, Policy, against_constant, decide, simultaneous
 from bertctl.reporting.pairing import Pair, not_computable, unpaired
 from bertctl.reporting.runs import FinishedRun, read_run
@@ -108,8 +108,7 @@ class GateResult:
     @property
     def verdict(self) -> GateVerdict:
         """Returns the worst of all: fail if any check fails, else inconclusive if any is, else pass."""
-        found = {judgement.verdict for judgement in self.judgements}
-        return "fail" if "fail" in found else "inconclusive" if "inconclusive" in found else "pass"
+        return min((judgement.verdict for judgement in self.judgements), key=BAD_FIRST.index)
 
     @property
     def exit_code(self) -> ExitCode:
