@@ -52,8 +52,7 @@ def training_plan(lengths: Ints, batch_size: int, *, seed: int, epoch: int, grou
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(lengths))
     if group_by_length:
-        pool = batch_size * POOL_BATCHES
-        pools = [order[first : first + pool] for first in range(0, len(order), pool)]
+        pools = _cut(order, batch_size * POOL_BATCHES)
         # A stable sort keeps the random order among examples of one length.
         order = np.concatenate([p[np.argsort(lengths[p], kind="stable")] for p in pools]) if pools else order
     batches = _cut(order, batch_size)
