@@ -13,7 +13,7 @@ from bertctl.errors import DeviceError, UnavailableError
 from bertctl.features.encoded_windows import EncodedWindows, RowEncoder
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.features.extract_job import ExtractJob
-from bertctl.inference.sessions import BACKENDS, PACKAGES, converted, lacking, open_session, precisions
+from bertctl.inference.sessions import PACKAGES, converted, lacking, open_session, precisions
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import WORD_EMBEDDINGS, layer_count, states_needed
 from bertctl.modeling.source import ModelSource
@@ -85,7 +85,7 @@ def fastest_backend(
         sample: rows of the input; some of them, short to long, are what is measured with.
         listener: told of the speeds, and of a backend that can't have this model.
     """
-    names = [name for name in BACKENDS if not lacking(name) and compute.precision in precisions(name)]
+    names = [name for name in PACKAGES if not lacking(name) and compute.precision in precisions(name)]
     if compute.device != "cpu" or names == ["torch"] or len(sample) < _SAMPLE:
         only = f"the only one here on {compute.device} in {compute.precision}"
         listener.say("torch computes: " + (f"fewer than {_SAMPLE} rows" if len(sample) < _SAMPLE else only))

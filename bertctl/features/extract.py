@@ -31,7 +31,7 @@ from bertctl.features.feature_files import check_output, write_features
 from bertctl.features.source import Input
 from bertctl.features.store import VectorLayout, VectorStore, join_stores, outliving
 from bertctl.inference.evaluate import warn_of_truncation
-from bertctl.inference.sessions import BACKENDS, check_backend
+from bertctl.inference.sessions import PACKAGES, check_backend
 from bertctl.inference.shards import AGAIN, Sharing
 from bertctl.modeling.families import read_length
 from bertctl.modeling.source import inspect_model
@@ -129,7 +129,7 @@ def extract_features(
     runtime = recipe.runtime
     check_backend(job.backend, device=runtime.device, precision=runtime.precision)
     if job.backend == "auto" and job.sharing != Sharing():
-        remedy = f"Name one for all of them: --backend {'|'.join(BACKENDS)}."
+        remedy = f"Name one for all of them: --backend {'|'.join(PACKAGES)}."
         raise UsageError("--backend auto may choose another one on the machine of each shard", remedy=remedy)
     if job.backend not in ("auto", "torch"):
         precision = "fp32" if runtime.precision == "auto" else runtime.precision

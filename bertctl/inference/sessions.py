@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 
     from bertctl.modeling.model import Model
 
-BACKENDS = ("torch", "onnx", "openvino")
-
 PACKAGES = {"torch": (), "onnx": ("onnxruntime", "onnx"), "openvino": ("openvino", "onnx")}
-"""What each backend needs besides."""
+"""The backends, and what each needs besides."""
 _OPSET = 18
 
 Run = Callable[[Mapping[str, Array]], Sequence[Array]]
@@ -65,7 +63,7 @@ def check_backend(name: str, *, device: str, precision: str) -> None:
         UnavailableError: its packages are not installed.
         DeviceError: a device other than the CPU.
     """
-    known = ("auto", *BACKENDS)
+    known = ("auto", *PACKAGES)
     if name not in known:
         raise UsageError(unknown("backend", name, known), remedy=f"Choose from {', '.join(known)}.")
     if name in ("auto", "torch"):
