@@ -40,9 +40,8 @@ def lr_find(
     resolved = recipe.load(listener=out)
     if output is not None:
         check_file(output, overwrite=overwrite)
-    from bertctl.training.lr_find import check_range, find_rate
+    from bertctl.training.lr_find import find_rate
 
-    check_range(low, high, steps)
     with out.third_party_kept():
         document = find_rate(resolved, low=low, high=high, steps=steps, listener=out)
         if output is not None:

@@ -34,19 +34,6 @@ _NOISE = 7.0
 white noise."""
 
 
-def check_range(low: float, high: float, steps: int) -> None:
-    """Refuses a range in which nothing can rise, and too few steps to see a slope.
-
-    Raises:
-        UsageError: saying which.
-    """
-    if not 0.0 < low < high < math.inf:
-        what = f"the learning rate can't rise from {low:g} to {high:g}"
-        raise UsageError(what, remedy="Such as --from 1e-7 --to 1; both above 0.")
-    if steps < _FEWEST:
-        raise UsageError(f"--steps {steps} are too few to see a slope", remedy=f"Use {_FEWEST} or more; 100 are usual.")
-
-
 def find_rate(
     recipe: Recipe, *, low: float = 1e-7, high: float = 1.0, steps: int = 100, listener: Listener = SILENT
 ) -> dict[str, Any]:
@@ -70,7 +57,11 @@ def find_rate(
         DivergedError: a first loss that is no finite number.
         BertctlError: any refusal of the recipe.
     """
-    check_range(low, high, steps)
+    if not 0.0 < low < high < math.inf:
+        what = f"the learning rate can't rise from {low:g} to {high:g}"
+        raise UsageError(what, remedy="Such as --from 1e-7 --to 1; both above 0.")
+    if steps < _FEWEST:
+        raise UsageError(f"--steps {steps} are too few to see a slope", remedy=f"Use {_FEWEST} or more; 100 are usual.")
     job = prepare(recipe.with_fields("runtime", log_to=[]), listener=listener)
     if recipe.training.gradual_unfreezing:
         listener.say("training.gradual_unfreezing: this test trains all layers from its first step")
