@@ -164,6 +164,11 @@ def all_of(errors: Sequence[BertctlError], headline: str) -> BertctlError:
     return whole
 
 
+def said_of(error: BaseException) -> str:
+    """Returns what status.json says of an error: its message; of one that is not ours also what it is."""
+    return error.message if isinstance(error, BertctlError) else f"{type(error).__name__}: {error}"
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether an error of torch (CUDA, CPU, MPS) or Python says that memory ran out."""
     return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in _OUT_OF_MEMORY)

@@ -14,7 +14,7 @@ import numpy as np
 from bertctl.arrays import Floats32
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
-from bertctl.errors import BertctlError, UsageError
+from bertctl.errors import UsageError, said_of
 from bertctl.features.classifiers import LOGISTIC, RIDGE, ClassifierSettings
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
@@ -154,8 +154,7 @@ def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> dic
         return _run(job, folder, listener)
     except BaseException as error:
         state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        message = error.message if isinstance(error, BertctlError) else f"{type(error).__name__}: {error}"
-        folder.set_status(state, step=0, message=message)
+        folder.set_status(state, step=0, message=said_of(error))
         raise
 
 

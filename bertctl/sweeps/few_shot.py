@@ -21,7 +21,7 @@ from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.data.rows import Rows
 from bertctl.data.splits import sample_of_labels
 from bertctl.documents import read_json
-from bertctl.errors import BertctlError, ExitCode, InterruptedRunError, UsageError
+from bertctl.errors import ExitCode, InterruptedRunError, UsageError, said_of
 from bertctl.features.classifiers import LOGISTIC, ClassifierSettings, LinearFunction, fit
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
@@ -145,8 +145,7 @@ def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> 
         folder.set_status("interrupted", step=0, message=what)
         raise InterruptedRunError(what, remedy=f"Go on with `{again}`.", terminated=terminated) from error
     except Exception as error:
-        message = error.message if isinstance(error, BertctlError) else f"{type(error).__name__}: {error}"
-        folder.set_status("failed", step=0, message=message, reason="error")
+        folder.set_status("failed", step=0, message=said_of(error), reason="error")
         raise
     shutil.rmtree(folder.checkpoints)  # out of the above: stopped here, the run is done all the same
     return result

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.config.schema import Recipe
-from bertctl.errors import BertctlError, ExitCode, InterruptedRunError, UnavailableError, is_out_of_memory
+from bertctl.errors import BertctlError, ExitCode, InterruptedRunError, UnavailableError, is_out_of_memory, said_of
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder, hold
 from bertctl.runtime.launch import die_when_parent_does
@@ -142,7 +142,7 @@ def run_cell(name: str, settings: WorkerSettings, encoded: dict[str, Encoded]) -
     except BertctlError as error:
         reply.message, reply.code = error.message, error.exit_code
     except Exception as error:  # noqa: BLE001 - a cell that fails doesn't end the others
-        reply.message = f"{type(error).__name__}: {error}"
+        reply.message = said_of(error)
         reply.code = ExitCode.DEVICE if is_out_of_memory(error) else ExitCode.BUG
     if reply.state == "failed":
         with contextlib.suppress(BertctlError):

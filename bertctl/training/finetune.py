@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bertctl.errors import BertctlError, DivergedError, InterruptedRunError
+from bertctl.errors import BertctlError, DivergedError, InterruptedRunError, said_of
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import ALONE, Workers
@@ -106,9 +106,8 @@ def run(
         except Exception as error:
             with contextlib.suppress(BertctlError):  # a checkpoint that is being written is worth having, and no part
                 this.checkpoints.wait()
-            message = error.message if isinstance(error, BertctlError) else f"{type(error).__name__}: {error}"
             reason = error.kind if isinstance(error, DivergedError) else "error"
-            this.writer.try_set_status("failed", step=this.state.step, message=message, reason=reason)
+            this.writer.try_set_status("failed", step=this.state.step, message=said_of(error), reason=reason)
             raise
     if options.workers.is_first:
         this.checkpoints.clear()  # out of the above: stopped here, the run is done all the same
