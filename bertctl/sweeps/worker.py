@@ -137,9 +137,8 @@ def run_cell(name: str, settings: WorkerSettings, encoded: dict[str, Encoded]) -
             raise UnavailableError("the data or the model's files have changed since the sweep was started")  # noqa: TRY301
         reply.seconds = _train(job, folder, settings)
         reply.state = "done"
-    except InterruptedRunError as error:
-        reply.state, reply.message, reply.code = "interrupted", error.message, error.exit_code
     except BertctlError as error:
+        reply.state = "interrupted" if isinstance(error, InterruptedRunError) else "failed"
         reply.message, reply.code = error.message, error.exit_code
     except Exception as error:  # noqa: BLE001 - a cell that fails doesn't end the others
         reply.message = said_of(error)
