@@ -98,7 +98,6 @@ def _unsupported(source: str, what: str) -> UsageError:
 def _is_on(name: str) -> bool:
     given = os.environ.get(name, "no")
     if given.lower() not in (*_TRUE, *_FALSE):
-        raise UsageError(
-            f"{name}={given!r} in the environment: true or false fits", remedy=f"Set one, or unset {name}."
-        )
+        what = f"{name}={given!r} in the environment: true or false fits"
+        raise UsageError(what, remedy=f"Set one, or unset {name}.")
     return given.lower() in _TRUE
