@@ -326,7 +326,6 @@ def launch(
 
 def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bool) -> list[str]:
     """Returns torchrun on CPUs (accelerate starts one process there), accelerate on GPUs and with a configuration."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run"]
     accelerate = [sys.executable, "-m", "accelerate.commands.launch"]
     meeting = ["--standalone"]
     if config is not None:
@@ -352,7 +351,7 @@ def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bo
             f"{count} processes on {number_of(cores, 'core')} wait for each other and take more memory: "
             f"--num-processes {cores} is faster"
         )
-    return [*torchrun, *meeting, f"--nproc_per_node={count}"]
+    return [sys.executable, "-m", "torch.distributed.run", *meeting, f"--nproc_per_node={count}"]
 
 
 def _gpu_count() -> int:
