@@ -183,16 +183,15 @@ def _tokens_of(vocabulary: list[str], tokenizer: Tokenizer, layout: Layout, room
     unknown = _unknown(tokenizer, layout)
     prefix = " " if needs_space(tokenizer) else ""
     lengths: list[int] = []
-    flat: list[Ints32] = []
+    flat: list[Ints32] = [np.zeros(0, dtype=np.int32)]
     for at in range(0, len(vocabulary), _WORDS_AT_ONCE):
         chunk = [prefix + word for word in vocabulary[at : at + _WORDS_AT_ONCE]]
         encodings = tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
         ids = [encoding.ids or [unknown] for encoding in encodings]
         lengths += map(len, ids)
         flat.append(np.array([i for word in ids for i in word], dtype=np.int32))
-    joined = np.concatenate(flat) if flat else np.zeros(0, dtype=np.int32)
     full = np.array(lengths, dtype=np.int64)
-    tokens = Ragged.joined(joined, full)
+    tokens = Ragged.joined(np.concatenate(flat), full)
     kept = np.minimum(full, room)
     return tokens.cut(kept), full - kept, tokens.count(unknown)
 
