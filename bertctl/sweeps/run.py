@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -121,12 +121,8 @@ class SweepRunner:
             if plan.keep == "best":
                 delete_models(self._folder, self._mine)
 
-        pool = self._pool(plan.keep, plan.jobs)
-        pool.run(waiting, over)
-        listener.finish("runs")
+        self._carry_out(waiting, over, keep=plan.keep, jobs=plan.jobs)
         wall, jobs = time.perf_counter() - begun, min(plan.jobs, len(waiting))
-        if pool.stopped_by:
-            raise self._interrupted(pool.stopped_by)
         worked = sum(reply.seconds.get(phase, 0.0) for reply in replies for phase in ("train", "evaluate"))
         if worked:  # the wall time is told as a multiple of the least that it could be
             listener.say(
@@ -150,15 +146,29 @@ class SweepRunner:
         if not (run.model / "config.json").exists():
             self._listener.say(f"{best.name}: its model was not kept; it is trained again")
             replies: list[CellReply] = []
-            pool = self._pool("best", 1)
-            pool.run([best.name], replies.append)
-            if pool.stopped_by:
-                raise self._interrupted(pool.stopped_by)
+            self._carry_out([best.name], replies.append, keep="best", jobs=1)
             if replies[0].state != "done":
                 raise BertctlError(f"{best.name} could not be trained again: {replies[0].message}")
         scripts = self._sweep.cells[0].recipe.evaluation.metric_scripts  # of the recipe that was typed
         named: dict[str, object] = {"evaluation.metric_scripts": scripts, "data.test_file": typed.data.test_file}
         evaluate_run(open_run(best.path, options=named), split="test", listener=self._listener)
+
+    def _carry_out(self, names: Sequence[str], on_reply: Callable[[CellReply], None], *, keep: Keep, jobs: int) -> None:
+        """Runs these cells to their ends.
+
+        Raises:
+            InterruptedRunError: a signal came.
+        """
+        pool = self._pool(keep, jobs)
+        pool.run(names, on_reply)
+        self._listener.finish("runs")
+        if pool.stopped_by:
+            terminated = pool.stopped_by != signal.SIGINT
+            how = "terminated" if terminated else "interrupted"
+            over = f"{self._done} of {count(len(self._mine), 'run')} are over"
+            what = f"{how}: {over}, those that were under way have saved what they had"
+            remedy = f"The same command goes on in {self._folder}."
+            raise InterruptedRunError(what, remedy=remedy, terminated=terminated)
 
     def _pool(self, keep: Keep, jobs: int) -> Pool | Jobs:
         recipes = {cell.name: cell.recipe.model_dump() for cell in self._sweep.cells}
@@ -207,12 +217,3 @@ class SweepRunner:
             return f"{'diverged' if found.state == 'diverged' else 'failed'}: {reply.message}"
         value = "no score" if found.value is None else f"{self._plan.primary.name} {found.value:.4f}"
         return value if found.state == "done" else f"{value} ({found.state})"
-
-    def _interrupted(self, number: int) -> InterruptedRunError:
-        terminated = number != signal.SIGINT
-        how = "terminated" if terminated else "interrupted"
-        what = (
-            f"{how}: {self._done} of {count(len(self._mine), 'run')} are over, those that were under way have "
-            "saved what they had"
-        )
-        return InterruptedRunError(what, remedy=f"The same command goes on in {self._folder}.", terminated=terminated)
