@@ -173,10 +173,9 @@ def _expected(plan: SweepPlan, found: Sequence[SettingScores]) -> dict[str, Any]
 def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> dict[str, Any]:
     """Returns the comparison of the first two settings, or why they are not compared."""
     scored = [one for one in order if one.mean is not None]
-    pair = scored[:2]
-    if len(pair) < 2:
+    if len(scored) < 2:
         return _not_compared("there is one setting only" if len(order) < 2 else "fewer than two settings have a score")
-    first, second = pair
+    first, second = scored[:2]
     try:
         found = compare_settings(plan, first, second)
     except BertctlError as error:
@@ -190,7 +189,7 @@ def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> dict[str, An
         **difference,
         "of": len(scored),
         "verdict": found.verdict,
-        "sentence": _verdict(plan, found, [setting_text(one.values, plan.axes) for one in pair], len(scored)),
+        "sentence": _verdict(plan, found, [setting_text(one.values, plan.axes) for one in scored[:2]], len(scored)),
     }
 
 
