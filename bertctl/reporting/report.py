@@ -188,9 +188,8 @@ def _result(run: RunContents) -> Section:
     ]
     blocks: list[Block] = []
     if bounded:
-        drawn = partial(
-            charts.metric_chart, [(name, scores[name], baseline_of(run.metrics, run.shown, name)) for name in bounded]
-        )
+        rows = [(name, scores[name], baseline_of(run.metrics, run.shown, name)) for name in bounded]
+        drawn = partial(charts.metric_chart, rows)
         blocks.append(Chart(drawn, f"{run.shown}: value, 95 % interval, and (bar) the answer that ignores the text."))
     blocks.append(results_table(run.metrics, dataset=run.recipe.get("data", {}).get("name")))
     if run.decision is not None:
@@ -231,12 +230,11 @@ def _layers(run: RunContents) -> Section:
 def _learning(run: RunContents) -> Section:
     path, remedy = run.folder.history, "Delete it to have a report without curves."
     history = read_json_lines(path, "history", remedy=remedy) if path.exists() else []
-    training = [(line["step"], line["loss"]) for line in history if "loss" in line]
     selection = run.metrics["primary"]["split"]
-    held = [(line["step"], line[f"{selection}_loss"]) for line in history if f"{selection}_loss" in line]
-    scores = [
-        (line["step"], line[f"{selection}_{run.primary}"]) for line in history if f"{selection}_{run.primary}" in line
-    ]
+    training, held, scores = (
+        [(line["step"], line[name]) for line in history if name in line]
+        for name in ("loss", f"{selection}_loss", f"{selection}_{run.primary}")
+    )
     best = run.metrics.get("best_step")
     blocks: list[Block] = []
     if training:
