@@ -245,9 +245,8 @@ def length_section(lines: Lines, answers: Answers) -> Section:
     for number, (low, high) in enumerate(itertools.pairwise(edges)):
         first = low if number == 0 else low + 1
         names.append(f"{first}–{high}" if first < high else f"{high}")
-        scores.append(
-            _group_score([line for line, n in zip(lines, tokens, strict=True) if first <= n <= high], answers)
-        )
+        group = list(itertools.compress(lines, (first <= tokens) & (tokens <= high)))
+        scores.append(_group_score(group, answers))
     score = answers.group_score(lines)[0]
     chart = partial(charts.group_chart, names, scores, score=score, group="tokens")
     blocks: list[Block] = [
@@ -263,8 +262,7 @@ def _group_score(lines: Lines, answers: Answers) -> dict[str, Any]:
 
 
 def _score_table(what: str, groups: Sequence[tuple[str, Mapping[str, Any]]], score: str, *, data: bool) -> TableBlock:
-    columns = [Column(what, data=data), Column("n", number=True), Column(score, number=True)]
-    columns.append(Column("95 % interval", number=True))
+    columns = [Column(what, data=data), *(Column(name, number=True) for name in ("n", score, "95 % interval"))]
     rows: list[list[str | Cell]] = [
         [Cell(shorten(name, 60), data=data), f"{found['n']:,}", figure(found["value"]), interval(found)]
         for name, found in groups
