@@ -104,8 +104,7 @@ def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
     if frozen:
         said.append(f"frozen: {' and '.join(frozen)}")
     if training.reinit_layers is not None:
-        count = training.reinit_layers
-        top = f" and the top {count} layer{'s' if count > 1 else ''}" if count else ""
+        top = f" and the top {counted(training.reinit_layers, 'layer')}" if training.reinit_layers else ""
         said.append(f"new weights: the pooler (where there is one){top}")
     if training.gradual_unfreezing:
         n_layers = layer_count(source.config)
