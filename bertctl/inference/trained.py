@@ -199,10 +199,9 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     with loading(path / "config.json", remedy="Its `long_text` has fields of `model` in a recipe."):
         lengths = {f"model.{name}": value for name, value in long.items()}
     recipe = load_recipe(kind.name, options={**lengths, **options, **fields})
-    unnamed = all(label.startswith("LABEL_") for label in labels) and not is_score
     shown = f", labels {listing(labels)}" if heads[kind] else ""
     listener.say(f"{path} is a model for {kind.name}: {architecture}{shown}")
-    if unnamed and recipe.task in CLASSIFIERS:
+    if recipe.task in CLASSIFIERS and not is_score and all(label.startswith("LABEL_") for label in labels):
         listener.warn(f"{path}: the labels have no names; `id2label` in its config.json would say what they mean")
     source = replace(source, max_length=recipe.model.max_length)
     return TrainedRun(RunFolder(path), recipe, source, kind.from_model(recipe, config), None, tuple(options))
