@@ -55,8 +55,7 @@ def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SI
     run.task.check(rows)
     engine, metric = run.load(plain=True), run.task.primary_metric
     features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
-    settings = run.recipe.evaluation.model_copy(update={"metric_scripts": ()})
-    recipe = run.recipe.model_copy(update={"evaluation": settings})
+    recipe = run.recipe.with_fields("evaluation", metric_scripts=())
     measure = partial(evaluate_split, engine, run.task, rows, features, recipe=recipe)
     with tapped(engine.network) if hasattr(engine.network, "set_attn_implementation") else nullcontext(Tap()) as tap:
         whole = measure(listener=listener)
