@@ -54,10 +54,10 @@ class WordFeatures:
         places: (W,) position of each word's first token in the window that answers for it.
         sizes: (W,) tokens of each word.
         starts: (N + 1,) first word of each row.
-        labels: (W,) label numbers, or None.
         tokens: (N,) tokens read of each row's own words, special tokens included.
         truncated_tokens: (N,) tokens cut off words that are longer than the model; long sentences get windows.
         unknown: (N,) unknown tokens.
+        labels: (W,) label numbers, or None.
     """
 
     encoded: EncodedTexts
@@ -67,10 +67,10 @@ class WordFeatures:
     places: Ints
     sizes: Ints
     starts: Ints
-    labels: Ints | None
     tokens: Ints
     truncated_tokens: Ints
     unknown: Ints
+    labels: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -167,7 +167,6 @@ def encode_words(
         places=places,
         sizes=words.lengths,
         starts=starts,
-        labels=None,
         tokens=np.where(own > 0, own + layout.special, 0),
         truncated_tokens=of_rows(cut),
         unknown=of_rows(unknown),
