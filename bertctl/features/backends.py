@@ -47,8 +47,7 @@ def open_encoder(
     if job.backend == "torch":
         return Encoder.open(source, spec, compute)
     loaded = load_frozen(source, replace(compute, precision="fp32"), plain=True)
-    n_layers = layer_count(source.config)
-    names = [*(f"hidden_states.{i}" for i in range(n_layers)), "last_hidden_state"]
+    names = [*(f"hidden_states.{i}" for i in range(layer_count(source.config))), "last_hidden_state"]
     needed = [names[state] for state in states_needed(spec.layers) if state != WORD_EMBEDDINGS]
     if getattr(loaded.network, "pooler", None) is not None:
         names.append("pooler_output")
