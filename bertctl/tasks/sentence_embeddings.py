@@ -237,8 +237,7 @@ class SentenceEmbeddings(Task):
         if features.kind != "classes" or near is None or not 0 < near.sum() < len(near):
             return {}
         shares = (_cosines(outputs, features).astype(np.float64) + 1.0) / 2.0
-        best = best_f1_threshold(shares, near > 0)
-        return {"cosine_threshold": 2.0 * best.value - 1.0}
+        return {"cosine_threshold": 2.0 * best_f1_threshold(shares, near > 0).value - 1.0}
 
     def with_decision(self, decision: Mapping[str, Any]) -> "SentenceEmbeddings":
         """Returns the task with the threshold that was chosen on validation rows."""
