@@ -81,8 +81,7 @@ def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
     found = []
     for split, by_name in run.metrics["metrics"].items():
         config, revision = _source(row, split)
-        selected = run.metrics.get("selected_on", {})
-        chosen = [name for name, entry in selected.items() if entry["split"] == split]
+        chosen = run.chosen_on(split)
         for name in sorted(by_name, key=lambda name: name != run.primary):
             if name.startswith("best_"):  # chosen on the examples that they are scored on
                 continue
