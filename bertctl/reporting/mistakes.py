@@ -39,9 +39,8 @@ def mistakes_section(lines: Lines, answers: Answers, *, most: int) -> Section:
         row: list[str | Cell] = [Cell(shorten(str(line["id"]), 80), data=True), Cell(shorten(text), data=True)]
         row += [Cell(shorten(side, MOST_OF_ANSWER), data=True) for side in (gold, predicted)]
         rows.append(row + ([order.layout.format(number)] if number is not None else []))
-    blocks: list[Block] = [
-        TableBlock(columns, rows, f"{len(wrong):,} in all, {order.words}.", stacked=True, brief=BRIEF)
-    ]
+    caption = f"{len(wrong):,} in all, {order.words}."
+    blocks: list[Block] = [TableBlock(columns, rows, caption, stacked=True, brief=BRIEF)]
     if not any(answers.shown_input(line) for line in worst):
         blocks.append(Note("The run was made without texts (evaluation.keep_text is false): look them up by id."))
     return Section("errors", order.title, blocks)
