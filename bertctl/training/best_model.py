@@ -38,7 +38,7 @@ class BestModel:
         return False
 
     def flush(self) -> None:
-        """Writes them to the disk: a checkpoint is about to copy them."""
+        """Writes them to the disk if they are in memory only: a checkpoint is about to copy them."""
         if self._weights is not None:
             self._model.save(self._folder.model, weights=self._weights)
             self._weights = None

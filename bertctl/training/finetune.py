@@ -137,7 +137,7 @@ class _TrainingRun:
         if checkpoint is not None:
             self.state = restore(checkpoint, engine, self.folder, seed=training.seed_of_init, listener=self.listener)
         due = Due(training.checkpoint_every, pause=self.options.checkpoint_pause)
-        self.checkpointing = Checkpointing(engine, self.checkpoints, due, flush=self.selection.flush)
+        self.checkpointing = Checkpointing(engine, self.checkpoints, due, flush=self.selection.best.flush)
         hooks, features = self._hooks(engine, self.checkpointing), job.features["train"]
         train(engine, features, recipe=job.recipe, hooks=hooks, state=self.state, listener=self.listener)
         for tracker in engine.accelerator.trackers:

@@ -28,6 +28,7 @@ class ModelSelection:
 
     Attributes:
         results: split -> its newest scores.
+        best: the best weights.
         average: what metrics.json says of averaged weights; empty where none were averaged.
         seconds: spent scoring.
     """
@@ -41,7 +42,7 @@ class ModelSelection:
         self._job = job
         self._workers = workers
         self._listener = listener
-        self._model = BestModel(job.loaded, folder, model_file)
+        self.best = BestModel(job.loaded, folder, model_file)
         keep, higher = job.recipe.training.average_best, higher_is_better(job.primary)
         self._averaging = BestWeights(folder, keep, higher_is_better=higher, writes=workers.is_first) if keep else None
 
@@ -68,11 +69,7 @@ class ModelSelection:
 
     def keep(self) -> bool:
         """Keeps the weights as the best so far; returns whether this process has written them to the disk."""
-        return self._workers.is_first and self._model.keep()
-
-    def flush(self) -> None:
-        """Writes the best weights to the disk if they are in memory only: a checkpoint is about to copy them."""
-        self._model.flush()
+        return self._workers.is_first and self.best.keep()
 
     def score_best(self, state: TrainingState) -> None:
         """Puts the weights that stay into the network, and scores all splits with them."""
@@ -81,7 +78,7 @@ class ModelSelection:
             if state.best_step != state.step:
                 self._listener.say(f"using the weights of step {state.best_step}, the best on {job.selection}")
             self._workers.wait()  # until the first process has written them
-            self._model.load_back()
+            self.best.load_back()
             self.results.clear()
         for split in dict.fromkeys((job.selection, *job.evaluated)):
             if split not in self.results:
@@ -91,7 +88,7 @@ class ModelSelection:
     def finish(self) -> None:
         """Brings RUN/model to its final state; the network holds the weights that stay."""
         if self._workers.is_first:
-            self._model.finish()
+            self.best.finish()
 
     def _keep_average(self, state: TrainingState) -> bool:
         """Averages the weights of the best evaluations, where the recipe asks for it; returns whether the mean is kept.
