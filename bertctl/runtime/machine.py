@@ -136,16 +136,14 @@ def devices() -> list[dict[str, Any]]:
     for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         properties = torch.cuda.get_device_properties(number)
         free, total = torch.cuda.mem_get_info(number)
-        found.append(_device("cuda", str(properties.name), bf16=properties.major >= 8, memory=(int(total), int(free))))
+        found.append(_device("cuda", str(properties.name), bf16=properties.major >= 8, memory=total, free=free))
     if torch.backends.mps.is_available():
         found.append(_device("mps", "Apple GPU", bf16=False))
     return [*found, _device("cpu", cpu_name(), bf16=fastest_on_cpu(available_cores())[0] == "bf16")]
 
 
-def _device(
-    kind: str, name: str, *, bf16: bool, memory: tuple[int | None, int | None] = (None, None)
-) -> dict[str, Any]:
-    return {"kind": kind, "name": name, "memory": memory[0], "free": memory[1], "bf16": bf16}
+def _device(kind: str, name: str, *, bf16: bool, memory: int | None = None, free: int | None = None) -> dict[str, Any]:
+    return {"kind": kind, "name": name, "memory": memory, "free": free, "bf16": bf16}
 
 
 def free_bytes(folder: Path) -> int:
