@@ -11,7 +11,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,8 +120,7 @@ def _write_parquet(path: Path, layout: VectorLayout, folder: Path) -> None:
     try:
         first = next(tables)
         with pq.ParquetWriter(path, first.schema) as writer:
-            writer.write_table(first)
-            for table in tables:
+            for table in chain([first], tables):
                 writer.write_table(_cast(table, first.schema))
     except (pa.ArrowException, OverflowError) as error:
         remedy = "Make them of one kind in the input, or take .npz, which has no labels."
