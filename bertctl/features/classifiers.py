@@ -178,12 +178,10 @@ def _logistic_logits(
 ) -> Iterator[Floats32]:
     """Yields the same; the vectors are standardised by all training rows together, which tells nothing of labels."""
     exclusive = not settings.multi_label and settings.n_outputs > 2
-    if settings.multi_label:
-        targets = labels.astype(np.float32)
-    elif exclusive:
+    if exclusive:
         targets = np.eye(settings.n_outputs, dtype=np.float32)[labels]
     else:
-        targets = labels.astype(np.float32)[:, None]
+        targets = labels.astype(np.float32).reshape(len(labels), -1)  # of several labels a column each
     scaled, strengths = Scaler.of(vectors)(vectors), settings.strengths
     parts = [(targets, _row_weights(labels, settings))]
     if settings.multi_label and settings.balanced:  # each label with weights of its own, as they are fitted in the end
