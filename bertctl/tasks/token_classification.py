@@ -100,14 +100,14 @@ class TokenClassification(Task):
             )
         named = list(settings.labels or labels or ())
         found = Counter(tag for row in tags for tag in row)
+        if len(found) < 2:
+            few = "no entity" if kind.entities else f"one tag ({', '.join(found)})"
+            what = f"{train.source}: the training rows have {few}; nothing can be learned"
+            raise DataError(what, remedy="Check --label-column, or add rows with other tags.")
         if not kind.entities:
             names = named or sorted(found)
-            if len(found) < 2:
-                raise _too_few(train, f"one tag ({', '.join(found)})")
         else:
             types = entity_types(named) or sorted(entity_types(found))
-            if len(found) < 2:
-                raise _too_few(train, "no entity")
             names = ["O", *(f"{letter}-{name}" if name else letter for name in types for letter in "BI")]
             if set(named) == set(names):
                 names = named
@@ -291,13 +291,6 @@ def _tags(rows: Rows, index: int, numbered: Sequence[str]) -> list[str]:
         what = f"{rows.where(index)}: the tag {beyond} is the number of none of the {len(numbered)} names"
         raise DataError(what, remedy="Complete token_classification.labels; numbers count from 0.")
     return [numbered[int(tag)] for tag in tags]
-
-
-def _too_few(train: Rows, what: str) -> DataError:
-    return DataError(
-        f"{train.source}: the training rows have {what}; nothing can be learned",
-        remedy="Check --label-column, or add rows with other tags.",
-    )
 
 
 def _counted(counts: Mapping[str, int], noun: str) -> str:
