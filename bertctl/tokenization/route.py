@@ -25,7 +25,7 @@ import os
 import re
 import tempfile
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -151,13 +151,9 @@ def _route(serialised: str) -> Route | None:
 
 
 def _is_bert(document: dict[str, Any]) -> bool:
-    parts: Iterable[tuple[str, str]] = (
-        ("model", "WordPiece"),
-        ("normalizer", "BertNormalizer"),
-        ("pre_tokenizer", "BertPreTokenizer"),
-    )
+    types = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
     return (
-        all((document.get(part) or {}).get("type") == kind for part, kind in parts)
+        all((document.get(part) or {}).get("type") == kind for part, kind in types.items())
         and document["model"].get("continuing_subword_prefix") == "##"
         and document["truncation"] is None
         and document["padding"] is None
