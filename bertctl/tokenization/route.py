@@ -26,7 +26,7 @@ import re
 import tempfile
 import unicodedata
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +162,8 @@ def _is_bert(document: dict[str, Any]) -> bool:
 
 
 def _load_fast(serialised: str) -> Callable[..., Any] | None:
-    try:
-        known = version("tokie") in FAST_VERSIONS
-    except PackageNotFoundError:
-        return None
-    if not known:
+    found = next(iter(distributions(name="tokie")), None)
+    if found is None or found.version not in FAST_VERSIONS:
         return None
     import tokie
 
