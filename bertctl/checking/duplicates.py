@@ -83,12 +83,8 @@ def _exact_across(subject: Subject, groups: Groups) -> Iterator[Finding]:
 
 
 def _conflicts(subject: Subject, groups: Groups) -> Iterator[Finding]:
-    conflicts: list[Sequence[Place]] = []
-    for places in groups.values():
-        if len(places) > 1:
-            labels = {answer for place in places if (answer := _answer(subject, place)) is not None}
-            if len(labels) > 1:
-                conflicts.append(places)
+    repeated = [places for places in groups.values() if len(places) > 1]
+    conflicts = [places for places in repeated if len({_answer(subject, place) for place in places} - {None}) > 1]
     if not conflicts:
         return
     conflicts.sort(key=lambda places: places[0][1])
