@@ -7,6 +7,7 @@ stripped. Only the canonical columns are kept, since the hub has no others.
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -207,17 +208,18 @@ def _canonical(
     if "label" in columns:
         names = _names(row.labels)
         labels = [names.get(value, _STRANGE) if row.labels else _score(value) for value in columns["label"]]
-        every = Rows(split.name, {**columns, "label": labels}, every.ids, source, lines)
-        _refuse_strange(row, columns["label"], every)
+        every = replace(every, columns={**columns, "label": labels})
+        if _STRANGE in labels:
+            index = labels.index(_STRANGE)
+            what = f"{every.where(index)}: '{columns['label'][index]}' is no label of '{row.name}'"
+            raise DataError(what, remedy=f"Labels: {', '.join(row.labels) or 'a number'}.")
     complete = [i for i, values in enumerate(zip(*every.columns.values(), strict=True)) if None not in values]
     if not complete:
         raise DataError(f"{source} has no rows", remedy=f"Is this the official file of '{row.name}'?")
     if len(complete) < len(every):
         listener.warn(f"{source}: {len(every) - len(complete)} rows without a label or a text are left out")
-        every = every.select(complete)
-        every = Rows(split.name, every.columns, [str(i) for i in range(len(complete))], source, every.lines)
-    blank = sum(not text.strip() for text in every.columns["text"])
-    say_blank(blank, len(every), source, listener)
+        every = replace(every.select(complete), ids=[str(i) for i in range(len(complete))], numbers=())
+    say_blank(sum(not text.strip() for text in every.columns["text"]), len(every), source, listener)
     return every
 
 
@@ -242,11 +244,3 @@ def _score(value: Any) -> Any:
         return float(str(np.float32(value)))
     except ValueError:
         return _STRANGE
-
-
-def _refuse_strange(row: DatasetRow, written: Sequence[Any], rows: Rows) -> None:
-    for index, label in enumerate(rows.columns["label"]):
-        if label is _STRANGE:
-            fits = ", ".join(row.labels) if row.labels else "a number"
-            what = f"{rows.where(index)}: '{written[index]}' is no label of '{row.name}'"
-            raise DataError(what, remedy=f"Labels: {fits}.")
