@@ -129,22 +129,15 @@ class TaggingReader(Reader):
 
 
 def _kind(source: Source, options: ReadOptions) -> TaggedKind:
-    if source == "-":
-        return _said_kind(options.kind) or "lines"
-    require_file(source)
-    kind = _said_kind(options.kind) or _kind_of(source)
-    if kind is not None:
-        return kind
-    return "conll" if options.whole else _sniffed_kind(source, options)
-
-
-def _said_kind(given: str | None) -> TaggedKind | None:
-    if given is None or given == "tsv":
-        return "conll" if given else None
-    if given not in TAGGED_KINDS:
-        what = f"{unknown('input format', given, TAGGED_KINDS)} (for words and tags)"
+    if source != "-":
+        require_file(source)
+    said = "conll" if options.kind == "tsv" else options.kind
+    if said is not None and said not in TAGGED_KINDS:
+        what = f"{unknown('input format', said, TAGGED_KINDS)} (for words and tags)"
         raise UsageError(what, remedy=f"Formats: {', '.join(TAGGED_KINDS)}.")
-    return given
+    if source == "-":
+        return said or "lines"
+    return said or _kind_of(source) or ("conll" if options.whole else _sniffed_kind(source, options))
 
 
 def _kind_of(path: Path) -> TaggedKind | None:
