@@ -19,7 +19,6 @@ SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 _LETTERS = {scheme: frozenset(scheme) - {"1", "2"} for scheme in SCHEMES}
 _ALL_LETTERS = frozenset("BIOESLU")
-_INSIDE = ("B", "I")
 _BY_USE: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
 _EXCEPTIONS = 0.05
 """Share of the tags of entities that may break a scheme which the others follow: CoNLL-2003 has 2 such in 34,043."""
@@ -195,10 +194,8 @@ def may_follow(scheme: Scheme, before: str, tag: str) -> bool:
     """Whether a scheme lets one tag stand before another; `O` stands for the ends of a sentence too."""
     last, _, last_kind = before.partition("-")
     letter, _, kind = tag.partition("-")
-    same = kind == last_kind
-    if scheme == "IOB2":
-        return letter != "I" or (last in _INSIDE and same)
-    if scheme == "IOB1":
-        return letter != "B" or (last in _INSIDE and same)
-    inside = last in _INSIDE
-    return same and inside if letter in ("I", "E", "L") else not inside
+    inside = last in ("B", "I")
+    goes_on = inside and kind == last_kind
+    if scheme in ("IOB1", "IOB2"):
+        return goes_on or letter != ("B" if scheme == "IOB1" else "I")
+    return goes_on if letter in ("I", "E", "L") else not inside
