@@ -15,10 +15,10 @@ _COMMAND = re.compile(r"(?m)^[^\S\n]*::|##(?=[\w.]*\[)")
 
 
 def as_number(value: Any) -> float:
-    """Returns what a value reads as; NaN where it is no number."""
+    """Returns what a value reads as; NaN where it is no number, or a whole one of more than 308 digits."""
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan
 
 

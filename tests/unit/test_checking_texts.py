@@ -280,6 +280,14 @@ def test_planted_broken_json(sentences: tuple[list[Row], list[Row]], tmp_path: P
     assert [example.where for example in finding.examples] == [f"{path}:8", f"{path}:10"]
 
 
+def test_whole_numbers_that_no_float_holds(sentences: tuple[list[Row], list[Row]], tmp_path: Path) -> None:
+    lines = [json.dumps({**row, "number": 10**400 + i}) for i, row in enumerate(sentences[0])]
+    path = tmp_path / "train.jsonl"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    recipe = Recipe(data=DataSection(train_file=str(path)), model=ModelSection(name=str(_no_model(tmp_path))))
+    assert not check_data(recipe).findings
+
+
 def test_planted_wrong_encoding(sentences: tuple[list[Row], list[Row]], tmp_path: Path) -> None:
     train, validation = ([dict(row) for row in rows] for rows in sentences)
     train[5]["text"] = "le café du coin"
