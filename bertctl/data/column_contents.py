@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from bertctl.data.table import Table
-from bertctl.words import shorten
+from bertctl.words import as_number, shorten
 
 Content = Literal["text", "class", "score", "other"]
 
@@ -36,11 +36,7 @@ def are_numbers(values: Sequence[Any]) -> bool:
 
 
 def _numbers(values: Sequence[Any]) -> list[float]:
-    found = []
-    for value in values:
-        with contextlib.suppress(TypeError, ValueError, OverflowError):
-            found.append(float(value))
-    return [number for number in found if math.isfinite(number)]
+    return [number for number in map(as_number, values) if math.isfinite(number)]
 
 
 def content_of(values: Sequence[Any]) -> Content:
