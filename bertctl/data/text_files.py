@@ -129,7 +129,9 @@ def decoded_lines(
         UsageError: no such encoding.
         DataError: empty; a line that is too long; bytes that are not the encoding, where `errors` is strict.
     """
-    check_encoding(encoding)
+    if encoding is not None and not is_encoding(encoding):
+        what = f"data.encoding: there is no encoding '{encoding}'"
+        raise UsageError(what, remedy="Usual ones: utf-8, utf-16, latin-1, cp1252.")
     first = file.readline(longest + 1)
     if not first:
         raise DataError(f"{source} is empty: it has no rows", remedy="Give a file with rows.")
@@ -161,17 +163,6 @@ def decoded_lines(
 def _too_long(source: str, line: int, longest: int) -> DataError:
     what = f"{source}:{line}: this line has more than {human_bytes(longest)}"
     return DataError(what, remedy="Cut it, or, if it is meant to, train with --set data.longest_line=MEGABYTES.")
-
-
-def check_encoding(encoding: str | None) -> None:
-    """Refuses an encoding that Python doesn't know.
-
-    Raises:
-        UsageError: unknown name.
-    """
-    if encoding is not None and not is_encoding(encoding):
-        what = f"data.encoding: there is no encoding '{encoding}'"
-        raise UsageError(what, remedy="Usual ones: utf-8, utf-16, latin-1, cp1252.")
 
 
 def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
