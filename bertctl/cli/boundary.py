@@ -45,6 +45,7 @@ def run(arguments: list[str]) -> int:
         error = refusal
     except Exception as bug:  # the boundary: a person gets a sentence, --debug gets the rest
         error = _translate(bug, arguments)
+        error.__cause__ = bug
     else:
         return _delivered(code, outputs)
     if asked() and not isinstance(error, InterruptedRunError):  # a library has made an error of its own of the signal
@@ -128,28 +129,21 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
     """Returns one of our errors for what can go wrong anywhere; anything else is a bug of ours."""
     odd = [one for one in arguments if one != one.encode("utf-8", "ignore").decode()]
     if is_out_of_memory(error):
-        translated: BertctlError = DeviceError(
-            "out of memory",
-            remedy="Try a smaller --max-length, a smaller --batch-size, or --set training.accumulation_steps=2.",
-        )
-    elif is_worker() and any(sign in str(error) for sign in _LOST):
-        translated = another_ended()
-    elif isinstance(error, OSError) and error.filename is not None:
-        translated = UnavailableError(f"{error.filename}: {error.strerror or error}", file=error.filename)
-    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        translated = UnavailableError("the disk is full", remedy="Free some space, or write to another place.")
-    elif isinstance(error, OSError) and error.strerror:
-        translated = UnavailableError(error.strerror)
-    elif odd or (isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8"):
+        remedy = "Try a smaller --max-length, a smaller --batch-size, or --set training.accumulation_steps=2."
+        return DeviceError("out of memory", remedy=remedy)
+    if is_worker() and any(sign in str(error) for sign in _LOST):
+        return another_ended()
+    if isinstance(error, OSError) and error.filename is not None:
+        return UnavailableError(f"{error.filename}: {error.strerror or error}", file=error.filename)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return UnavailableError("the disk is full", remedy="Free some space, or write to another place.")
+    if isinstance(error, OSError) and error.strerror:
+        return UnavailableError(error.strerror)
+    if odd or (isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8"):
         what = repr(odd[0]) if odd else "the name of a file"
-        translated = UsageError(f"{what} is not UTF-8", remedy="Rename it, or take a UTF-8 locale (LC_ALL=C.UTF-8).")
-    else:
-        translated = BertctlError(
-            f"{type(error).__name__}: {error}",
-            remedy="This is a bug in bertctl. Run the same command with --debug for the traceback to report.",
-        )
-    translated.__cause__ = error
-    return translated
+        return UsageError(f"{what} is not UTF-8", remedy="Rename it, or take a UTF-8 locale (LC_ALL=C.UTF-8).")
+    remedy = "This is a bug in bertctl. Run the same command with --debug for the traceback to report."
+    return BertctlError(f"{type(error).__name__}: {error}", remedy=remedy)
 
 
 def _report(error: BertctlError, outputs: "Sequence[Output]", arguments: "Sequence[str]") -> int:
