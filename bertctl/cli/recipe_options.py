@@ -64,7 +64,7 @@ class FieldOption:
         return option(
             self.name,
             self.flags,
-            f"{doc.summary}\n\n{doc.details} Recipe field: {self.field}.",
+            f"{doc.help_text} Recipe field: {self.field}.",
             self.kind,
             metavar=self.metavar or "|".join(doc.choices) or None,
             rich_help_panel=self.panel,

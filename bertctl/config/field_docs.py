@@ -24,18 +24,11 @@ class FieldDoc(NamedTuple):
     choices: tuple[str, ...]
 
     @property
-    def summary(self) -> str:
-        """Is the first sentence of the docstring, with what is said of the default."""
-        return " ".join(one for i, one in enumerate(self._sentences) if i == 0 or one.startswith("Default: "))
-
-    @property
-    def details(self) -> str:
-        """Is the rest of the docstring."""
-        return " ".join(one for i, one in enumerate(self._sentences) if i > 0 and not one.startswith("Default: "))
-
-    @property
-    def _sentences(self) -> list[str]:
-        return self.text.replace(". ", ".\n").splitlines()
+    def help_text(self) -> str:
+        """Is the docstring in two paragraphs: its first sentence with what is said of the default, and the rest."""
+        first, *others = self.text.replace(". ", ".\n").splitlines()
+        defaults = [one for one in others if one.startswith("Default: ")]
+        return " ".join([first, *defaults]) + "\n\n" + " ".join(one for one in others if one not in defaults)
 
 
 @functools.cache
