@@ -243,6 +243,11 @@ class RecipeRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
     verb: str = field(default="", compare=False)
 
+    @property
+    def typed(self) -> list[str]:
+        """Are the fields that stand on the command line, by their dotted names."""
+        return [*self.options, *(given.partition("=")[0].strip() for given in self.sets)]
+
     def load(
         self, name: str = "", options: Mapping[str, Any] | None = None, *, listener: Listener = SILENT, task: str = ""
     ) -> "Recipe":
@@ -269,11 +274,10 @@ class RecipeRequest:
             named, guessed = (task, {}) if task else self._guess(Path(named), listener)
             given = {**fields, **guessed, **given}
         recipe, origins = trace_recipe(named, sets=self.sets, options=given)
-        typed = [*self.options, *(given.partition("=")[0].strip() for given in self.sets)]
         for dotted, flag in REACHING.items():
             file = origins[dotted].file or expanded_path(named)
             if dotted in CODE or is_of_run(file):
-                refuse_unnamed(recipe, file, typed, {dotted: flag})
+                refuse_unnamed(recipe, file, self.typed, {dotted: flag})
         looks, verb = not self.verb or self.verb.startswith(("recipes", "fetch")), verb_of(recipe.task)
         if not looks and (verb == PRETRAIN) != (self.verb in (PRETRAIN, "adapt")):
             told = f"'{named}' is a recipe of {verb}, whose task is '{recipe.task}'"

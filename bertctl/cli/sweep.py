@@ -1,7 +1,7 @@
 """`bertctl sweep`."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -77,7 +77,9 @@ def sweep(
     part = read_shard(shard)
     check_executor(executor)
     settings = read_grid(grid) if grid is not None else [{}]
-    _refuse_both(settings[0], [*recipe.options, *(one.partition("=")[0].strip() for one in recipe.sets)])
+    if both := [name for name in settings[0] if name in recipe.typed]:
+        what = f"{', '.join(both)}: in the grid, and given by itself as well"
+        raise UsageError(what, remedy="Take it out of the grid, or out of the options.")
     base = recipe.load(listener=out)
     if base.runtime.mlflow_register is not None:
         raise UsageError("runtime.mlflow_register is for one run, and a sweep has many", remedy="Leave it out here.")
@@ -125,13 +127,6 @@ def sweep(
     out.say(f"sweep folder: {folder}")
     if code:
         raise typer.Exit(code)
-
-
-def _refuse_both(setting: Mapping[str, Any], given: Sequence[str]) -> None:
-    both = [name for name in setting if name in given]
-    if both:
-        what = f"{', '.join(both)}: in the grid, and given by itself as well"
-        raise UsageError(what, remedy="Take it out of the grid, or out of the options.")
 
 
 def _dry_table(document: Mapping[str, Any]) -> Shown:
