@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-_IN_A_RUN = ("status.json", "metrics.json")
-
 
 def recipe_names(incomplete: str) -> list[str]:
     """Returns the built-in recipes; a path is completed by the shell."""
@@ -59,5 +57,5 @@ def run_folders(incomplete: str) -> list[str]:
 def _runs_in(folder: Path) -> Iterator[str]:
     if folder.is_dir():
         for path in sorted(folder.iterdir()):
-            if any((path / name).is_file() for name in _IN_A_RUN):
+            if (path / "status.json").is_file() or (path / "metrics.json").is_file():
                 yield path.name
