@@ -51,17 +51,17 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     label = _named(settings.label_column, table, required=label_needed)
     columns_named({"id": settings.id_column}, table)
     is_text = text_name is not None and contents[text_name] == "text"
-    words = None if is_text else text_name or _first(_WORDS, contents, ("words", "objects"), ())
+    words = None if is_text else text_name or _first(_WORDS, contents, ("words", "objects"))
     # Beside words, `document` names what the sentence is of.
     names = [name for name in TEXT_NAMES if words is None or name != "document"]
-    text = text_name if is_text else _first(names, contents, ("text",), ())
+    text = text_name if is_text else _first(names, contents, ("text",))
     if words is None and text is None:
         remedy = f"Name it: --text-column NAME (lists of words, or running text). {shown_columns(table)}"
         raise UsageError(f"{table.source}: no column holds words or a text", remedy=remedy)
     if label is None and (settings.label_column is None or _says_nothing(settings.label_column, table)):
-        label = _first(_TAGS, contents, ("words", "numbers", "objects"), (words,)) or _first(
-            SPAN_COLUMNS, contents, ("objects", "nothing"), (words,)
-        )
+        rest = {name: content for name, content in contents.items() if name != words}
+        label = _first(_TAGS, rest, ("words", "numbers", "objects"))
+        label = label or _first(SPAN_COLUMNS, rest, ("objects", "nothing"))
     if label is None and label_needed:
         remedy = f"Name it: --label-column NAME (a tag for each word, or spans of the text). {shown_columns(table)}"
         raise UsageError(f"{table.source}: no column is known as the tags", remedy=remedy)
@@ -94,10 +94,8 @@ def _content(values: Sequence[Any]) -> Content:
     return "nothing"
 
 
-def _first(
-    names: Sequence[str], contents: Mapping[str, Content], fitting: Sequence[Content], taken: Sequence[str | None]
-) -> str | None:
-    by_name = {name.lower(): name for name in contents if name not in taken}
+def _first(names: Sequence[str], contents: Mapping[str, Content], fitting: Sequence[Content]) -> str | None:
+    by_name = {name.lower(): name for name in contents}
     return next((by_name[name] for name in names if name in by_name and contents[by_name[name]] in fitting), None)
 
 
