@@ -105,13 +105,14 @@ def _tokenizer(recipe: Recipe, listener: Listener) -> tuple[Tokenizer | None, tu
 
 def _refusals(subject: Subject, findings: list[Finding]) -> Iterator[Finding]:
     """Yields what training would refuse and no check has found: so that data without an error can be trained on."""
-    if subject.train is None or not subject.train.has("label"):
+    train = subject.splits.get("train")
+    if train is None or not train.has("label"):
         return
     blamed = {finding.split for finding in findings if finding.severity == "error"}
     if "train" in blamed or "" in blamed:
         return
     try:
-        task = TASKS[subject.recipe.task].from_data(subject.recipe, subject.train, subject.official_labels)
+        task = TASKS[subject.recipe.task].from_data(subject.recipe, train, subject.official_labels)
     except UnavailableError:
         return  # the model's files: `_tokenizer` has said so, or had others
     except DataError as error:

@@ -37,11 +37,6 @@ class Subject:
         return answer_type(self.recipe.task).checks
 
     @property
-    def train(self) -> Rows | None:
-        """Are the training rows, where they could be read."""
-        return self.splits.get("train")
-
-    @property
     def labels(self) -> tuple[str, ...] | None:
         """Are the label names that were said (recipe, then data set); None where training rows are to say them."""
         named = self.recipe.text_classification.labels
