@@ -126,7 +126,7 @@ def fetch_file(repo: str, filename: str, *, revision: str | None, wanted: str, w
     files = _pinned(HubFiles(repo, "dataset", revision, (filename,)))
     path = cached_files(files).get(filename)
     if path is None or _cache_only.get() == "not even":
-        path = _fetched(files, f"{wanted} ({repo}/{filename}", _ways(wanted, ways)) / filename
+        path = _fetched(files, f"{repo}/{filename}", wanted, ways) / filename
     commit = path.parents[filename.count("/")].name
     noted(Found("dataset", repo, {filename: path}, revision or "main", commit))
     return path
@@ -150,7 +150,7 @@ def fetch_folder(
     whole = whole and all(path.exists() for path in files.found_in(cached["config.json"].parent).values())
     if whole and (index := cached.get("model.safetensors.index.json")):  # which others load first of a model in parts
         whole = all(part.exists() for part in weight_files(index))
-    folder = cached["config.json"].parent if whole else _fetched(files, f"{wanted} ({repo}", _ways(wanted, ways))
+    folder = cached["config.json"].parent if whole else _fetched(files, repo, wanted, ways)
     there = files.found_in(folder)
     noted(Found("model", repo, there, revision or "main", folder.name, whole="model.safetensors" in needed[-1]))
     return folder
@@ -219,15 +219,16 @@ def _pinned(wanted: HubFiles) -> HubFiles:
     return replace(wanted, revision=part["revision"])
 
 
-def _fetched(wanted: HubFiles, name: str, ways: str) -> Path:
-    """Returns the folder with what the hub gives; `name` is for messages, its bracket still open."""
-    what = f"{name} on the hub)"
+def _fetched(files: HubFiles, place: str, wanted: str, ways: Names) -> Path:
+    """Returns the folder with what the hub gives."""
+    what = f"{wanted} ({place} on the hub)"
+    remedy = "\n  - ".join([f"Ways to have {wanted}:", *ways])
     if _cache_only.get() != "no":
-        raise NotCachedError(f"{what} is not in the cache", remedy=ways, wanted=wanted)
+        raise NotCachedError(f"{what} is not in the cache", remedy=remedy, wanted=files)
     from bertctl.catalog.downloads import bring, look_up
 
-    with asking(wanted, what, ways):
-        return bring(look_up(wanted))
+    with asking(files, what, remedy):
+        return bring(look_up(files))
 
 
 @contextlib.contextmanager
@@ -318,7 +319,3 @@ def _ask(address: str) -> str:
 def _said(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
-
-
-def _ways(wanted: str, ways: Sequence[str]) -> str:
-    return f"Ways to have {wanted}:\n" + "\n".join(f"  - {way}" for way in ways) if ways else ""
