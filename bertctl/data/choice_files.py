@@ -103,8 +103,37 @@ class ChoiceReader(Reader):
         return columns if options.settings.choice_columns else _with_further_choices(columns, table)
 
     def rows_of(self, table: Table, columns: ChoiceColumns, options: ReadOptions, *, first_id: int) -> Rows:
-        """Returns a file's columns under their canonical names."""
-        return rows_of_choices(table, columns, split=options.split, first_id=first_id)
+        """Returns a file's columns under their canonical names.
+
+        Raises:
+            DataError: fewer than two choices, a label that points at none of them, something that is no text, with
+                file and line.
+        """
+        optional = columns.choices if len(columns.choices) > 1 else ()  # a chunk of JSONL may lack the last ones
+        columns.require(table, optional=optional)
+        contexts = texts_of(table, columns.context)
+        if len(columns.choices) == 1:
+            endings = [_listed(table, columns.choices[0], index) for index in range(len(table))]
+        else:
+            blank = [""] * len(table)
+            cells = [texts_of(table, name) if name in table.columns else blank for name in columns.choices]
+            endings = [_without_blank_end(row) for row in zip(*cells, strict=True)]
+        for index, row in enumerate(endings):
+            if len(row) < 2:
+                what = f"{count(len(row), 'choice')} in {', '.join(columns.choices)}, where at least 2 are needed"
+                remedy = f"Give each row its choices, or take the row out. {shown_columns(table)}"
+                raise DataError(f"{table.where(index)}: {what}", remedy=remedy)
+        found: dict[str, Sequence[Any]] = {"context": contexts, "choices": endings}
+        if columns.beginning is not None:
+            beginnings = texts_of(table, columns.beginning)
+            found["choices"] = [
+                [f"{beginning} {ending}" if beginning else ending for ending in row]
+                for beginning, row in zip(beginnings, endings, strict=True)
+            ]
+        if columns.label is not None:
+            found["label"] = _choice_numbers(table, columns.label, endings)
+        found |= other_columns(table, columns.used, ("context", "choices", "label"))
+        return Rows(options.split, found, ids_of(table, columns.id, first_id=first_id), table.source, table.lines)
 
 
 def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> ChoiceColumns:
@@ -140,48 +169,6 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
         free = {key: name for key, name in free.items() if name not in (context, beginning)}
         label = label_of(free, _LABELS, table, needed=label_needed)
     return ChoiceColumns(settings.id_column, context, beginning, choices, label)
-
-
-def rows_of_choices(table: Table, columns: ChoiceColumns, *, split: str, first_id: int = 0) -> Rows:
-    """Returns a file's columns under their canonical names.
-
-    Args:
-        table: the file as it was read.
-        columns: which column is which.
-        split: what the rows are to be called.
-        first_id: number of the first row, where there is no id column.
-
-    Raises:
-        DataError: fewer than two choices, a label that points at none of them, something that is no text, with file
-            and line.
-    """
-    optional = columns.choices if len(columns.choices) > 1 else ()  # a chunk of JSONL may lack the last ones
-    columns.require(table, optional=optional)
-    contexts = texts_of(table, columns.context)
-    if len(columns.choices) == 1:
-        endings = [_listed(table, columns.choices[0], index) for index in range(len(table))]
-    else:
-        blank = [""] * len(table)
-        cells = [texts_of(table, name) if name in table.columns else blank for name in columns.choices]
-        endings = [_without_blank_end(row) for row in zip(*cells, strict=True)]
-    for index, row in enumerate(endings):
-        if len(row) < 2:
-            raise DataError(
-                f"{table.where(index)}: {count(len(row), 'choice')} in "
-                f"{', '.join(columns.choices)}, where at least 2 are needed",
-                remedy="Give each row its choices, or take the row out. " + shown_columns(table),
-            )
-    found: dict[str, Sequence[Any]] = {"context": contexts, "choices": endings}
-    if columns.beginning is not None:
-        beginnings = texts_of(table, columns.beginning)
-        found["choices"] = [
-            [f"{beginning} {ending}" if beginning else ending for ending in row]
-            for beginning, row in zip(beginnings, endings, strict=True)
-        ]
-    if columns.label is not None:
-        found["label"] = _choice_numbers(table, columns.label, endings)
-    found |= other_columns(table, columns.used, ("context", "choices", "label"))
-    return Rows(split, found, ids_of(table, columns.id, first_id=first_id), table.source, table.lines)
 
 
 def _listed(table: Table, name: str, index: int) -> list[str]:
