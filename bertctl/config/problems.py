@@ -108,9 +108,6 @@ def _nearest(path: str) -> list[str]:
     own = {name.split(".")[-1]: name for name in known if name.rpartition(".")[0] == section}
     if not section:
         own |= {name: name for name in sections()}
-    elsewhere: dict[str, list[str]] = {}
-    for name in known:
-        elsewhere.setdefault(name.split(".")[-1], []).append(name)
     if word in own:
         return [own[word]]
     if found := [name.partition("=")[0] for name in meant(word)]:
@@ -118,8 +115,8 @@ def _nearest(path: str) -> list[str]:
     near = difflib.get_close_matches(word, own, n=1)
     if near:
         return [own[near[0]]]
-    near = difflib.get_close_matches(word, elsewhere, n=1)
-    return elsewhere[near[0]] if near else []
+    near = difflib.get_close_matches(word, {name.rpartition(".")[2] for name in known}, n=1)
+    return [name for name in known if name.rpartition(".")[2] in near]
 
 
 def meant(word: str) -> list[str]:
