@@ -206,14 +206,13 @@ def tagging_statistic(name: str, kinds: Ints) -> Statistic:
         kinds: (M, 2) words and right words of each kind, for accuracy; else (M, 3) as in `entity_counts`.
     """
     columns = kinds.astype(np.float64).T
-    right = columns[-1]
-    weights = {
-        "accuracy": (right, columns[0]),
-        "entity_precision": (right, columns[1]) if len(columns) > 2 else (right, right),
-        "entity_recall": (right, columns[0]),
-        "entity_f1": (2 * right, columns[0] + columns[1]),
-    }
-    above, below = weights[name]
+    there, answered, right = columns[0], columns[1], columns[-1]
+    above, below = {
+        "accuracy": (right, there),
+        "entity_precision": (right, answered),
+        "entity_recall": (right, there),
+        "entity_f1": (2 * right, there + answered),
+    }[name]
     return lambda counts: ratio(counts @ above, counts @ below)
 
 
