@@ -98,9 +98,8 @@ def _run(script: Path, predictions: Column, references: Column) -> dict[str, flo
 
 
 def _numbers(script: Path, result: Any) -> dict[str, float]:
-    numbers = {}
-    if isinstance(result, Mapping):
-        numbers = {str(key): float(value) for key, value in result.items() if isinstance(value, Real)}
+    items = result.items() if isinstance(result, Mapping) else ()
+    numbers = {str(key): float(value) for key, value in items if isinstance(value, Real)}
     bad = [key for key, value in numbers.items() if not np.isfinite(value)]
     if bad or not numbers:
         found = f"{', '.join(bad)} is not a finite number" if bad else f"no number by name in {result!r:.200}"
