@@ -36,10 +36,14 @@ class TokenView:
     def __init__(
         self, encoding: Encoding, text: str, pair: str | None, *, unknown: int | None, full_length: int | None = None
     ) -> None:
-        self._encoding = encoding
+        self._encoding, self._unknown = encoding, unknown
         self._sides = (text, pair or "")
-        self._unknown = unknown
         self._full_length = len(encoding) if full_length is None else full_length
+        # Once: the library makes each of these lists anew when it is asked for it.
+        self._ids, self._words = encoding.ids, encoding.word_ids
+        words = ("-" if word is None else str(word) for word in self._words)
+        self._cells = list(zip(encoding.tokens, map(str, self._ids), map(str, encoding.type_ids), words, strict=True))
+        self._widths = [max(map(cell_len, cells)) for cells in self._cells]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yields the rows, folded."""
@@ -51,10 +55,10 @@ class TokenView:
                 line = Text(no_wrap=True)
                 line.append(f"{name:<{_INDENT}}", style="dim")
                 for i in range(first, last):
-                    cell = self._cells(i)
-                    line.append(cell[row], style=self._style(i) if row == 0 else "")
+                    cell = self._cells[i][row]
+                    line.append(cell, style=self._style(i) if row == 0 else "")
                     if i + 1 < last:
-                        line.append(" " * (self._width(i) - cell_len(cell[row]) + self._gap(i)))
+                        line.append(" " * (self._widths[i] - cell_len(cell) + self._gap(i)))
                 yield line
             yield Text("")
         yield Text(self.summary())
@@ -63,12 +67,16 @@ class TokenView:
         """Returns the line of counts."""
         encoding = self._encoding
         special = sum(1 for sequence in encoding.sequence_ids if sequence is None)
-        words = {pair for pair in zip(encoding.sequence_ids, encoding.word_ids, strict=True) if pair[1] is not None}
-        missing = [i for i, token in enumerate(encoding.ids) if token == self._unknown]
+        words = {pair for pair in zip(encoding.sequence_ids, self._words, strict=True) if pair[1] is not None}
+        unknown = [
+            self._sides[side or 0][start:end]
+            for token, side, (start, end) in zip(self._ids, encoding.sequence_ids, encoding.offsets, strict=True)
+            if token == self._unknown
+        ]
         parts = [f"{len(encoding)} tokens", f"{special} special", f"{len(words)} words"]
         if words:
             parts.append(f"{(len(encoding) - special) / len(words):.2f} tokens per word")
-        parts.append(f"{len(missing)} unknown" + (f" ({', '.join(map(self._source, missing))})" if missing else ""))
+        parts.append(f"{len(unknown)} unknown" + (f" ({', '.join(unknown)})" if unknown else ""))
         if self._full_length > len(encoding):
             parts.append(f"{self._full_length - len(encoding)} tokens cut off")
         return ", ".join(parts)
@@ -76,32 +84,19 @@ class TokenView:
     def _folds(self, width: int) -> Iterator[tuple[int, int]]:
         first = used = 0
         for i in range(len(self._encoding)):
-            if i > first and used + self._width(i) > width:
+            if i > first and used + self._widths[i] > width:
                 yield first, i
                 first, used = i, 0
-            used += self._width(i) + self._gap(i)
+            used += self._widths[i] + self._gap(i)
         yield first, len(self._encoding)
-
-    def _cells(self, i: int) -> tuple[str, str, str, str]:
-        encoding = self._encoding
-        word = encoding.word_ids[i]
-        return encoding.tokens[i], str(encoding.ids[i]), str(encoding.type_ids[i]), "-" if word is None else str(word)
 
     def _gap(self, i: int) -> int:
         """Returns the spaces behind a token: the border of a word is wider."""
-        words = self._encoding.word_ids
+        words = self._words
         return 1 if words[i] is not None and words[i] == words[min(i + 1, len(words) - 1)] else 2
 
-    def _width(self, i: int) -> int:
-        return max(map(cell_len, self._cells(i)))
-
     def _style(self, i: int) -> str:
-        encoding = self._encoding
-        if encoding.ids[i] == self._unknown:
+        if self._ids[i] == self._unknown:
             return _UNKNOWN_STYLE
-        word = encoding.word_ids[i]
+        word = self._words[i]
         return _SPECIAL_STYLE if word is None else _WORD_STYLES[word % len(_WORD_STYLES)]
-
-    def _source(self, i: int) -> str:
-        start, end = self._encoding.offsets[i]
-        return self._sides[self._encoding.sequence_ids[i] or 0][start:end]
