@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UsageError
 from bertctl.modeling.bert_to_train import bert_to_train, bert_tokenizer
-from bertctl.modeling.families import BARE, family_of, reads_padding, slow_step
+from bertctl.modeling.families import BARE, family_of, model_positions, reads_padding, slow_step
 from bertctl.modeling.layer_groups import freeze, reinitialise
 from bertctl.modeling.linear_head import is_probe, read_probe
 from bertctl.modeling.load import has_trained_head, keeps_head, load_model, load_tokenizer_of, loadable, read_model
@@ -65,9 +65,9 @@ def build_model(
         kept = "its trained head is kept" if is_kept else "other labels, so it gets a new head"
         listener.say(f"model: {source.name} was fine-tuned before; {kept}")
     model, dropout = None, recipe.model.dropout
-    # What is not trained as `packed_encoder.py` says, transformers computes.
-    on_cpu = compute is not None and compute.device == "cpu"
-    if on_cpu and adapter is None and not recipe.training.gradient_checkpointing:
+    # What is not trained as `packed_encoder.py` or `step_graphs.py` says, transformers computes.
+    is_ours = compute is not None and compute.device in ("cpu", "cuda")
+    if is_ours and adapter is None and not recipe.training.gradient_checkpointing:
         model = bert_to_train(source, auto_class, head, dropout=dropout)
     model = model or load_model(source, auto_class, head=head, dropout=dropout, listener=listener)
     if recipe.training.reinit_layers is not None:
@@ -77,6 +77,7 @@ def build_model(
 
         said = chosen_modules(source.folder, recipe.sentence_embeddings, max_length=recipe.model.max_length)
         make_vectors(model.network, said, source.folder, **head["sentence_embeddings"])
+    _fill_up(model, source, compute)
     freeze(model.network, recipe.training)
     if recipe.training.gradient_checkpointing:
         _recompute_activations(model.network, source)
@@ -95,6 +96,13 @@ def build_tokenizer(source: ModelSource, auto_class: str, head: Mapping[str, Any
     with loadable(source, auto_class):
         found = bert_tokenizer(source, auto_class)
         return load_tokenizer_of(source, auto_class, head=head) if found is None else found.tokenizer
+
+
+def _fill_up(model: Model, source: ModelSource, compute: Compute | None) -> None:
+    """Has batches on a GPU be filled up to multiples of 8 tokens, where padding does no harm: the same shapes recur."""
+    is_fit = not model.padding.unwanted and (model_positions(source.config) or 0) % 8 == 0
+    if compute is not None and compute.device == "cuda" and is_fit:
+        model.padding = replace(model.padding, multiple=8)
 
 
 def _recompute_activations(network: "nn.Module", source: ModelSource) -> None:
@@ -129,6 +137,7 @@ def load_trained(
 
     if not is_probe(folder):
         model = read_model(source, auto_class, plain=plain or to_input)
+        _fill_up(model, source, compute)
         if auto_class == BARE:
             from bertctl.modeling.sentence_head import make_vectors
 

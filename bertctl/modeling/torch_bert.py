@@ -311,7 +311,9 @@ class Encoder(_Saved):
         if "projection" in self.names:
             x = self.part("projection")(x)
         mask = None
-        if attention_mask is not None and not bool(attention_mask.all()):
+        # In training the CPU goes on: it would wait until a GPU is there.
+        is_ahead = self.training and input_ids.is_cuda
+        if attention_mask is not None and (is_ahead or not bool(attention_mask.all())):
             mask = attention_mask.bool()[:, None, None].expand(-1, -1, input_ids.shape[1], -1)
         found = self.part("stack")(x, mask, **({"keeps_all": True} if output_hidden_states else {}))
         has_pooler = "pooler" in self.names

@@ -25,16 +25,18 @@ class Padding:
         left: whether padding goes before the text (XLNet).
         width: length to fill up to; that of the longest window of the batch where it is None.
         unwanted: whether it changes the model's answers, so that only windows of one length share a batch.
+        multiple: of tokens, that the longest window is filled up to as well.
     """
 
     id: int
     left: bool = False
     width: int | None = None
     unwanted: bool = False
+    multiple: int = 1
 
     def mask(self, lengths: Ints) -> Bools:
         """Returns (B, T) booleans: which positions of a batch of windows of these lengths (B,) are no padding."""
-        width = self.width or int(lengths.max())
+        width = self.width or -(-int(lengths.max()) // self.multiple) * self.multiple
         columns = np.arange(width)
         return columns >= (width - lengths)[:, None] if self.left else columns < lengths[:, None]
 

@@ -46,6 +46,9 @@ def choose_compute(settings: "RuntimeSection", *, only_fp32: str = "") -> Comput
     import torch
 
     device, device_why = _choose_device(settings.device)
+    if device == "cuda":
+        # cuDNN's attention makes a plan for each shape, a tenth of a second (H100), and batches have many shapes.
+        torch.backends.cuda.enable_cudnn_sdp(enabled=False)
     threads = settings.threads or max(1, available_cores() // workers_here())
     torch.set_num_threads(threads)
     precision, precision_why = _choose_precision(settings.precision, device, threads)

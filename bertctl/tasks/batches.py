@@ -1,7 +1,7 @@
 """Windows of a split as padded tensors. Letters: B windows in a batch, T tokens of the longest of them."""
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -38,13 +38,17 @@ class Batch:
         """
         return present(self.labels)
 
-    def to(self, device: str) -> Self:
-        """Returns the batch with all its tensors on a device."""
+    def tensors(self) -> "dict[str, Tensor]":
+        """Returns all tensors by name, the inputs first."""
         import torch
 
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        moved = {name: value.to(device) for name, value in own.items() if isinstance(value, torch.Tensor)}
-        return replace(self, inputs={name: tensor.to(device) for name, tensor in self.inputs.items()}, **moved)
+        return self.inputs | {name: value for name, value in own.items() if isinstance(value, torch.Tensor)}
+
+    def to(self, device: str) -> Self:
+        """Returns the batch with all its tensors on a device."""
+        moved: dict[str, Any] = {name: tensor.to(device) for name, tensor in self.tensors().items()}
+        return replace(self, inputs={name: moved.pop(name) for name in self.inputs}, **moved)
 
 
 def present(labels: _T | None) -> _T:

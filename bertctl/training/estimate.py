@@ -2,8 +2,9 @@
 
 A step's time is close to a straight line in the padded tokens of its batch, with a part that grows with their square in
 long ones. So batches are picked evenly from the narrowest to the widest, timed, and the line through them is read off
-at every batch of every epoch. The first batch of a shape takes longer (its kernels are made): each picked batch is run
-twice, the second time counts for all, the difference once for each shape.
+at every batch of every epoch. The first batch of a shape takes longer (its kernels are made), and on a GPU the second
+one (they are recorded): each picked batch is run once more, the last time counts for all, the differences once for each
+shape.
 """
 
 import json
@@ -37,7 +38,7 @@ from bertctl.words import human_bytes
 from bertctl.writing import failures_of, part_in
 
 TIMED_STEPS = 10
-"""Batches that are timed, each twice."""
+"""Batches that are timed, each twice, or on a GPU three times."""
 
 _LEAST_SPREAD = 0.25
 """The share by which an estimate may be off at least: clocks and neighbours change as much within minutes."""
@@ -146,18 +147,17 @@ class Rehearsal:
         self.step(self.plan[order[-1]])
         count = min(count, len(order))
         picked = order[((np.arange(count) + 0.5) * len(order) / count).astype(np.int64)]  # evenly, narrow to wide
-        # In two rounds of mixed widths, as in a run: right after a batch of its own width one is quicker. And a machine
+        # In rounds of mixed widths, as in a run: right after a batch of its own width one is quicker. And a machine
         # that slows down meanwhile does not bend the line.
         rng = np.random.default_rng(self.job.recipe.training.seed)
-        rounds = np.empty((2, count))
-        for number in range(2):
+        rounds = np.empty((2 if self.engine.graphs is None else 3, count))
+        for number, times in enumerate(rounds):
             for done, i in enumerate(rng.permutation(count)):
-                rounds[number, i] = self.step(self.plan[picked[i]])
-                listener.advance("timing", number * count + done + 1, 2 * count)
+                times[i] = self.step(self.plan[picked[i]])
+                listener.advance("timing", number * count + done + 1, rounds.size)
         listener.finish("timing")
-        first, again = rounds
-        whole, error = (self.job.steps / len(order) * one for one in extrapolate(shapes[picked], again, shapes))
-        whole += max(0.0, float(np.median(first - again))) * len(np.unique(shapes, axis=0))
+        whole, error = (self.job.steps / len(order) * one for one in extrapolate(shapes[picked], rounds[-1], shapes))
+        whole += max(0.0, float(np.median((rounds - rounds[-1]).sum(0)))) * len(np.unique(shapes, axis=0))
         return whole, max(_LEAST_SPREAD, 2 * error / whole)
 
     def evaluation(self, listener: Listener) -> tuple[float, float]:
@@ -219,7 +219,7 @@ class Rehearsal:
         """Returns the padded tokens of a batch, and the sum of the squares of its examples' lengths, over all parts."""
         lengths = self.features.lengths
         parts = np.array_split(batch, self.job.recipe.training.accumulation_steps)
-        widths = [(len(part), int(lengths[part].max())) for part in parts if len(part)]
+        widths = [self.job.loaded.padding.mask(lengths[part]).shape for part in parts if len(part)]
         return sum(count * width for count, width in widths), sum(count * width**2 for count, width in widths)
 
 

@@ -4,6 +4,7 @@ Letters: B windows in a global batch.
 """
 
 import contextlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -52,8 +53,9 @@ def step_with_oom_retry(
             if not is_out_of_memory(error):
                 raise
             engine.optimizer.zero_grad(set_to_none=True)
-            longest = int(features.lengths[batch].max())
-            micro_batches.double(error, longest=longest, workers=engine.workers.count)
+            if engine.graphs is None or not engine.graphs.turn_off():
+                longest = int(features.lengths[batch].max())
+                micro_batches.double(error, longest=longest, workers=engine.workers.count)
         give_back_memory()  # only now has the error let go of what the step had computed
 
 
@@ -79,12 +81,14 @@ def training_step(
     if objective.spans_batch:
         whole = batches[0] if len(mine[0]) == len(indices) else objective.batch(features, indices, rng)
         sizes = [sum(map(len, parts[k * micro_batches : (k + 1) * micro_batches])) for k in range(workers.count)]
-        totals, share = _across_batch(engine, whole, batches, [len(part) for part in mine], sizes), workers.is_first
+        names, losses = _across_batch(engine, whole, batches, [len(part) for part in mine], sizes)
+        share = workers.is_first  # each process has computed all of them
     else:
-        totals, share = _part_by_part(engine, batches, mine), True
-    norm = _clip(engine)
-    summed = workers.sum(np.array(list(totals.values())) * share)  # each process has computed all of a spanning loss
-    return StepResult(dict(zip(totals, summed.tolist(), strict=True)), norm)
+        names, losses = _part_by_part(engine, batches, mine)
+        share = True
+    norm = _clip(engine)  # before the losses are read, for which a CPU waits until the GPU is done
+    summed = workers.sum(np.sum([each.tolist() for each in losses], axis=0) * share)
+    return StepResult(dict(zip(names, summed.tolist(), strict=True)), norm)
 
 
 def _clip(engine: TrainingEngine) -> float:
@@ -101,30 +105,37 @@ def _clip(engine: TrainingEngine) -> float:
     return float(norm)
 
 
-def _part_by_part(engine: TrainingEngine, batches: Sequence[Batch], parts: Sequence[Ints]) -> dict[str, float]:
-    """Adds up the gradients of micro-batches; returns what this process's ones add to the losses."""
+def _part_by_part(
+    engine: TrainingEngine, batches: Sequence[Batch], parts: Sequence[Ints]
+) -> "tuple[list[str], list[Tensor]]":
+    """Adds up the gradients of micro-batches; returns the names of the losses, and what each batch adds to them."""
     import torch
 
-    objective, workers = engine.objective, engine.workers
+    objective, workers, device = engine.objective, engine.workers, engine.compute.device
     counts = _global_counts(objective, batches, parts, workers)
-    totals = dict.fromkeys(counts, 0.0)
+
+    def passes(here: Batch, divisors: "Tensor") -> "Tensor":
+        sums = objective.losses(objective.forward(engine.backend, here), here)
+        means = torch.stack([sums[name] for name in counts]) / divisors
+        # The exchange takes the mean over the processes, and the sum is meant.
+        engine.accelerator.backward(means.sum() * workers.count)
+        return means.detach()
+
+    losses = []
     for number, (batch, part) in enumerate(zip(batches, parts, strict=True)):
+        divisors = torch.tensor([float(max(1, each)) if len(part) else math.inf for each in counts.values()])
         with _exchanged(engine, last=number + 1 == len(batches)):
-            here = batch.to(engine.compute.device)
-            sums = objective.losses(objective.forward(engine.backend, here), here)
-            counted = 1.0 if len(part) else 0.0
-            losses = {name: loss / max(1, counts[name]) * counted for name, loss in sums.items()}
-            # The exchange takes the mean over the processes, and the sum is meant.
-            engine.accelerator.backward(torch.stack([*losses.values()]).sum() * workers.count)
-        for name, loss in losses.items():
-            totals[name] += float(loss.detach())
-    return totals
+            if engine.graphs is not None:
+                losses.append(engine.graphs.run(passes, batch, divisors))
+            else:
+                losses.append(passes(batch.to(device), divisors.to(device)))
+    return list(counts), losses
 
 
 def _across_batch(
     engine: TrainingEngine, whole: Batch, batches: Sequence[Batch], counted: Sequence[int], sizes: Sequence[int]
-) -> dict[str, float]:
-    """Computes the gradients of losses that look across the whole batch; returns these losses.
+) -> "tuple[list[str], list[Tensor]]":
+    """Computes the gradients of losses that look across the whole batch; returns their names, and them.
 
     Several micro-batches are computed twice: once for their outputs, of which the losses and the gradients with respect
     to them are computed, and once more, with the same random numbers, to take these gradients on to the weights (Gao et
@@ -164,7 +175,7 @@ def _across_batch(
                 set_generators(state)
                 again = objective.forward(engine.backend, batch.to(device))
                 engine.accelerator.backward((again[: len(part)] * part).sum() + 0.0 * again.sum())
-    return {name: float(loss.detach()) for name, loss in losses.items()}
+    return list(losses), [torch.stack([loss.detach() for loss in losses.values()])]
 
 
 def _exchanged(engine: TrainingEngine, *, last: bool) -> contextlib.AbstractContextManager[None]:

@@ -18,6 +18,7 @@ from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.training.layer_freezing import Unfreezing
 from bertctl.training.optim import build_optimizer, build_schedule
+from bertctl.training.step_graphs import StepGraphs
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -51,6 +52,7 @@ class TrainingEngine:
         workers: the processes that share the job.
         begin_epoch: called with the number of each epoch (from 0) before it is trained, or gone on with.
         word_table: of the network, where only the rows of the tokens that are used are trained.
+        graphs: start a GPU's passes at once; None where they are started one by one.
     """
 
     loaded: "Model"
@@ -64,6 +66,7 @@ class TrainingEngine:
     workers: Workers = ALONE
     begin_epoch: Callable[[int], None] | None = None
     word_table: "UsedRows | None" = None
+    graphs: StepGraphs | None = None
 
     @cached_property
     def backend(self) -> Backend:
@@ -112,7 +115,22 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     wrapped, optimizer = accelerator.prepare(network, optimizer)
     schedule = build_schedule(optimizer, job.recipe.optimizer, steps=job.steps)
     computing = job.objective, job.compute, job.recipe.optimizer.max_grad_norm, workers
-    return TrainingEngine(job.loaded, wrapped, optimizer, schedule, accelerator, *computing, unfreezing, table)
+    graphs = StepGraphs([*network.parameters()]) if _is_recordable(job, workers) else None
+    return TrainingEngine(job.loaded, wrapped, optimizer, schedule, accelerator, *computing, unfreezing, table, graphs)
+
+
+def _is_recordable(job: "Job", workers: Workers) -> bool:
+    """Returns whether the passes of a step are the same kernels for each batch of a shape, and the CPU waits for none.
+
+    Networks of transformers and class weights have the CPU wait, the scaler of fp16 changes what is computed, and the
+    exchange of gradients is not in the passes.
+    """
+    from bertctl.modeling.torch_bert import Network
+
+    training, compute = job.recipe.training, job.compute
+    varies = workers.count > 1 or compute.precision == "fp16" or training.gradual_unfreezing or training.class_weights
+    is_meant = compute.device == "cuda" and job.recipe.runtime.cuda_graphs
+    return is_meant and not varies and isinstance(job.loaded.network, Network)
 
 
 def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerator":

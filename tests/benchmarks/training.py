@@ -84,7 +84,7 @@ def serve(options: argparse.Namespace) -> None:
                     for name in ("packed_encoder.use_packed_encoder", "used_tokens.train_used_rows"):
                         stack.enter_context(patch(f"bertctl.modeling.{name}", return_value=None))
                 step = Rehearsal(job, Path(scratch)).step
-        for batch in batches:  # each once before, as shapes recur in a run
+        for batch in [*batches, *batches]:  # each twice before, as shapes recur in a run, and a GPU records them
             step(batch)
         about = f"{options.recipe}, {options.model}, batch {recipe.training.batch_size}, {job.compute.precision}"
         print(f"{about}, {job.compute.why}", flush=True)
