@@ -1,5 +1,6 @@
 """The splits of a recipe as far as they can be read; what the readers refuse becomes a finding."""
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from bertctl.config.recipe_files import expanded_path
 from bertctl.config.schema import Recipe
 from bertctl.data.files import kind_of, read_tables
 from bertctl.data.readers import READERS
-from bertctl.data.reading import OnBadRecord, ReadOptions
+from bertctl.data.reading import ReadOptions, SkippedRows
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.tagged_tables import SPAN_COLUMNS
@@ -18,7 +19,7 @@ from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
 
 _RULES = FindingRules("files")
-_PLACE = re.compile(r"(?P<where>.+?:\d+): (?P<what>.*)", re.DOTALL)
+_PLACE = re.compile(r"(?P<where>.+?:\d+)(?: \(id .*?\))?: (?P<what>.*)", re.DOTALL)
 
 
 _Read = tuple[dict[str, Rows], tuple[str, ...] | None, list[Finding]]
@@ -81,7 +82,7 @@ def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Lis
             splits[name] = load_data(recipe, listener=heard, splits=[name], whole=True).splits[name]
         except DataError as error:
             bad: list[DataError] = []
-            rows = _read_past(expanded_path(file), recipe, name, bad.append)
+            rows = _read_past(expanded_path(file), recipe, name, bad)
             if rows is not None:
                 splits[name] = rows
             findings.append(_bad_records(bad, len(rows), name) if rows is not None and bad else refusal(error, name))
@@ -120,14 +121,18 @@ class _Heard(Listener):
             yield _RULES.finding("reader-warning", split, (1, 1), message=text)
 
 
-def _read_past(path: Path, recipe: Recipe, split: str, on_bad_record: OnBadRecord) -> Rows | None:
-    """Returns the rows of a person's own file that are sound; None where nothing can be made of it."""
-    reader, needed = READERS[recipe.task], split != "test"
-    try:
-        options = ReadOptions(recipe.data, split, label_needed=needed, on_bad_record=on_bad_record)
+def _read_past(path: Path, recipe: Recipe, split: str, bad: list[DataError]) -> Rows | None:
+    """Returns the rows of a person's own file that are sound, the others in `bad`; None where there are none."""
+    reader = READERS[recipe.task]
+    options = ReadOptions(recipe.data, split, label_needed=split != "test", on_bad_record=bad.append)
+    with contextlib.suppress(DataError, UsageError):
         return reader.read_whole(path, options).rows
-    except (DataError, UsageError):
-        return _span_rows(path, recipe, split) if "words" in reader.columns else None
+    bad.clear()
+    if "words" in reader.columns and (rows := _span_rows(path, recipe, split)) is not None:
+        return rows
+    with contextlib.suppress(DataError, UsageError):
+        return reader.read_whole(path, options.skipping(SkippedRows(bad))).rows
+    return None
 
 
 def _span_rows(path: Path, recipe: Recipe, split: str) -> Rows | None:

@@ -177,6 +177,38 @@ def test_what_is_said_of_the_clean_tags_is_true(tagged: tuple[list[Row], list[Ro
         assert entity.count == sum("&" in " ".join(row["words"]) and ";" in " ".join(row["words"]) for row in tagged[0])
 
 
+_WRONG: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    "multiple-choice": (
+        {"context": "Ada opens it", "choices": ["she reads", "she runs"], "label": 1},
+        [{"label": 7}, {"label": None}, {"choices": ["she reads"]}],
+    ),
+    "question-answering": (
+        {"id": "a", "question": "Who?", "context": "Ada read", "answers": {"text": ["Ada"], "answer_start": [0]}},
+        [{"answers": {"text": [" "], "answer_start": [0]}}, {"answers": {"text": ["Ada"], "answer_start": "a"}}],
+    ),
+    "token-classification": (
+        {"words": ["Ada", "read"], "tags": ["B-PER", "O"]},
+        [{"tags": ["B-PER"]}, {"words": "Ada read"}],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", _WRONG)
+def test_rows_that_readers_refuse_are_all_listed_and_the_others_checked(task: Any, tmp_path: Path) -> None:
+    sound, wrong = _WRONG[task]
+    lines = [sound, *({**sound, **each} for each in wrong), sound]
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in lines), encoding="utf-8")
+    recipe = Recipe(task=task, data=DataSection(train_file=str(path)), model=ModelSection(name=str(tmp_path)))
+    report = check_data(recipe)
+    found = {finding.code: finding for finding in report.findings}
+    refused = found["bad-record"]
+    assert (refused.severity, refused.count, refused.total) == ("error", len(wrong), len(lines))
+    assert [example.where for example in refused.examples] == [f"{path}:{i + 2}" for i in range(len(wrong))]
+    assert report.splits["train"]["rows"] == 2
+    assert "duplicate" in found
+
+
 def test_spans_that_readers_refuse_are_all_listed(tmp_path: Path) -> None:
     sound = {"text": "Ada met Bo in Rome", "spans": [{"start": 0, "end": 3, "label": "PER"}]}
     over = {"text": "Ada met Bo in Rome", "spans": [{"start": 14, "end": 18, "label": "LOC"}] * 2}
