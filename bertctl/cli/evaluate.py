@@ -82,13 +82,13 @@ def evaluate(
     left_out = skipped.finish(target / "predictions", out) if skipped else {}
 
     from bertctl.reporting.card import write_card
-    from bertctl.reporting.outcomes import closing_tables, window_scores
+    from bertctl.reporting.outcomes import closing_tables
 
     if not file:
         write_card(trained.folder)
     dataset = None if file else trained.recipe.data.name
-    tables = closing_tables(target, metrics, dataset=dataset, by_label=out.verbose)
-    by_windows = {"by_windows": found} if (found := window_scores(target, metrics)) else {}
+    tables, found = closing_tables(target, metrics, dataset=dataset, by_label=out.verbose)
+    by_windows = {"by_windows": found} if found else {}
     out.answer({"run": str(target), **metrics, **by_windows, **left_out}, *tables)
     out.say(f"written to {target}")
 

@@ -106,7 +106,7 @@ def carry_out(out: Output, recipe: "Recipe", flags: RunFlags, *, strict: bool = 
     if not workers.is_first:
         return
     folder = result.folder
-    tables = closing_tables(folder.path, result.metrics, dataset=job.recipe.data.name, by_label=out.verbose)
+    tables, _ = closing_tables(folder.path, result.metrics, dataset=job.recipe.data.name, by_label=out.verbose)
     out.answer({"run": str(folder.path), **result.metrics}, *tables)
     if result.trained:
         out.say(time_line(result.performance, total=time.perf_counter() - started))

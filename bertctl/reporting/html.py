@@ -21,7 +21,7 @@ def render_html(report: Report) -> str:
     pages.filters["grouped"] = _grouped
     for name, kind in (("chart", Chart), ("table", TableBlock), ("listing", Listing), ("passage", Passage)):
         pages.tests[name] = lambda block, kind=kind: isinstance(block, kind)
-    return render_page("report.html.j2", pages, report=report, **_SHADES)
+    return render_page("report.html.j2", report=report, **_SHADES)
 
 
 def _grouped(blocks: Sequence[Block]) -> Iterator[tuple[str, Sequence[Block]]]:

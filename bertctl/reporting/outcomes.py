@@ -68,9 +68,11 @@ def outcome_table(found: Outcome, *, without: str = "nothing") -> TableBlock:
     return TableBlock(columns, [[_cell(row[number]) for number in kept] for row in found.rows])
 
 
-def closing_tables(path: Path, metrics: Mapping[str, Any], *, dataset: str | None, by_label: bool) -> list[Table | str]:
+def closing_tables(
+    path: Path, metrics: Mapping[str, Any], *, dataset: str | None, by_label: bool
+) -> tuple[list[Table | str], dict[str, Any]]:
     """Returns the tables that a verb ends with, and lines between them: the metrics; where it is asked for what was
-    right of each label; and the score by windows where rows have several.
+    right of each label; and the score by windows where rows have several, which is returned by split, too.
 
     Args:
         path: the run.
@@ -87,13 +89,14 @@ def closing_tables(path: Path, metrics: Mapping[str, Any], *, dataset: str | Non
         tables += ["", rich_table(shown, title=f"{split}, {found.title.lower()}")] if found.header else []
     if "few_shot" in metrics:
         tables += ["", rich_table(few_shot_table(metrics)), metrics["few_shot"]["sentence"]]
-    for split, scores in window_scores(path, metrics).items():
+    by_windows = _window_scores(path, metrics)
+    for split, scores in by_windows.items():
         shown = _score_table("windows", [*scores["windows"].items()], scores["metric"], data=False)
         tables += ["", rich_table(shown, title=f"{split}, by the windows that a text is read in")]
-    return tables
+    return tables, by_windows
 
 
-def window_scores(path: Path, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _window_scores(path: Path, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns the `metric` and its value for each number of `windows`, by split, where rows have several.
 
     Args:

@@ -21,7 +21,10 @@ _KEPT = "\n\t\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 @cache
 def page_templates() -> Environment:
-    """Returns the templates, which escape whatever they are given; compiled once for all pages of a process."""
+    """Returns the templates, which escape whatever they are given; compiled once for all pages of a process.
+
+    A caller adds filters and tests of its own templates.
+    """
     return Environment(
         loader=PackageLoader("bertctl.reporting"),
         autoescape=True,
@@ -33,18 +36,17 @@ def page_templates() -> Environment:
     )
 
 
-def render_page(template: str, pages: Environment | None = None, *, scripts: Sequence[str] = (), **values: Any) -> str:
+def render_page(template: str, *, scripts: Sequence[str] = (), **values: Any) -> str:
     """Returns a whole page.
 
     Args:
         template: name of a file in `templates/` that extends `page.html.j2`.
-        pages: those of `page_templates`, with filters and tests of the caller's.
         scripts: names of JavaScript files in `templates/`, run in this order at the end of the page.
         values: what the template shows; with scripts also `data`, what JSON can say, which they read by
             `JSON.parse(document.getElementById("data").textContent)`. Its texts are not escaped: scripts put them into
             `textContent`, never into `innerHTML`.
     """
-    pages = pages or page_templates()
+    pages = page_templates()
     script = "".join(_source(pages, name) for name in scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     source = f"script-src 'sha256-{digest}'; " if script else ""
