@@ -225,4 +225,4 @@ def test_data_check_knows_the_task_of_rows_of_which_one_is_wrong(bertctl: Run, t
     assert checked.returncode == 3, checked.stderr
     report = json.loads(checked.stdout)
     assert report["task"] == {"ner.jsonl": TAGGED, "squad.jsonl": ASKED, "choices.jsonl": CHOSEN}[name]
-    assert f"{name}:1" in report["findings"][0]["message"]
+    assert report["findings"][0]["examples"][0]["where"].endswith(f"{name}:1")
