@@ -29,7 +29,7 @@ from bertctl.reporting.runs import FinishedRun, read_run
 from bertctl.reporting.slices import slice_contributions
 from bertctl.reporting.summary import baseline_of, choice_text, decision_sentences, metric_name
 from bertctl.run_folder import CONFIRM, DAMAGED
-from bertctl.tasks.answers import Line
+from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type
 
 _RARE = 5  # examples of a label below which its F1 is hardly known: of 20 such labels macro F1 is covered in 81 %
@@ -217,8 +217,9 @@ class _Judge:
         self.notes: list[str] = []
         self._pair: Pair | None = None
         self.constant: str | None = None
+        self.answers: Answers | None = None
         if not allow_constant and ours.folder is not None and ours.folder.predictions(split).exists():
-            answers = answer_type(str(ours.task)).from_lines(self.lines)
+            answers = self.answers = answer_type(str(ours.task)).from_lines(self.lines)
             self.constant = answers.constant_prediction(self.lines)
             labels = Counter(name for line in self.lines for name in answers.labels_of(line) or ())
             rare = sum(count < _RARE for count in labels.values())
@@ -258,7 +259,8 @@ class _Judge:
         baseline = baseline_of(self.ours.metrics, self.split, limit.metric)
         if self.allow_constant or baseline is None or limit.slice is not None or verdict == "fail":
             return verdict, message
-        # Recall of the commonest label: a constant answer has all of it, and nothing has more.
+        baseline = self.answers.best_constant(limit.metric, self.lines, baseline) if self.answers else baseline
+        # Recall of a label: a constant answer has all of it, and nothing has more.
         is_full = baseline >= 1.0 > (baseline_of(self.ours.metrics, self.split, self.ours.primary) or 0.0)
         if (metric.higher_is_better and is_full) or (most := against_constant(metric, baseline, policy)) == "pass":
             return verdict, message

@@ -221,6 +221,10 @@ model = {auto_class}.from_pretrained(MODEL)"""
         found = self.all_contributions([self.answered(line, constant) for line in lines])
         return {name: each.value for name, each in found.items()}
 
+    def best_constant(self, name: str, lines: Lines, usual: float) -> float:
+        """Returns a metric of the constant answer that is best by it, given that of the most frequent one."""
+        return usual
+
     def constant_prediction(self, lines: Lines) -> str | None:
         """Returns the one answer that every line got although several are right, for a person; else None."""
         gold, predicted = sides(lines)

@@ -171,6 +171,12 @@ answer({example})"""
         """Returns a line with the constant answer, which is sure of itself."""
         return {**super().answered(line, constant), "probabilities": dict.fromkeys(_names(constant), 1.0)}
 
+    def best_constant(self, name: str, lines: Lines, usual: float) -> float:
+        """Returns a metric of the best constant: of one label to give it to all, of several to give all of them."""
+        label = self.positive if name == "f1" else name.partition(":")[2]
+        answer = list(self.labels) if self.multi_label else label
+        return max(usual, self.baseline(answer, lines).get(name, usual)) if answer else usual
+
     def constant_prediction(self, lines: Lines) -> str | None:
         """Returns the only label, or set of labels, that was answered."""
         if super().constant_prediction(lines) is None:

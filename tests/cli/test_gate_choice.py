@@ -85,6 +85,23 @@ def test_nothing_passes_that_is_not_clearly_above_the_constant_answer(bertctl, r
     _gate(bertctl, runs, *arguments, "--allow-constant", code=0)
 
 
+def test_the_constant_answer_is_the_one_that_is_best_by_the_metric(bertctl, runs):
+    good = classified(400)
+    lines = [line | {"gold": LABELS[i % 5 == 0], "prediction": LABELS[i != 1]} for i, line in enumerate(good)]
+    metrics = _metrics(lines, "text-classification", ["f1", f"precision:{LABELS[1]}"])
+    metrics["baseline"] = {"validation": dict.fromkeys(metrics["metrics"]["validation"], 0.0)}  # all get LABELS[0]
+    made_run(runs / "rare-label", lines, metrics=metrics, primary="f1")
+    for name, best in (("f1", "0.3333"), (f"precision:{LABELS[1]}", "0.2000")):
+        (check,) = _gate(bertctl, runs, "rare-label", "--min", f"{name}=0.1", code=8)["checks"]
+        assert f"not clearly better than the best constant answer's {best}" in check["message"]
+    some, both = [LABELS[0]], list(LABELS)
+    several = [line | {"gold": (some, both)[i % 2], "prediction": both if i else some} for i, line in enumerate(good)]
+    metrics = _metrics(several, "text-classification", ["f1_micro"]) | {"baseline": {"validation": {"f1_micro": 0.4}}}
+    made_run(runs / "several", several, metrics=metrics, primary="f1_micro")
+    (check,) = _gate(bertctl, runs, "several", "--min", "f1_micro=0.3", code=8)["checks"]
+    assert "not clearly better than the best constant answer's 0.8571" in check["message"]
+
+
 def test_recall_that_a_constant_answer_has_in_full_is_judged_by_its_limit_alone(bertctl, runs):
     lines, task = classified(400), "text-classification"
     recall, both = f"recall:{LABELS[1]}", ["accuracy", f"recall:{LABELS[1]}"]
