@@ -74,6 +74,7 @@ def detect_dialect(
     quoted = _quoted(whole, delimiter, source, listener)
     records = [fields for fields in _sample_records(sample, delimiter, quoted=quoted) if fields]
     if not records:
+        deque(_split(sample, delimiter, quoted=quoted, source=source), maxlen=0)  # says what is wrong in the first
         raise DataError(f"{source} holds nothing but blank lines", remedy="Give a file with rows.")
     header = _has_header(records, settings) if settings.header is None else settings.header
     if header:
@@ -168,13 +169,14 @@ def _wrong_width(fields: Sequence[str], line: int, dialect: Dialect, source: str
 
 
 def _bad_quotes(error: csv.Error, begins: int, seen: int, source: str) -> DataError:
+    remedy = 'A quote inside a quoted field is written twice: "He said ""no""."'
     if "unexpected end" in str(error):
         what = f"a quoted field is opened in this record and never closed: it takes all lines to {seen}"
     elif "new-line character" in str(error):
         what = "a carriage return stands inside a field that is not quoted"
+        remedy = "Where it ends a line, as in CSV (Macintosh): save the file as CSV (UTF-8), which has line feeds."
     else:
         what = f"after a closing quote (line {seen}) there is neither a separator nor the end of the line"
-    remedy = 'A quote inside a quoted field is written twice: "He said ""no""."'
     return DataError(f"{source}:{begins}: {what}", remedy=remedy)
 
 

@@ -123,6 +123,12 @@ def test_old_carriage_return_files_are_read(tmp_path):
     assert list(rows.columns["text"]) == ["one", "two"]
 
 
+def test_old_carriage_return_files_with_a_line_feed_in_a_cell_are_refused_for_that(tmp_path):
+    with pytest.raises(DataError, match=r"a\.csv:1: a carriage return stands inside a field") as raised:
+        read(write(tmp_path / "a.csv", 'text,label\rone,1\r"two\nlines",2\r'))
+    assert "CSV (Macintosh)" in (raised.value.remedy or "")
+
+
 def test_a_very_long_field_is_read(tmp_path):
     text = "word " * 100_000
     assert read(write(tmp_path / "a.csv", f'text,label\n"{text}",1\nb,2\n')).columns["text"][0] == text
