@@ -170,6 +170,9 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
     if head.startswith(_UTF16_BOMS):
         listener.say(f"{source}: read as UTF-16, as its byte-order mark says")
         return "utf-16"
+    if head.startswith((b"PK\3\4", b"\xd0\xcf\x11\xe0")):  # zip, as .xlsx and .ods are, and what .xls is
+        what = f"{source} is no text, but a spreadsheet or an archive"
+        raise DataError(what, remedy="Save the sheet as CSV (UTF-8), or unpack the archive.")
     if head.count(0) > len(head) // 10:
         raise DataError(
             f"{source} is not text: its beginning is full of NUL bytes",

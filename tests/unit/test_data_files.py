@@ -108,6 +108,14 @@ def test_a_note_to_a_spreadsheet_is_no_header(tmp_path):
         read(write(tmp_path / "a.csv", "sep=;\n" + as_csv(";")))
 
 
+@pytest.mark.parametrize("head", [b"PK\3\4\x14\0\x08\x08\x08\0\n\x83", bytes.fromhex("d0cf11e0a1b11ae1") + bytes(512)])
+def test_a_spreadsheet_is_refused_as_one(tmp_path, head):
+    (tmp_path / "a.csv").write_bytes(head)
+    with pytest.raises(DataError, match="no text, but a spreadsheet") as raised:
+        read(tmp_path / "a.csv")
+    assert "Save the sheet as CSV" in (raised.value.remedy or "")
+
+
 @pytest.mark.parametrize("delimiter", [",", "\t", ";", "|"])
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".txt"])
 def test_delimiters_are_detected_and_said_where_the_suffix_says_another(tmp_path, delimiter, suffix):
