@@ -38,6 +38,8 @@ class Decision(BaseModel):
     """The split it was chosen on."""
     n: int = 0
     """Examples of that split; 0 where the file does not say."""
+    selected_on: dict[str, dict[str, str]] = {}
+    """The splits that chose what was left as it was when `fitted_on` chose the rest, as metrics.json has them."""
     null_threshold: float | None = None
     """Null odds from which a question has no answer; None for other tasks."""
     cosine_threshold: float | None = None
@@ -45,7 +47,8 @@ class Decision(BaseModel):
 
     def as_json(self) -> dict[str, Any]:
         """Returns the layout of decision.json, which `Task.with_decision` takes too."""
-        unused = {name for name in ("null_threshold", "cosine_threshold") if getattr(self, name) is None}
+        optional = ("selected_on", "null_threshold", "cosine_threshold")
+        unused = {name for name in optional if getattr(self, name) in (None, {})}
         return {"schema": SCHEMA, **self.model_dump(exclude=unused)}
 
     def used(self) -> dict[str, float]:
@@ -56,7 +59,8 @@ class Decision(BaseModel):
     def selected(self) -> dict[str, dict[str, str]]:
         """Returns what was chosen and on which split, as metrics.json has it."""
         chosen = {"temperature": self.temperature, "threshold": self.threshold}
-        return {name: {"split": self.fitted_on} for name, value in chosen.items() if value is not None}
+        of_all = {name: {"split": self.fitted_on} for name in chosen} | self.selected_on
+        return {name: of_all[name] for name, value in chosen.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,8 @@ def fit_decision(
         raise UsageError(what, remedy="Leave --threshold out; --calibrate works with any number of labels.")
     decision = before or Decision(fitted_on=fitted_on)
     changes: dict[str, Any] = {"fitted_on": fitted_on, "n": len(logits), "null_threshold": None}
+    is_new = {"temperature": calibrate, "threshold": rule is not None}
+    changes["selected_on"] = {name: split for name, split in decision.selected().items() if not is_new[name]}
     if calibrate:
         temperature = calibration.fit_temperature(logits, gold, multi_label=multi_label)
         changes["temperature"] = temperature

@@ -214,7 +214,8 @@ def decision_words(decision: Decision) -> str:
         parts.append(f"a question has no answer from null odds of {decision.null_threshold:.4g}")
     chosen = " and ".join(parts) or "nothing was chosen"
     examples = f"{decision.n} examples of " if decision.n else ""
-    return f"For prediction, {chosen} (fitted on {examples}{decision.fitted_on})."
+    others = "".join(f"; the {name} on {of['split']}" for name, of in decision.selected_on.items())
+    return f"For prediction, {chosen} (fitted on {examples}{decision.fitted_on}{others})."
 
 
 def _layers(run: RunContents) -> Section:
