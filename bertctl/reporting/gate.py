@@ -321,7 +321,8 @@ def _cautions(ours: FinishedRun, split: str, judgements: Sequence[Judgement], po
     chosen, k, notes = ours.chosen_on(split), len(judgements), []
     if chosen:
         names = ", ".join(choice_text(name, of) for name, of in chosen.items())
-        notes.append(f"{split} has also chosen: {names}; intervals allow for it, and --split test would not need it")
+        untouched = "" if ours.chosen_on("test") else ", and --split test would not need it"
+        notes.append(f"{split} has also chosen: {names}; intervals allow for it{untouched}")
     notes += decision_sentences(ours.metrics)
     clusters = [judgement.metric.clusters for judgement in judgements if judgement.metric.clusters]
     if clusters and min(clusters) < FEW:

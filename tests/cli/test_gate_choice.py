@@ -60,6 +60,15 @@ def test_what_the_split_chose_widens_the_interval_and_is_said(bertctl, runs):
     assert "threshold" not in " ".join(found["notes"]), "it was chosen on another split"
 
 
+def test_a_test_split_that_has_chosen_is_not_said_to_need_no_allowance(bertctl, runs):
+    lines = classified(400)
+    metrics = _metrics(lines, "text-classification", ["accuracy"], selected_on={"threshold": {"split": "test"}})
+    metrics |= {"metrics": {"test": metrics["metrics"]["validation"]}}
+    made_run(runs / "peeked", lines, split="test", metrics=metrics)
+    (note,) = _gate(bertctl, runs, "peeked", "--min", "accuracy=0.5", "--split", "test", code=0)["notes"]
+    assert note == "test has also chosen: threshold; intervals allow for it"
+
+
 def test_runs_that_were_chosen_among_equally_many_are_compared_as_they_are(bertctl, runs):
     drop = ["--max-drop", "accuracy=0.001"]
     (same,) = _gate(bertctl, runs, "chosen", "--baseline", "chosen", *drop, code=0)["checks"]
