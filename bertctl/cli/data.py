@@ -75,6 +75,7 @@ def check(
 def _recipe(out: Output, settings: RecipeRequest, subject: Sequence[str], task: str | None) -> "Recipe":
     """Returns the recipe that was named, or the generic one of the task around the files that were."""
     from bertctl.config.task_names import task_names
+    from bertctl.data.files import SUFFIXES, suffix_of
 
     files = [name for name in subject if is_data_file(name)]
     if not files:
@@ -100,7 +101,7 @@ def _recipe(out: Output, settings: RecipeRequest, subject: Sequence[str], task: 
     try:
         return settings.load(files[0], others, listener=out, task=task or "")
     except (DataError, UsageError) as error:
-        if task:
+        if task or not (error.task or suffix_of(Path(files[0])) in SUFFIXES):
             raise
         # What is wrong with the file is said of it.
         return settings.load(files[0], others, task=error.task or task_names()[0])

@@ -207,6 +207,19 @@ def test_a_damaged_byte_in_utf8_is_no_other_encoding(bertctl, tmp_path: Path) ->
     assert "The bytes around it are UTF-8" in found["unreadable"]["remedy"]
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"anna B-PER\n\nbonn B-LOC\nist O gut\n", "a.conll:4: 3 columns where the file has 2"),
+        ("anna B-PER\nK\xf6ln B-LOC\n".encode("latin-1"), "add --encoding latin-1"),
+    ],
+)
+def test_a_faulty_file_of_columns_is_not_said_to_have_a_wrong_suffix(content, says, bertctl, tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_bytes(content)
+    result = bertctl("data", "check", "a.conll")
+    assert (result.returncode, says in result.stderr) == (3, True), result.stderr
+
+
 def test_a_recipe_and_its_file(bertctl, clean, tmp_path: Path) -> None:
     recipe = tmp_path / "mine.yaml"
     recipe.write_text("task: text-classification\ndata: {train_file: train.csv, validation_file: validation.csv}\n")
