@@ -118,9 +118,9 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         self.server.asked.append(f"{self.command} {path}")
         self.server.tokens.append((path, self.headers.get("Authorization")))
-        parts = path.strip("/").split("/")
+        parts = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]  # a revision is one of them
         if parts[0] == "api":
-            repo = self.server.repos.get("/".join(parts[1:4]))
+            repo = self.server.repos.get("/".join(parts[1:4])) if len(parts) == 6 else None
             return self._describe("/".join(parts[1:4]), repo, body=body)
         kind, rest = ("datasets", parts[1:]) if parts[0] == "datasets" else ("models", parts)
         name, verb = "/".join(rest[:2]), rest[2:3]

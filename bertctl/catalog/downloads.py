@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from bertctl.catalog.hub import HubFiles, cached_files, endpoint
 from bertctl.documents import sha256_of
@@ -124,7 +125,7 @@ def _description(wanted: HubFiles) -> dict[str, Any]:
     from huggingface_hub import constants, hf_raise_for_status
     from huggingface_hub.utils import build_hf_headers, http_backoff  # type: ignore[attr-defined]
 
-    address = f"{endpoint()}/api/{wanted.repo_type}s/{wanted.repo}/revision/{wanted.revision or 'main'}"
+    address = f"{endpoint()}/api/{wanted.repo_type}s/{wanted.repo}/revision/{quote(wanted.revision or 'main', safe='')}"
     answer = http_backoff("GET", address, headers=build_hf_headers(), timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT)
     hf_raise_for_status(answer)
     return dict(answer.json())

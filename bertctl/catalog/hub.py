@@ -16,6 +16,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 from bertctl.catalog.lock import Found, Kind, in_force, noted
 from bertctl.documents import loading, weight_files
@@ -51,7 +52,7 @@ class HubFiles:
     def address(self, file: str) -> str:
         """Returns where the hub has a file."""
         kind = "datasets/" if self.repo_type == "dataset" else ""
-        return f"{endpoint()}/{kind}{self.repo}/resolve/{self.revision or 'main'}/{file}"
+        return f"{endpoint()}/{kind}{self.repo}/resolve/{quote(self.revision or 'main', safe='')}/{quote(file)}"
 
     def matches(self, file: str) -> bool:
         """Returns whether a file fits one of the patterns, in as many folders as that one has."""

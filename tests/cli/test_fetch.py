@@ -191,6 +191,24 @@ def test_a_part_of_the_weights_that_others_have_not_loaded_is_brought(bertctl, t
     assert is_online or "is not in the cache, and offline mode is on" in done.stderr
 
 
+def test_a_branch_with_a_slash_and_a_file_with_a_space_are_asked_for_as_one_word_each(bertctl, repos, tmp_path):
+    """wnut17 and bc5cdr are read at refs/convert/parquet, and the hub knows no `refs`."""
+    lines = ["mine:", "  task: text-classification", "  columns: {text: sentence, label: label}"]
+    lines += ["  labels: [negative, positive]", "  splits: {train: {}, validation: {}}"]
+    lines += ["  hub: {repo: org/set, revision: refs/convert/parquet, file: 'its rows/{split} #1.parquet'}"]
+    (tmp_path / "datasets.yaml").write_text("\n".join(lines))
+    model = "model: {name: bert-base, revision: refs/pr/1, max_length: 16}"
+    (tmp_path / "mine.yaml").write_text(f"task: text-classification\ndata: {{name: mine}}\n{model}\n")
+    rows = {f"its rows/{split} #1.parquet": _parquet(12) for split in ("train", "validation")}
+    with serving({MODEL: repos[MODEL], "datasets/org/set": Repo(rows, COMMIT)}) as server:
+        done = bertctl("fetch", "mine.yaml", env=online(server, tmp_path / "home"))
+        assert done.returncode == 0, done.stderr
+        done = bertctl("fetch", env=online(server, tmp_path / "home2"))
+    assert done.returncode == 0, done.stderr
+    parts = json.loads((tmp_path / "bertctl.lock").read_text())["parts"]
+    assert [part["asked"] for part in parts] == ["refs/convert/parquet", "refs/pr/1"]
+
+
 def test_sizes_before_a_byte_is_loaded_and_a_line_for_a_cache(bertctl, hub, repos, tmp_path):
     env = online(hub, tmp_path / "home")
     done = bertctl("fetch", "sst2", "--list", "--json", env=env)
