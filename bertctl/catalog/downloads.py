@@ -76,7 +76,7 @@ def look_up(wanted: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
         licence: whether to ask for the licence where nothing else is to be asked of the repository.
 
     Raises:
-        UnavailableError: what answers is no hub, or wants to make wait for too long.
+        UnavailableError: what answers is no hub, wants to make wait for too long, or has none of the files.
         Exception: whatever huggingface_hub raises.
     """
     from huggingface_hub import constants, get_hf_file_metadata, get_token
@@ -96,6 +96,8 @@ def look_up(wanted: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
         if not (_NAME.fullmatch(etag) and _NAME.fullmatch(commit)):
             raise UnavailableError(f"{name} has no ETag or commit, so that what answers is no hub")
         files.append(RemoteFile(wanted, name, commit, there.size, etag, ", ".join(stated)))
+    if not files:
+        raise UnavailableError(f"{wanted.repo} has no file that is read of a {wanted.repo_type}")
     return files
 
 

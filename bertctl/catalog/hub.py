@@ -247,7 +247,7 @@ def asking(wanted: HubFiles, what: str, ways: str = "", listener: Listener = SIL
     """
     if is_offline():
         raise UnavailableError(f"{what} is not in the cache, and offline mode is on", remedy=ways)
-    if problem := _reach(wanted.address("config.json" if wanted.patterns else wanted.files[0])):
+    if problem := _reach(wanted.address("config.json" if wanted.patterns else "".join(wanted.files[:1]))):
         problem = f"{what} is not in the cache, and the hub at {endpoint()} can't be reached: {problem}"
         raise UnavailableError(shown(problem), remedy=ways)
 

@@ -209,6 +209,20 @@ def test_a_branch_with_a_slash_and_a_file_with_a_space_are_asked_for_as_one_word
     assert [part["asked"] for part in parts] == ["refs/convert/parquet", "refs/pr/1"]
 
 
+def test_a_repository_of_which_nothing_is_read_is_refused_and_not_the_folder_here_taken(bertctl, tiny_model, tmp_path):
+    """The model of the current folder answered in its name."""
+    here = Path(shutil.copytree(tiny_model, tmp_path / "here"))
+    with serving({"models/org/gguf": Repo({"README.md": b"-", "model.gguf": b"-"}, COMMIT)}) as server:
+        env = online(server, tmp_path / "home")
+        for words in (["similarity", "a film", "the food", "--model", "org/gguf"], ["inspect", "org/gguf"]):
+            done = bertctl(*words, env=env, cwd=here)
+            assert (done.returncode, done.stdout) == (4, ""), done.stderr
+            assert "org/gguf has no file that is read" in done.stderr
+        part = {"kind": "model", "name": "org/gguf", "asked": "main", "revision": COMMIT, "licence": "", "files": {}}
+        (tmp_path / "bertctl.lock").write_text(json.dumps({"schema": 1, "folder": "", "parts": [part]}))
+        assert "bug" not in bertctl("fetch", env=env).stderr
+
+
 def test_sizes_before_a_byte_is_loaded_and_a_line_for_a_cache(bertctl, hub, repos, tmp_path):
     env = online(hub, tmp_path / "home")
     done = bertctl("fetch", "sst2", "--list", "--json", env=env)
