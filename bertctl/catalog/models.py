@@ -121,7 +121,7 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
 def _noted(folder: Path, name: str, *, whole: bool) -> Path:
     """Shows a model that is not of the hub to the lock in force, by its name there; without one it is let through."""
     if name:
-        patterns = (*_SMALL_FILES, *_WEIGHTS) if whole else _SMALL_FILES
+        patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS) if whole else _SMALL_FILES
         files = {
             path.relative_to(folder).as_posix(): path for pattern in patterns for path in sorted(folder.glob(pattern))
         }

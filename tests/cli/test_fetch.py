@@ -363,6 +363,19 @@ def test_files_of_a_persons_own_stand_in_the_lock_by_hash(bertctl, opinions, tin
     assert str(opinions) in changed.stderr
 
 
+@pytest.mark.parametrize("file", ["1_Pooling/config.json", "modules.json"])
+def test_how_a_folder_of_ones_own_pools_is_locked_too(bertctl, tiny_model, file, tmp_path):
+    """Its vectors changed under --locked."""
+    folder = make_folder("cls", tiny_model, tmp_path / "made")
+    assert bertctl("fetch", folder).returncode == 0
+    words = ["similarity", "a good film", "it was bad", "--model", folder, "--locked"]
+    assert bertctl(*words).returncode == 0
+    (folder / file).write_text((folder / file).read_text() + " ")
+    done = bertctl(*words)
+    assert done.returncode == 4, done.stdout
+    assert str(folder / file) in done.stderr
+
+
 @pytest.mark.one_process
 @pytest.mark.parametrize(
     ("change", "said"),
