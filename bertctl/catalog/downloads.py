@@ -148,17 +148,21 @@ class _Growing(io.BufferedWriter):
 def _bring_one(file: RemoteFile, listener: Listener) -> Path:
     """Returns where a file is in the cache: as it was there if that is whole, else loaded."""
     from huggingface_hub import constants, hf_hub_download
-    from huggingface_hub.file_download import repo_folder_name
+    from huggingface_hub.file_download import _get_pointer_path, repo_folder_name
 
     repo, kind = file.wanted.repo, file.wanted.repo_type
-    blob = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo, repo_type=kind) / "blobs" / file.etag
+    place = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo, repo_type=kind)
+    blob = place / "blobs" / file.etag
+    part = blob.with_name(f"{file.etag}.bertctl.incomplete")
+    if constants.HF_HUB_DISABLE_SYMLINKS:  # at once where it is read: a copy could be read when half of it is made
+        blob = Path(_get_pointer_path(str(place), file.commit, file.path))
     there = cached_files(replace(file.wanted, revision=file.commit, files=(file.path,))).get(file.path, blob)
     for old in (there, blob):
         if old.is_file() and file.problem(old):
             old.unlink()
     if not there.is_file() and not blob.is_file():
-        blob.parent.mkdir(parents=True, exist_ok=True)
-        part = blob.with_name(f"{file.etag}.bertctl.incomplete")
+        for each in (blob, part):
+            each.parent.mkdir(parents=True, exist_ok=True)
         with _Growing(io.FileIO(open_in_place(part, os.O_RDWR | os.O_APPEND), "a")) as out:
             fcntl.flock(out, fcntl.LOCK_EX)  # another process may be loading it
             out.tell_of = partial(listener.advance, file.path, total=file.size or 0)
@@ -171,10 +175,7 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
                     raise
                 part.replace(blob)
         listener.finish(file.path)
-    path = hf_hub_download(repo, file.path, repo_type=kind, revision=file.commit, endpoint=endpoint())
-    if constants.HF_HUB_DISABLE_SYMLINKS:  # it has made a copy
-        blob.unlink(missing_ok=True)
-    return Path(path)
+    return Path(hf_hub_download(repo, file.path, repo_type=kind, revision=file.commit, endpoint=endpoint()))
 
 
 def _load(file: RemoteFile, part: Path, out: _Growing) -> None:

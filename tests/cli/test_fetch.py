@@ -517,6 +517,25 @@ def test_who_waits_for_a_download_that_is_thrown_away_loads_it_anew(nursery, lar
     assert files_of(tmp_path / "home")["model.safetensors"] == large.repos[MODEL].files["model.safetensors"]
 
 
+def test_a_folder_to_carry_is_filled_by_two_at_once(nursery, large, tmp_path):
+    """Who waited found neither the part nor the blob, which the first had copied and deleted: FileNotFoundError."""
+    env = {**os.environ, **online(large, tmp_path / "home"), "HF_HUB_DISABLE_SYMLINKS": "1"}
+    large.fault = Fault("stalls", at=0, times=1)
+    first = nursery.start(["fetch", "google-bert/bert-base-uncased"], env=env, cwd=tmp_path)
+    assert large.stalled.wait(3600)
+    [part] = (tmp_path / "home").rglob("*.incomplete")
+    second = nursery.start(["fetch", "google-bert/bert-base-uncased"], env=env, cwd=tmp_path)
+    _wait_for_waiting(part)
+    second.send_signal(signal.SIGSTOP)
+    large.go_on.set()
+    first.communicate()
+    second.send_signal(signal.SIGCONT)
+    said = second.communicate()[1]
+    assert (first.returncode, second.returncode) == (0, 0), said
+    assert files_of(tmp_path / "home")["model.safetensors"] == large.repos[MODEL].files["model.safetensors"]
+    assert not list((tmp_path / "home").rglob("blobs/*"))
+
+
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 def test_a_part_that_is_no_file_is_neither_followed_nor_waited_for(bertctl, large, kind, tmp_path):
     blobs = tmp_path / "home" / "hub" / "models--google-bert--bert-base-uncased" / "blobs"
