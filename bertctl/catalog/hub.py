@@ -226,8 +226,14 @@ def _fetched(files: HubFiles, place: str, wanted: str, ways: Names) -> Path:
     remedy = "\n  - ".join([f"Ways to have {wanted}:", *ways])
     if _cache_only.get() != "no":
         raise NotCachedError(f"{what} is not in the cache", remedy=remedy, wanted=files)
+    from huggingface_hub.file_download import repo_folder_name
+
     from bertctl.catalog.downloads import bring, look_up
 
+    kept = cache_folder() / repo_folder_name(repo_id=files.repo, repo_type=files.repo_type)
+    branch = kept / "refs" / (files.revision or "main")
+    if not files.patterns and branch.is_file():  # its other files are here, of that commit
+        files = replace(files, revision=branch.read_text())
     with asking(files, what, remedy):
         return bring(look_up(files))
 

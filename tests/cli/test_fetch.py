@@ -33,6 +33,7 @@ TOKEN = "hf_thisIsATestAndNoSecret"
 MODEL = "models/google-bert/bert-base-uncased"
 DATA = "datasets/nyu-mll/glue"
 COMMIT = "86b5e0934494bd15c9632b12f734a8a67f723594"
+_COMMITS = ((12, "a"), (30, "b"))
 WEIGHTS = 700_000
 """Bytes of weights in tests of loading, where nobody reads them as such: 11 chunks."""
 
@@ -295,6 +296,31 @@ def test_a_branch_that_moves_while_weights_come_gives_one_commit_whole(bertctl, 
         assert commits == ({COMMIT} if part is None else {COMMIT, "b" * 40})
     assert part["revision"] == "b" * 40
     assert bertctl("inspect", "bert-base", "--offline", env=env).returncode == 0
+
+
+def test_the_splits_of_a_run_are_of_one_commit_wherever_the_branch_moves(bertctl, tiny_model, tmp_path):
+    """It trained on rows of one commit and was scored on those of another, and could not be repeated offline."""
+    lines = ["mine:", "  task: text-classification", "  columns: {text: sentence, label: label}"]
+    lines += ["  labels: [negative, positive]", "  splits: {train: {}, validation: {}}"]
+    lines += ["  hub: {repo: org/set, revision: main, file: '{split}.parquet'}"]
+    (tmp_path / "datasets.yaml").write_text("\n".join(lines))
+    model = f"model: {{name: {tiny_model}, max_length: 16}}"
+    (tmp_path / "mine.yaml").write_text(f"task: text-classification\ndata: {{name: mine}}\n{model}\n")
+    old, new = (Repo({"train.parquet": _parquet(n), "validation.parquet": _parquet(n)}, c * 40) for n, c in _COMMITS)
+    words = ["finetune", "mine.yaml", "--dry-run"]
+    with serving({"datasets/org/set": old}) as server:
+        env = online(server, tmp_path / "home")
+        assert "train: 12 examples" in bertctl(*words, env=env).stderr
+        for path in (tmp_path / "home").rglob("validation.parquet"):  # as if it had moved between the two
+            path.unlink()
+        server.old[old.commit] = old
+        server.repos["datasets/org/set"] = new
+        done = bertctl(*words, env=env)
+        assert "train: 12 examples" in done.stderr
+        assert "validation: 12 examples" in done.stderr
+        assert bertctl(*words, "--offline", env=env).returncode == 0
+        assert bertctl("fetch", "mine.yaml", env=env).returncode == 0
+        assert "validation: 30 examples" in bertctl(*words, env=env).stderr
 
 
 def test_one_flipped_byte_is_refused_by_name_before_torch_is_imported(carried, nursery, tmp_path):
