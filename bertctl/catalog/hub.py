@@ -184,7 +184,7 @@ def remote_size(wanted: HubFiles) -> int | None:
             return get_hf_file_metadata(wanted.address(file), token=get_token(), timeout=REACH_SECONDS).size
         except Exception as error:  # noqa: BLE001 - whatever the library raises, the file can't be had
             answers.append(f"{file}: {_said(error)}")
-    raise UnavailableError(f"the hub at {endpoint()} does not give {wanted.repo}: {'; '.join(answers)}")
+    raise UnavailableError(shown(f"the hub at {endpoint()} does not give {wanted.repo}: {'; '.join(answers)}"))
 
 
 def unreachable(address: str | None = None) -> str:
@@ -299,7 +299,7 @@ def _reach(address: str) -> str:
     hub = endpoint()
     if hub not in _answers:
         found: list[str] = []
-        asking = threading.Thread(target=lambda: found.append(_ask(address)), daemon=True)
+        asking = threading.Thread(target=lambda: found.append(_ask(shown(address))), daemon=True)
         asking.start()
         asking.join(REACH_SECONDS + 1)
         _answers[hub] = found[0] if found else f"no answer within {REACH_SECONDS:.0f} s"

@@ -113,7 +113,7 @@ def _check_way(hub_id: str) -> None:
         raise UnavailableError(what, remedy=f"Leave --offline out and HF_HUB_OFFLINE unset. {_ALSO}")
     if not has_token():
         raise UnavailableError(
-            f"nobody is logged in at {endpoint()}, so nothing is pushed to {hub_id}",
+            f"nobody is logged in at {shown(endpoint())}, so nothing is pushed to {hub_id}",
             remedy="Set HF_TOKEN to a token that may write (https://huggingface.co/settings/tokens), or type "
             "`hf auth login` once.",
         )

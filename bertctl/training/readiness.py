@@ -107,7 +107,7 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
             UnavailableError(f"torch can't be imported: {error}", remedy="Install it anew: pip install torch")
         )
         return Diagnosis({"schema": SCHEMA, "ready": False, **_versions(packages)}, problems, [])
-    processor, why = machine.processor(), hub.unreachable()
+    processor, why, address = machine.processor(), hub.unreachable(), hub.shown(hub.endpoint())
     needs = recipe_needs(recipe, place=place) if recipe else []
     problems += [need.error for need in needs if need.error]
     compute = needs[0].found if needs and not needs[0].error else compute
@@ -120,7 +120,7 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
         "devices": devices,
         "compute": compute,
         "folders": [_folder("runs", place), _folder("hub cache", hub.cache_folder())],
-        "hub": {"endpoint": hub.endpoint(), "offline": hub.is_offline(), "unreachable": why, "token": hub.has_token()},
+        "hub": {"endpoint": address, "offline": hub.is_offline(), "unreachable": why, "token": hub.has_token()},
         "recipe": recipe.name if recipe else None,
         "needs": [need.as_json() for need in needs],
     }
@@ -154,7 +154,7 @@ def _warnings(processor: dict[str, Any], unreachable: str) -> list[str]:
             f"will slow training down; use --threads {max(1, round(quota))}"
         )
     if unreachable and not hub.is_offline():
-        why = f"the hub at {hub.endpoint()} can't be reached ({unreachable})"
+        why = f"the hub at {hub.shown(hub.endpoint())} can't be reached ({unreachable})"
         found.append(f"{why}: only what is on this disk can be had")
     return found
 

@@ -224,6 +224,27 @@ def test_a_repository_of_which_nothing_is_read_is_refused_and_not_the_folder_her
         assert "bug" not in bertctl("fetch", env=env).stderr
 
 
+def test_a_mirror_with_a_password_is_asked_and_the_password_never_shown(bertctl, hub, tmp_path):
+    """It was a host of no known name, `user:secret@127.0.0.1`; doctor and push showed the password."""
+    address = hub.address.replace("://", "://user:s3cret-word@")
+    env = {**online(hub, tmp_path / "home"), "HF_ENDPOINT": address}
+    done = bertctl("fetch", "bert-base", env=env)
+    assert done.returncode == 0, done.stderr
+    down = {**env, "HF_ENDPOINT": "http://user:s3cret-word@127.0.0.1:9"}
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    (tmp_path / "run" / "model" / "config.json").write_text("{}")
+    status = {"schema": 1, "state": "done", "bertctl": "0", "pid": 1, "host": "x", "started": "2026-01-01T00:00:00Z"}
+    (tmp_path / "run" / "status.json").write_text(json.dumps(status))
+    for words in (["doctor"], ["doctor", "--json"], ["push", "run", "me/x"], ["fetch", "o/x"]):
+        for each in (env, down, {**down, "HF_TOKEN": ""}):
+            done = bertctl(*words, env=each)
+            assert "s3cret-word" not in done.stdout + done.stderr
+    assert (
+        "nobody is logged in at http://127.0.0.1:9"
+        in bertctl("push", "run", "me/x", env={**down, "HF_TOKEN": ""}).stderr
+    )
+
+
 def test_sizes_before_a_byte_is_loaded_and_a_line_for_a_cache(bertctl, hub, repos, tmp_path):
     env = online(hub, tmp_path / "home")
     done = bertctl("fetch", "sst2", "--list", "--json", env=env)
