@@ -216,6 +216,15 @@ def test_a_hub_that_is_not_there(bertctl: Run, run: Path) -> None:
     assert "http://127.0.0.1:9" in done.stderr
 
 
+def test_the_port_of_a_hub_is_no_line_of_a_file(bertctl: Run, hub: Hub, run: Path) -> None:
+    hub.accepts = "another"
+    for token in ("", TOKEN):
+        done = bertctl("push", run, "org/thing", "--json", env=online(hub, HF_TOKEN=token))
+        error = json.loads(done.stdout)["error"]
+        assert hub.address in error["message"]
+        assert (error["file"], error["line"]) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("hub_id", "status", "code", "said"),
     [("org/--thing", "done", 2, "is no hub id"), ("org/thing", "interrupted", 4, "'interrupted'")],
