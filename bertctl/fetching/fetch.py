@@ -17,6 +17,7 @@ from bertctl.catalog.models import MODELS, locate_model
 from bertctl.config.recipe_files import builtin_recipes, expanded_path
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
+from bertctl.documents import read_json
 from bertctl.errors import BertctlError, UsageError, all_of
 from bertctl.progress import SILENT, Listener
 from bertctl.words import unknown
@@ -100,7 +101,8 @@ def fetch(wanted: Sequence[HubFiles], needs: Sequence[Need], place: Lock, listen
     Raises:
         UnavailableError: something can't be had, or is not what it should be. What is here stays, and is gone on with.
     """
-    remotes = [] if is_offline() else look_up_all(wanted, listener)
+    remotes = [] if is_offline() or not (needs or check(place)) else look_up_all(wanted, listener)
+    file_sha256.cache_clear()  # of what is damaged
     for each, files in zip(wanted, remotes, strict=False):
         with asking(each, f"the {each.repo_type} {each.repo}", listener=listener):
             bring(files, listener)
@@ -112,7 +114,9 @@ def fetch(wanted: Sequence[HubFiles], needs: Sequence[Need], place: Lock, listen
         place = replace(place, parts=_parts_of(found, licences))
     elif problems := check(place):
         raise all_of(problems, f"{len(problems)} things are not as they are locked")
-    write_json(place.path, {"schema": 1, "folder": place.folder, "parts": place.parts})
+    document = {"schema": 1, "folder": place.folder, "parts": place.parts}
+    if needs or not place.path.is_file() or read_json(place.path) != document:  # what stays may be read alone
+        write_json(place.path, document)
     return place
 
 
@@ -137,7 +141,6 @@ def check(lock: Lock, needs: Sequence[Need] = ()) -> list[BertctlError]:
 def _parts_of(found: Sequence[Found], licences: dict[str, str]) -> list[dict[str, Any]]:
     """Returns what a lock has of files that were found; two files of one name are in two parts."""
     parts: list[dict[str, Any]] = []
-    file_sha256.cache_clear()  # of what was damaged before
     for each in sorted(found, key=lambda one: (one.kind, one.name, one.revision, sorted(one.files))):
         files = {name: {"sha256": file_sha256(path), "bytes": path.stat().st_size} for name, path in each.files.items()}
         facts = {"kind": each.kind, "name": each.name, "asked": each.asked, "revision": each.revision}

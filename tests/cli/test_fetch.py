@@ -245,6 +245,22 @@ def test_a_mirror_with_a_password_is_asked_and_the_password_never_shown(bertctl,
     )
 
 
+def test_a_lock_of_which_all_is_here_is_brought_without_the_hub_and_stays_as_it_is(bertctl, hub, repos, tmp_path):
+    """In each job it ended with code 4 while the hub was away, and `is not in the cache` was not so."""
+    env, path = online(hub, tmp_path / "home"), tmp_path / "bertctl.lock"
+    assert bertctl("fetch", "sst2", env=env).returncode == 0
+    before = path.stat()
+    done = bertctl("fetch", env={**env, "HF_ENDPOINT": "http://127.0.0.1:9"})
+    assert done.returncode == 0, done.stderr
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    [file] = (tmp_path / "home").rglob("snapshots/*/model.safetensors")
+    blob = file.resolve()
+    blob.write_bytes(blob.read_bytes()[:-1] + b"x")
+    done = bertctl("fetch", env=env)
+    assert done.returncode == 0, done.stderr
+    assert file.read_bytes() == repos[MODEL].files["model.safetensors"]
+
+
 def test_sizes_before_a_byte_is_loaded_and_a_line_for_a_cache(bertctl, hub, repos, tmp_path):
     env = online(hub, tmp_path / "home")
     done = bertctl("fetch", "sst2", "--list", "--json", env=env)
