@@ -92,8 +92,9 @@ def files_to_push(folder: RunFolder, *, predictions: bool) -> dict[str, Path]:
     if state != "done":
         remedy = f"{UNFINISHED} To upload the weights all the same: `hf upload HUB-ID RUN/model`."
         raise UnavailableError(f"{folder.path} is not finished: its state is '{state}'", remedy=remedy)
-    plain = (path for path in sorted(folder.model.rglob("[!.]*")) if path.is_file())
-    files = {path.relative_to(folder.model).as_posix(): path for path in plain}
+    plain = (path for path in sorted(folder.model.rglob("*")) if path.is_file())
+    names = ((path.relative_to(folder.model).as_posix(), path) for path in plain)
+    files = {name: path for name, path in names if "/." not in f"/{name}"}
     if "config.json" not in files:
         remedy = "Give a run of `bertctl finetune`; a probe has no weights of its own to publish."
         raise UnavailableError(f"{folder.model} holds no model of transformers (no config.json)", remedy=remedy)

@@ -136,6 +136,8 @@ def run(tmp_path: Path) -> Path:
     (folder / "model" / "README.md").write_text("# a card\n")
     (folder / "model" / "model.safetensors").write_bytes(bytes(range(256)) * 4000)
     (folder / "model" / ".model.safetensors.77.part").write_text("half")
+    (folder / "model" / ".bertctl-x7.part").mkdir()  # as a writer leaves it that was killed
+    (folder / "model" / ".bertctl-x7.part" / "model.safetensors").write_text("half")
     (folder / "predictions" / "validation.jsonl").write_text('{"id": "0", "text": "private"}\n')
     (folder / "checkpoints" / "optimizer.safetensors").write_text("large")
     return folder
