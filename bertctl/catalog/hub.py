@@ -269,7 +269,10 @@ def asking(wanted: HubFiles, what: str, ways: str = "", listener: Listener = SIL
         yield
     except Exception as error:
         said = error.message if isinstance(error, UnavailableError) else _said(error)
-        raise UnavailableError(f"{what} can't be had: {shown(said)}", remedy=f"{_ADVICE}\n{ways}".strip()) from error
+        of_disk = isinstance(error, OSError) and error.errno
+        advice = f"Is there room on {cache_folder()}, and may you write there? HF_HOME names another place."
+        remedy = f"{advice if of_disk else _ADVICE}\n{ways}".strip()
+        raise UnavailableError(f"{what} can't be had: {shown(said)}", remedy=remedy) from error
     finally:
         handler.removeFilter(heard)
 

@@ -261,6 +261,15 @@ def test_a_lock_of_which_all_is_here_is_brought_without_the_hub_and_stays_as_it_
     assert file.read_bytes() == repos[MODEL].files["model.safetensors"]
 
 
+def test_a_cache_that_can_not_be_written_is_not_called_a_wrong_name(bertctl, hub, tmp_path):
+    """The remedy was about names, revisions and tokens."""
+    (tmp_path / "home").write_text("a file")
+    done = bertctl("fetch", "bert-base", env=online(hub, tmp_path / "home"))
+    assert done.returncode == 4
+    assert f"Is there room on {tmp_path / 'home' / 'hub'}" in done.stderr
+    assert "HF_TOKEN" not in done.stderr
+
+
 def test_sizes_before_a_byte_is_loaded_and_a_line_for_a_cache(bertctl, hub, repos, tmp_path):
     env = online(hub, tmp_path / "home")
     done = bertctl("fetch", "sst2", "--list", "--json", env=env)
