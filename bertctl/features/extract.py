@@ -172,7 +172,8 @@ def extract(
         The content of OUT.json; in all processes but the first an empty one.
 
     Raises:
-        UsageError: OUT is there and neither `resume` nor `overwrite` was said; a resume with other settings.
+        UsageError: OUT is there and neither `resume` nor `overwrite` was said; a resume with other settings; processes
+            with other settings or rows.
         DataError: no rows; a resume whose input has changed.
         UnavailableError: the disk is full; what is whole stays.
     """
@@ -182,6 +183,7 @@ def extract(
     refuse_links(job.folder, job.folder / str(workers.rank), job.folder / "joined")
     layout, shard, folder = _layout(encoder, job), job.sharing.shard, job.folder / str(workers.rank)
     settings = _settings(encoder, job, layout, workers.count)
+    workers.agree([settings.get(name) for name in _MUST_AGREE])
     path = job.sidecar if workers.count == 1 else job.folder / f"{workers.rank}.json"
     if shard:  # as one of so many processes, which waits for no other
         path, settings, workers = job.sharing.paths[0], settings | {"shard": shard}, Workers(shard[0] - 1, shard[1])
@@ -374,8 +376,8 @@ def _settings(encoder: Encoder, job: ExtractJob, layout: VectorLayout, processes
 
 
 def _finish(job: ExtractJob, layout: VectorLayout, state: _State, workers: Workers) -> dict[str, Any]:
-    """Makes the file, in the first process, once all have stored their rows."""
-    workers.wait()
+    """Makes the file, in the first process, once all have stored their rows, which have to be of one input."""
+    workers.agree(state.document(complete=True)["texts_sha256"])
     if workers.rank:
         workers.wait()
         return {}

@@ -94,6 +94,21 @@ def test_processes_that_read_other_rows_predict_nothing(nursery: Nursery, tiny_r
     assert not (tmp_path / "answers.jsonl").exists()
 
 
+@pytest.mark.parametrize("other", ["rows", "pooling"])
+def test_processes_that_read_other_vectors_write_none(
+    nursery: Nursery, tiny_model: Path, tmp_path: Path, other: str
+) -> None:
+    """Each computes every second chunk: the file held vectors of both."""
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{name} {i}\n" for i in range(9000)))
+    words = ("extract-features", "--model", tiny_model, "--max-length", 4, "--threads", 1, "-o", "v.npy")
+    second = ("one.txt", "--pooling", "cls") if other == "pooling" else ("two.txt",)
+    refused = by_two(nursery, tmp_path, *words, first=("one.txt",), second=second)
+    assert refused.returncode == 2, refused.stderr
+    assert refused.stderr.count("have different settings, rows or models") == 1, refused.stderr
+    assert not (tmp_path / "v.npy").exists()
+
+
 @pytest.mark.slow
 def test_two_processes_of_our_own_predict_the_same_bytes(bertctl: Run, tiny_run: TinyRun) -> None:
     lines = "".join(f"it was fine {i}\n" for i in range(150))  # three batches for two processes
