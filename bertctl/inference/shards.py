@@ -20,13 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors.numpy import load, save
 
-from bertctl import __version__
 from bertctl.arrays import Array
-from bertctl.catalog.lock import file_sha256
-from bertctl.config.dump import recipe_hash
 from bertctl.documents import loading
 from bertctl.errors import UsageError
-from bertctl.modeling.linear_head import WEIGHTS, is_probe
 from bertctl.runtime.launch import Workers, is_worker
 from bertctl.writing import replacing
 
@@ -103,16 +99,14 @@ class Sharing:
         if not self.paths:
             yield whole
             return
-        head = file_sha256(run.folder.path / WEIGHTS) if is_probe(run.folder.path) else ""
-        by = recipe_hash(run.recipe, data_hashes={"bertctl": __version__}, model_hash=run.source.content_hash() + head)
         if self.shard:
             with replacing(self.paths[0]) as aside, zipfile.ZipFile(aside, "w") as file:
-                yield _Shard(self.shard[0] - 1, self.shard[1], by=by, files=[file])
+                yield _Shard(self.shard[0] - 1, self.shard[1], by=run.hash, files=[file])
             return
         with loading(self.paths[0].parent, remedy=AGAIN):
             files = [zipfile.ZipFile(path) for path in self.paths]
         # No batch is left for such a rank.
-        yield _Shard(2**40 * len(files), len(files), is_apart=False, by=by, files=files)
+        yield _Shard(2**40 * len(files), len(files), is_apart=False, by=run.hash, files=files)
 
 
 @dataclass(frozen=True)

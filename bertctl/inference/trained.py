@@ -5,10 +5,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bertctl import __version__
 from bertctl.catalog.datasets import find_dataset
 from bertctl.catalog.hub import NotCachedError, cache_only
+from bertctl.catalog.lock import file_sha256
 from bertctl.catalog.models import MODELS
 from bertctl.config.agreement import CLASSIFIERS
+from bertctl.config.dump import recipe_hash
 from bertctl.config.load import load_recipe, recipe_name
 from bertctl.config.recipe_sections import DataSection, ModelSection
 from bertctl.config.schema import Recipe
@@ -20,7 +23,7 @@ from bertctl.documents import loading
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.modeling.families import read_length
-from bertctl.modeling.linear_head import is_probe, read_probe
+from bertctl.modeling.linear_head import WEIGHTS, is_probe, read_probe
 from bertctl.modeling.sentence_folder import read_modules
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
@@ -105,6 +108,13 @@ class TrainedRun:
         what = f"{self.folder.path} was trained on single texts, and {rows.source} was read as pairs"
         raise UsageError(what, remedy="Name the column with the text: --text-column NAME.")
 
+    @property
+    def hash(self) -> str:
+        """Is the hash of what decides its answers."""
+        head = file_sha256(self.folder.path / WEIGHTS) if is_probe(self.folder.path) else ""
+        model_hash = self.source.content_hash() + head
+        return recipe_hash(self.recipe, data_hashes={"bertctl": __version__}, model_hash=model_hash)
+
     def load(self, workers: Workers = ALONE, *, to_input: bool = False, plain: bool = False) -> Engine:
         """Returns the model on its device, ready to compute; in fp32 where gradients are to go through `to_input`.
 
@@ -112,9 +122,14 @@ class TrainedRun:
             workers: the processes that share the work.
             to_input: see `load_trained`.
             plain: see there.
+
+        Raises:
+            UsageError: processes with other models or settings.
         """
         from bertctl.modeling.build import load_trained
 
+        if workers.group is not None:  # machines may have different numbers of threads
+            workers.agree(replace(self, recipe=self.recipe.with_fields("runtime", threads=None)).hash)
         precision = {"precision": "fp32"} if to_input else {}
         compute = self.source.compute(self.recipe.runtime.model_copy(update=precision))
         model = self.folder.path, self.source, self.task.auto_class

@@ -2,12 +2,14 @@
 
 import gzip
 import json
+import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from tests.conftest import Run, TinyRun
 from tests.nursery import Nursery
@@ -107,6 +109,23 @@ def test_processes_that_read_other_vectors_write_none(
     assert refused.returncode == 2, refused.stderr
     assert refused.stderr.count("have different settings, rows or models") == 1, refused.stderr
     assert not (tmp_path / "v.npy").exists()
+
+
+@pytest.mark.parametrize("other", ["model", "batch-size"])
+def test_processes_with_other_models_predict_nothing(
+    nursery: Nursery, tiny_run: TinyRun, tmp_path: Path, other: str
+) -> None:
+    """Every second batch was answered by another model; with batches of other sizes some rows by none, or by both."""
+    run = shutil.copytree(tiny_run.path, tmp_path / "run")
+    weights = run / "model" / "model.safetensors"
+    if other == "model":
+        save_file({name: 2 * values for name, values in load_file(weights).items()}, weights, {"format": "pt"})
+    first, second = (tiny_run.path, "--batch-size", 4), (run, "--batch-size", 4 if other == "model" else 5)
+    words = ("--threads", "1", "-o", "answers.jsonl", tiny_run.data)
+    refused = by_two(nursery, tmp_path, "predict", first=(*first, *words), second=(*second, *words))
+    assert refused.returncode == 2, refused.stderr
+    assert refused.stderr.count("have different settings, rows or models") == 1, refused.stderr
+    assert not (tmp_path / "answers.jsonl").exists()
 
 
 @pytest.mark.slow
