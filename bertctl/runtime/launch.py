@@ -154,7 +154,10 @@ def workers() -> Workers:
         # Gradients on GPUs go through NCCL, what `Workers` exchanges lies in host memory and goes through gloo.
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         # Python hears no signal while torch waits for the others, so another thread does that.
-        ThreadPoolExecutor(1).submit(dist.init_process_group, backend, timeout=_LONGEST_WAIT).result()
+        meeting = ThreadPoolExecutor(1)
+        meeting.submit(dist.init_process_group, backend, timeout=_LONGEST_WAIT).result()
+        # Who ends now would be waited for by those that are still connecting.
+        meeting.submit(dist.barrier).result()
     return Workers(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), dist.group.WORLD)
 
 

@@ -3,6 +3,9 @@
 import gzip
 import json
 import shutil
+
+
+import os
 import socket
 import subprocess
 import sys
@@ -11,7 +14,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tests.conftest import Run, TinyRun
+from tests.conftest import ROOT, Run, TinyRun
 from tests.nursery import Nursery
 from tests.stopping import history_losses
 
@@ -126,6 +129,31 @@ def test_processes_with_other_models_predict_nothing(
     assert refused.returncode == 2, refused.stderr
     assert refused.stderr.count("have different settings, rows or models") == 1, refused.stderr
     assert not (tmp_path / "answers.jsonl").exists()
+
+
+def test_nobody_leaves_the_meeting_before_all_are_there(tmp_path: Path) -> None:
+    """A refusal right after it ended some of three or four processes; the others waited for these for seven days."""
+    code = """if True:
+        import os, time, torch.distributed as dist
+        from pathlib import Path
+        from bertctl.runtime.launch import leave, workers
+        meet = dist.init_process_group
+        def late(*args, **more):
+            meet(*args, **more)
+            if os.environ["RANK"] == "1":
+                time.sleep(1)
+                Path("met").touch()
+        dist.init_process_group = late
+        workers()
+        leave(0 if Path("met").exists() else 1)
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    meeting = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    envs = [{**meeting, "RANK": str(rank), "PYTHONPATH": str(ROOT)} for rank in range(2)]
+    both = [subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=env) for env in envs]
+    assert [process.wait() for process in both] == [0, 0]
 
 
 @pytest.mark.slow
