@@ -130,7 +130,8 @@ def workers() -> Workers:
     """Returns this process among those of torchrun or `accelerate launch`; `ALONE` where it is the only one.
 
     Raises:
-        UsageError: the environment does not say where the processes meet.
+        UsageError: the environment does not say where the processes meet, or they can't meet there.
+        DeviceError: the first process has gone while they met.
     """
     if not is_worker():
         return ALONE
@@ -155,7 +156,13 @@ def workers() -> Workers:
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         # Python hears no signal while torch waits for the others, so another thread does that.
         meeting = ThreadPoolExecutor(1)
-        meeting.submit(dist.init_process_group, backend, timeout=_LONGEST_WAIT).result()
+        try:
+            meeting.submit(dist.init_process_group, backend, timeout=_LONGEST_WAIT).result()
+        except (ValueError, dist.DistNetworkError) as error:
+            if "got 0 bytes" in str(error):  # the first process has gone
+                raise another_ended() from error
+            what = f"the processes can't meet at MASTER_PORT={os.environ['MASTER_PORT']}: {error}"
+            raise UsageError(what, remedy="Set it to a free port of the first machine, in all of them.") from error
         # Who ends now would be waited for by those that are still connecting.
         meeting.submit(dist.barrier).result()
     return Workers(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), dist.group.WORLD)

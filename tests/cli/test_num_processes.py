@@ -9,8 +9,10 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 from safetensors.numpy import load_file, save_file
 
@@ -154,6 +156,37 @@ def test_nobody_leaves_the_meeting_before_all_are_there(tmp_path: Path) -> None:
     envs = [{**meeting, "RANK": str(rank), "PYTHONPATH": str(ROOT)} for rank in range(2)]
     both = [subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=env) for env in envs]
     assert [process.wait() for process in both] == [0, 0]
+
+
+@pytest.mark.parametrize("port", ["abc", "99999", ""])
+def test_a_port_that_is_none_or_taken_is_no_bug(bertctl: Run, tiny_run: TinyRun, port: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = port or str(taken.getsockname()[1])
+        env = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        refused = bertctl("predict", tiny_run.path, "--text", "good", env=env)
+    assert refused.returncode == 2, refused.stderr
+    assert f"can't meet at MASTER_PORT={port}" in refused.stderr
+
+
+def test_who_waits_for_the_others_ends_with_the_first_one(nursery: Nursery, tiny_run: TinyRun, tmp_path: Path) -> None:
+    """It ended with code 1, as a bug does."""
+    code = "import sys, time, torch.distributed as d; store = d.TCPStore('127.0.0.1', int(sys.argv[1]), 3, True, "
+    code += "wait_for_workers=False); time.sleep(600)"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    first = subprocess.Popen([sys.executable, "-c", code, port])
+    env = {**nursery.env, "RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    second = nursery.start(["predict", str(tiny_run.path), "--text", "good"], cwd=tmp_path, env=env)
+    while not any(one.status == psutil.CONN_ESTABLISHED for one in psutil.Process(first.pid).net_connections()):
+        assert second.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)
+    first.kill()
+    second.communicate(timeout=3600)
+    assert (first.wait(), second.wait()) == (-9, 5)
 
 
 @pytest.mark.slow
