@@ -64,7 +64,7 @@ def choose_compute(settings: "RuntimeSection", *, only_fp32: str = "") -> Comput
 
 def workers_here() -> int:
     """Returns how many processes of this job are on this machine, as torchrun says; otherwise 1."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+    return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))) if "RANK" in os.environ else 1
 
 
 def _choose_device(asked: str) -> tuple[str, str]:

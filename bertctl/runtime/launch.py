@@ -183,7 +183,8 @@ def check_ranks() -> None:
     """
     if "RANK" not in os.environ:
         return
-    numbers = {name: os.environ.get(name, "0") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_LOCALID")}
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_LOCALID")
+    numbers = {name: os.environ.get(name, "0") for name in names}
     for name, given in numbers.items():
         if not (given.isascii() and given.isdecimal()):
             remedy = f"Unset RANK for a process that is alone; torchrun and --num-processes set {name} themselves."

@@ -189,6 +189,16 @@ def test_who_waits_for_the_others_ends_with_the_first_one(nursery: Nursery, tiny
     assert (first.wait(), second.wait()) == (-9, 5)
 
 
+@pytest.mark.parametrize(("size", "code"), [("x", 2), ("0", 0)])
+def test_how_many_processes_a_machine_has_is_a_number(
+    bertctl: Run, tiny_model: Path, opinions: Path, size: str, code: int
+) -> None:
+    env = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": size}
+    done = bertctl("extract-features", opinions, "--model", tiny_model, "--max-length", 8, "-o", "v.npy", env=env)
+    assert done.returncode == code, done.stderr
+    assert code == 0 or "LOCAL_WORLD_SIZE='x' in the environment: a whole number" in done.stderr
+
+
 @pytest.mark.slow
 def test_two_processes_of_our_own_predict_the_same_bytes(bertctl: Run, tiny_run: TinyRun) -> None:
     lines = "".join(f"it was fine {i}\n" for i in range(150))  # three batches for two processes
