@@ -86,6 +86,7 @@ def start(
     hashes = {name: job.environment[name] for name in ("data_hashes", "model_hash")}
     workers.agree(recipe_hash(alike, **hashes))
     found = find_run(job, output, needed=resume is True, listener=listener) if resume else None
+    workers.agree(found and (found.finished, found.has_draws, found.checkpoint and found.checkpoint.step))
     path = found.folder.path if found else output or default_folder(job.recipe.name, job.hash)
     folder = RunFolder(Path(workers.share(str(path))))  # the other processes might find another free name
     if workers.is_first and (found is None or not (found.finished or found.checkpoint or found.has_draws)):

@@ -90,6 +90,21 @@ def test_processes_with_different_jobs_are_refused(
     assert not (tmp_path / "run").exists()
 
 
+def test_processes_that_go_on_from_other_places_are_refused(
+    bertctl: Run, nursery: Nursery, opinions: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    """As where the run is on a disk of the first one's own: with a checkpoint they waited for each other without end."""
+    words = ["finetune", "text-classification", "--train-file", opinions, "--validation-file", opinions]
+    words += ["--model", tiny_model, *FIELDS]
+    done = bertctl(*words, "-o", "run")
+    assert done.returncode == 0, done.stderr
+    there = by_two(nursery, tmp_path, *words, "--resume-if-any", "-o", "run")
+    assert there.returncode == 0, there.stderr
+    refused = by_two(nursery, tmp_path, *words, "--resume-if-any", first=("-o", "run"), second=("-o", "elsewhere"))
+    assert refused.returncode == 2, refused.stderr
+    assert "have different settings, rows or models" in refused.stderr
+
+
 def test_processes_that_read_other_rows_predict_nothing(nursery: Nursery, tiny_run: TinyRun, tmp_path: Path) -> None:
     """Answers to the rows of one were written as answers to those of the other."""
     for name in ("one", "two"):
