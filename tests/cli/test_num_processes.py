@@ -2,10 +2,8 @@
 
 import gzip
 import json
-import shutil
-
-
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -93,7 +91,7 @@ def test_processes_with_different_jobs_are_refused(
 def test_processes_that_go_on_from_other_places_are_refused(
     bertctl: Run, nursery: Nursery, opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """As where the run is on a disk of the first one's own: with a checkpoint they waited for each other without end."""
+    """As where the run is on a disk of the first one: with a checkpoint they waited for each other without end."""
     words = ["finetune", "text-classification", "--train-file", opinions, "--validation-file", opinions]
     words += ["--model", tiny_model, *FIELDS]
     done = bertctl(*words, "-o", "run")
