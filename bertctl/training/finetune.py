@@ -23,6 +23,7 @@ from bertctl.training.model_selection import ModelSelection
 from bertctl.training.run_writer import RunWriter, run_metrics, run_performance
 from bertctl.training.signals import Signals
 from bertctl.training.snapshot import restore
+from bertctl.training.trackers import tell
 from bertctl.training.training_engine import TrainingEngine, build_engine
 
 
@@ -134,14 +135,16 @@ class _TrainingRun:
         """Trains from the first step, or the checkpoint's, to the last."""
         job, training = self.job, self.job.recipe.training
         engine = build_engine(job, self.folder, self.options.workers)
-        if checkpoint is not None:
-            self.state = restore(checkpoint, engine, self.folder, seed=training.seed_of_init, listener=self.listener)
-        due = Due(training.checkpoint_every, pause=self.options.checkpoint_pause)
-        self.checkpointing = Checkpointing(engine, self.checkpoints, due, flush=self.selection.best.flush)
-        hooks, features = self._hooks(engine, self.checkpointing), job.features["train"]
-        train(engine, features, recipe=job.recipe, hooks=hooks, state=self.state, listener=self.listener)
-        for tracker in engine.accelerator.trackers:
-            tracker.finish()  # not `end_training`: that ends the exchange too, and scoring needs it
+        try:
+            if checkpoint is not None:
+                seed = training.seed_of_init
+                self.state = restore(checkpoint, engine, self.folder, seed=seed, listener=self.listener)
+            due = Due(training.checkpoint_every, pause=self.options.checkpoint_pause)
+            self.checkpointing = Checkpointing(engine, self.checkpoints, due, flush=self.selection.best.flush)
+            hooks, features = self._hooks(engine, self.checkpointing), job.features["train"]
+            train(engine, features, recipe=job.recipe, hooks=hooks, state=self.state, listener=self.listener)
+        finally:  # not `end_training`: that ends the exchange too, and scoring needs it
+            tell(engine.accelerator.trackers, lambda tracker: tracker.finish(), self.listener)
         self.checkpoints.wait()
         self.is_trained = True
 
@@ -152,7 +155,8 @@ class _TrainingRun:
             self.writer.add_history(figures)
             if self.options.workers.is_first:
                 values = {name: value for name, value in figures.items() if name not in ("step", "samples")}
-                engine.accelerator.log(values, step=int(figures["step"]))
+                step = int(figures["step"])
+                tell(engine.accelerator.trackers, lambda one: one.log(values, step=step), self.listener)
 
         def evaluate(step: int) -> float:
             # Noted now: a signal during the scoring saves from here, and scoring draws no random number.

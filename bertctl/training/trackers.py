@@ -2,9 +2,12 @@
 
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
 
-from bertctl.errors import UsageError
+from bertctl.errors import UsageError, said_of
+from bertctl.progress import Listener
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -19,3 +22,15 @@ def check_trackers(names: Sequence[str]) -> None:
             raise UsageError(what, remedy=f"Install it: pip install 'bertctl[{name}]'")
     if "wandb" in names and "WANDB_API_KEY" not in os.environ:
         os.environ.setdefault("WANDB_MODE", "offline")  # it would prompt for a key otherwise
+
+
+def tell(trackers: list[Any], what: Callable[[Any], object], listener: Listener) -> None:
+    """Tells each tracker something; one that fails is ended and left out from then on: no run is lost by it."""
+    for tracker in [*trackers]:
+        try:
+            what(tracker)
+        except Exception as error:  # noqa: BLE001 - each library has its own
+            trackers.remove(tracker)
+            listener.warn(f"{tracker.name} gets no more of this run: {said_of(error)[:300]}")
+            with suppress(Exception):  # MLflow would refuse the next run of this process
+                tracker.finish()

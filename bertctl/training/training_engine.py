@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertctl.errors import DeviceError
+from bertctl.documents import loading
+from bertctl.errors import DeviceError, UnavailableError
 from bertctl.inference.engine import Backend, TorchBackend
 from bertctl.modeling.training_attention import use_fp32_attention
 from bertctl.run_folder import RunFolder
@@ -156,7 +157,9 @@ def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerato
     )
     if trackers:
         (folder.path / "trackers").mkdir(exist_ok=True)
-        accelerator.init_trackers("bertctl", config=_flat(job))
+        remedy = "Leave --log-to out, or say where it is (MLflow: MLFLOW_TRACKING_URI); then again with --overwrite."
+        with loading(f"--log-to {' --log-to '.join(trackers)}", kind=UnavailableError, remedy=remedy):
+            accelerator.init_trackers("bertctl", config=_flat(job))
     return accelerator
 
 
