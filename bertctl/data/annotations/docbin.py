@@ -1,6 +1,7 @@
 """spaCy's DocBin (`.spacy`), by spaCy itself, which comes with the extra `spacy`."""
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any, TextIO
 
 from bertctl.data.annotations.document import Document
@@ -24,11 +25,15 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:  # noqa: A
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:
-    """Writes the bytes of a DocBin; spans that cut one of spaCy's tokens are widened to it."""
+    """Writes the bytes of a DocBin; where a span begins or ends inside one of spaCy's tokens, it is cut there."""
     spacy = _spacy()
     nlp, found = spacy.blank("xx"), spacy.tokens.DocBin()
     for document in documents:
-        doc = nlp.make_doc(document.text)
+        text = document.text
+        cuts = {edge for token in nlp.make_doc(text) for edge in (token.idx, token.idx + len(token))}
+        parts = pairwise(sorted(cuts.union(*(span[:2] for span in document.spans))))
+        words = [word for start, end in parts if (word := text[start:end].strip())]
+        doc = spacy.tokens.Doc(nlp.vocab, *spacy.util.get_words_and_spaces(words, text))
         spans = [doc.char_span(start, end, kind, alignment_mode="expand") for start, end, kind in document.spans]
         doc.set_ents(spacy.util.filter_spans([span for span in spans if span is not None]))
         found.add(doc)
