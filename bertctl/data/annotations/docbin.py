@@ -21,7 +21,7 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:  # noqa: A
         docs = list(spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("xx").vocab))
     for number, doc in enumerate(docs):
         spans = [(entity.start_char, entity.end_char, entity.label_) for entity in doc.ents]
-        yield Document(str(number), doc.text, spans, [])
+        yield Document(str(number), doc.text, spans, [], annotated=doc.has_annotation("ENT_IOB"))
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:
