@@ -83,26 +83,30 @@ class Jobs:
         # Ray has words of its own for stdout, of nodes that die; it has left before the answer is printed.
         with self._threads as threads, handled_by(self._stop), redirect_stdout(sys.stderr):
             for future in as_completed([threads.submit(self._run, cell) for cell in cells]):
-                if not future.cancelled():
-                    on_reply(future.result())
+                if (reply := future.result()) is not None:
+                    on_reply(reply)
             self._leave()
 
     def _stop(self, number: int, _: object) -> None:
         if self.stopped_by:
             end_now(number)
         self.stopped_by = number
-        self._threads.shutdown(wait=False, cancel_futures=True)
         for job in list(self._running.values()):
             self._cancel(job)
 
-    def _run(self, cell: str) -> CellReply:
-        """Runs a cell to its end, by several jobs where they are lost."""
+    def _run(self, cell: str) -> CellReply | None:
+        """Runs a cell to its end, by several jobs where they are lost; returns None where it was not begun any more."""
         folder = RunFolder(self._settings.folder / CELLS / cell)
         settings = replace(self._settings, recipes={cell: self._settings.recipes[cell]})
         for number in range(1, _MOST_LOSSES + 1):
+            if self.stopped_by:
+                return None
             try:
-                self._running[cell] = self._submit(settings, cell, Path.cwd(), os.environ.get("HF_HUB_OFFLINE", "0"))
-                reply = CellReply(**self._result(self._running[cell]))
+                job = self._submit(settings, cell, Path.cwd(), os.environ.get("HF_HUB_OFFLINE", "0"))
+                self._running[cell] = job
+                if self.stopped_by:  # while it was submitted
+                    self._cancel(job)
+                reply = CellReply(**self._result(job))
             except Exception as error:  # noqa: BLE001 - each engine has its own for a machine that is gone
                 reply = CellReply(cell, "interrupted", repr(error)[:300])
             if reply.state != "interrupted" or self.stopped_by:
