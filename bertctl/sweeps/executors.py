@@ -72,8 +72,9 @@ class Jobs:
         engine = submitit.AutoExecutor(settings.folder / "jobs")
         if engine.cluster != "slurm":
             listener.warn("there is no Slurm here (no srun): submitit runs the jobs on this machine")
-        # A month for submitit's own clock; the time of a Slurm job is its partition's, or SBATCH_TIMELIMIT.
-        engine.update_parameters(timeout_min=43200, slurm_time=None, cpus_per_task=cpus, slurm_gpus_per_node=gpus)
+        engine.update_parameters(timeout_min=43200, cpus_per_task=cpus, slurm_gpus_per_node=gpus)
+        if engine.cluster == "slurm":  # its partition's, or SBATCH_TIMELIMIT; `update_parameters` takes no None
+            engine.parameters["time"] = None
         self._submit = lambda *given: engine.submit(run_far, *given)
         self._result, self._cancel = (lambda job: job.result()), (lambda job: job.cancel())
         self._leave = lambda: None
