@@ -165,11 +165,13 @@ class ApproximateIndex(Index):
     def _near(self, queries: Floats32, top: int) -> Nearest:
         found, stored, each = Nearest(queries, top), open_array(self.folder / "vectors.npy"), []
         for i, asked in enumerate(as_stored(queries, self.document["dtype"])):
-            rows = np.sort(self.graph.search(asked, top).keys.astype(np.int64))
+            with loading(f"{self.folder}/graph-*.usearch", remedy="Delete it: it is made again."):
+                rows = np.sort(self.graph.search(asked, top).keys.astype(np.int64))
+                block = as_read(stored[rows])
             if len(rows) < min(top, self.document["rows"]):  # of very many equal rows not all are joined
                 return super().nearest(queries, top)
             one = Nearest(queries[i : i + 1], top)
-            one.see(as_read(stored[rows]), 0)
+            one.see(block, 0)
             each.append((rows[one.rows[0]], one.scores[0]))
         found.rows, found.scores = map(np.stack, zip(*each, strict=True))
         return found
