@@ -72,6 +72,7 @@ class Jobs:
         engine = submitit.AutoExecutor(settings.folder / "jobs")
         if engine.cluster != "slurm":
             listener.warn("there is no Slurm here (no srun): submitit runs the jobs on this machine")
+        # A month for the clock of submitit.
         engine.update_parameters(timeout_min=43200, cpus_per_task=cpus, slurm_gpus_per_node=gpus)
         if engine.cluster == "slurm":  # its partition's, or SBATCH_TIMELIMIT; `update_parameters` takes no None
             engine.parameters["time"] = None
