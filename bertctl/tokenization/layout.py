@@ -139,16 +139,9 @@ def longest_first(first: Ints, second: Ints | None, room: int) -> tuple[Ints, In
     """
     if second is None:
         return np.minimum(first, room), None
-    shorter, longer = np.minimum(first, second), np.maximum(first, second)
-    rest = np.where(shorter > room, shorter, np.maximum(shorter, room - shorter))
-    too_long = shorter + rest > room
-    kept_shorter = np.where(too_long, room // 2, shorter)
-    kept_longer = np.where(too_long, room - room // 2, np.minimum(rest, longer))
-    fits = first + second <= room
-    swapped = first > second
-    kept_first = np.where(fits, first, np.where(swapped, kept_longer, kept_shorter))
-    kept_second = np.where(fits, second, np.where(swapped, kept_shorter, kept_longer))
-    return np.minimum(kept_first, first), np.minimum(kept_second, second)
+    shorter = np.minimum(np.minimum(first, second), room // 2)
+    longer = np.minimum(np.maximum(first, second), room - shorter)
+    return np.where(first > second, longer, shorter), np.where(first > second, shorter, longer)
 
 
 def merge(rows: int, parts: Sequence[tuple[Ints, Ragged]]) -> Ragged:
