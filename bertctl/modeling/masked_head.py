@@ -52,12 +52,8 @@ def read_only_at(network: "nn.Module", places: "Tensor") -> Iterator[None]:
         output["last_hidden_state"] = output["last_hidden_state"].flatten(0, 1)[places].unsqueeze(0)
         return output
 
-    handle = None if base is inner else base.register_forward_hook(keep)
-    try:
+    with contextlib.nullcontext() if base is inner else base.register_forward_hook(keep):
         yield
-    finally:
-        if handle is not None:
-            handle.remove()
 
 
 def word_logits(output: Any, places: "Tensor") -> "Tensor":
