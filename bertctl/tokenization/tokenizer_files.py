@@ -147,10 +147,10 @@ def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
     """
     vocabulary = _read_tokens(file)
     config = _read_config(file.parent / "tokenizer_config.json") | {"do_lower_case": lowercase}
-    return _bert_pipeline(vocabulary, config)
+    return bert_pipeline(vocabulary, config)
 
 
-def _bert_pipeline(vocabulary: dict[str, int], config: Mapping[str, Any]) -> Tokenizer:
+def bert_pipeline(vocabulary: dict[str, int], config: Mapping[str, Any]) -> Tokenizer:
     """Returns BERT's pipeline with the options that a tokenizer_config.json says."""
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=_UNKNOWN, max_input_chars_per_word=100))
     tokenizer.normalizer = normalizers.BertNormalizer(
@@ -180,7 +180,7 @@ def is_bert_pipeline(tokenizer: Tokenizer, config: Mapping[str, Any]) -> bool:
         config: the tokenizer_config.json beside it.
     """
     ids = {token: number for token in SPECIAL_TOKENS if (number := tokenizer.token_to_id(token)) is not None}
-    parts = [json.loads(one.to_str()) for one in (tokenizer, _bert_pipeline(ids, config))]
+    parts = [json.loads(one.to_str()) for one in (tokenizer, bert_pipeline(ids, config))]
     for part in parts:
         del part["model"]["vocab"]
     names = ("model", "normalizer", "pre_tokenizer", "post_processor", "decoder")

@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, trainers
 
 from bertctl.errors import DataError, UsageError
 from bertctl.tokenization.reference import tokens_by_id
 from bertctl.tokenization.stream import TextChunk
-from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, read_vocab_txt
+from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, bert_pipeline, read_vocab_txt
 from bertctl.writing import replacing, write_json, write_text
 
 FILES = CONFIG, VOCAB, TOKENIZER = ("tokenizer_config.json", "vocab.txt", "tokenizer.json")
@@ -37,9 +37,7 @@ def train(
         UsageError: a size without room for special tokens and characters.
         DataError: no text at all.
     """
-    tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIAL_TOKENS[1]))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer = bert_pipeline({}, {"do_lower_case": lowercase})
     characters = _characters(tokenizer, read(), alphabet)
     if not characters:
         raise DataError("there is no word to learn a vocabulary from", remedy="Give files with text.")
