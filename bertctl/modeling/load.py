@@ -210,8 +210,7 @@ def _read_by_its_file(source: ModelSource) -> list[list[int]]:
     if not file.exists():
         return []
     tokenizer = Tokenizer.from_file(str(file))
-    if source.lowercase is not None and isinstance(tokenizer.normalizer, normalizers.BertNormalizer):
-        tokenizer.normalizer.lowercase = source.lowercase
+    read_as(tokenizer, source, BARE)
     return _samples_read(tokenizer)
 
 
