@@ -174,10 +174,8 @@ def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
     needs = [_need("device", lambda: compute(recipe.runtime).why), *_data(recipe)]
     if model.state == "here":
         model = replace(model, size=sum(file.stat().st_size for file in Path(model.found).glob("model*.safetensors")))
-    needs += [
-        model,
-        *(_need(f"metric {name}", partial(find_script, name)) for name in recipe.evaluation.metric_scripts),
-    ]
+    needs.append(model)
+    needs += [_need(f"metric {name}", partial(find_script, name)) for name in recipe.evaluation.metric_scripts]
     needs += [_need(f"tracker {name}", partial(_tracker, name)) for name in recipe.runtime.log_to]
     downloads = sum(need.size or 0 for need in needs if need.state == "hub")
     needs.append(_room("disk for the run", place, _copies(recipe) * (model.size or 0)))
