@@ -78,21 +78,16 @@ class ProbeNetwork(nn.Module):
                 vector = vector / vector.norm(dim=-1, keepdim=True).clamp(min=1e-12)
             return SimpleNamespace(logits=vector @ self.weight.T + self.bias)
 
-    def _vectors(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def _vectors(self, attention_mask: Tensor, **inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Returns (B, D) vectors, of words (B, T, D), and how many tokens count in each text's."""
-        inputs, head = {"input_ids": input_ids}, self._head
-        mask = attention_mask.bool()
-        if token_type_ids is not None:
-            inputs["token_type_ids"] = token_type_ids
+        head, mask = self._head, attention_mask.bool()
         full = bool(mask.all())
         if not full:
             inputs["attention_mask"] = attention_mask
         table = self.get_input_embeddings()
         states, pooled = read_states(self.encoder, table, inputs, self._layer.states, self._n_layers)
         joined = join_states(self._layer, states)
-        counted = None if head.special_tokens else mask & ~torch.isin(input_ids, self.special)
+        counted = None if head.special_tokens else mask & ~torch.isin(inputs["input_ids"], self.special)
         if head.pooling == FIRST_OF_WORD:
             vector = joined.float()
         elif head.pooling == "pooler" and pooled is not None:
