@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from bertctl.errors import DeviceError
 from bertctl.runtime.cpu import available_cores, has_bf16
 from bertctl.runtime.launch import is_worker, workers
+from bertctl.runtime.measured import WORTH
 from bertctl.runtime.products import measured_products
 from bertctl.words import count
 
@@ -111,7 +112,8 @@ def fastest_on_cpu(threads: int) -> tuple[str, str]:
     """Returns the precision that this CPU computes faster in, and why."""
     if not has_bf16():
         return "fp32", "this CPU has no bf16"
-    found = measured_products(threads)
-    if found.is_bf16_worth:
-        return "bf16", f"multiplied here at {found.bf16:.0f} GFLOP/s, fp32 at {found.fp32:.0f}"
-    return "fp32", f"multiplied here at {found.fp32:.0f} GFLOP/s, bf16 at {found.bf16:.0f}"
+    speeds = measured_products(threads)
+    fp32, bf16 = speeds["fp32"], speeds["bf16"]
+    if bf16 >= WORTH * fp32:  # so much faster that it is worth its rounding
+        return "bf16", f"multiplied here at {bf16:.0f} GFLOP/s, fp32 at {fp32:.0f}"
+    return "fp32", f"multiplied here at {fp32:.0f} GFLOP/s, bf16 at {bf16:.0f}"

@@ -6,39 +6,20 @@ A CPU may have `avx512_bf16` and multiply bf16 at half the speed of fp32; a libr
 import functools
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
-from bertctl.runtime.measured import WORTH, Speeds, measured_once
+from bertctl.runtime.measured import Speeds, measured_once
 
 _TOKENS, _HIDDEN, _WIDER = 1024, 384, 1536
 _ROUNDS = 8
 
 
-@dataclass(frozen=True)
-class Products:
-    """What was measured.
-
-    Attributes:
-        fp32: 10^9 operations per second of products in fp32.
-        bf16: of products in bf16.
-    """
-
-    fp32: float
-    bf16: float
-
-    @property
-    def is_bf16_worth(self) -> bool:
-        """Is whether bf16 is so much faster that it is worth its rounding."""
-        return self.bf16 >= WORTH * self.fp32
-
-
-def measured_products(threads: int) -> Products:
-    """Returns what was measured on this machine, once.
+def measured_products(threads: int) -> Speeds:
+    """Returns 10^9 operations per second of products in `fp32` and in `bf16`, as measured on this machine, once.
 
     Args:
         threads: that multiply.
     """
-    return Products(**measured_once("products", ("fp32", "bf16"), (), threads, lambda: _measure(threads)))
+    return measured_once("products", ("fp32", "bf16"), (), threads, lambda: _measure(threads))
 
 
 @functools.cache  # where the file can't be kept, a process chooses once all the same
