@@ -5,7 +5,7 @@ Letters: V tokens in the vocabulary.
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from tokenizers import Tokenizer
@@ -24,15 +24,14 @@ def write_records(out: TextIO, truncation: Truncation, texts: Sequence[TextWindo
     out.flush()
 
 
-@contextmanager
-def id_writer(layout: str, out: TextIO, tokenizer: Tokenizer) -> Iterator[Callable[["EncodedTexts"], None]]:
+def id_writer(
+    layout: str, out: TextIO, tokenizer: Tokenizer
+) -> AbstractContextManager[Callable[["EncodedTexts"], None]]:
     """Opens the writer of `ids`, `tokens` or `parquet`; what a file ends with is written when it is left."""
     if layout == "parquet":
-        with _parquet_writer(out.buffer) as write:
-            yield write
-    else:
-        tokens = tokens_by_id(tokenizer)
-        yield _line_writer(out, tokens if layout == "tokens" else list(map(str, range(len(tokens)))))
+        return _parquet_writer(out.buffer)
+    tokens = tokens_by_id(tokenizer)
+    return nullcontext(_line_writer(out, tokens if layout == "tokens" else list(map(str, range(len(tokens))))))
 
 
 def _line_writer(out: TextIO, names: Sequence[str]) -> Callable[["EncodedTexts"], None]:
