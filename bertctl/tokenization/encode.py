@@ -183,9 +183,7 @@ class TextEncoder:
         if not others:
             ids, lengths = route.encode(texts)
             return Ragged.joined(ids.view(np.int32), lengths)
-        is_safe = np.ones(len(texts), dtype=np.bool_)
-        is_safe[others] = False
-        safe = np.flatnonzero(is_safe)
+        safe = np.delete(np.arange(len(texts)), others)
         ids, lengths = route.encode([texts[i] for i in safe.tolist()])
         fast = Ragged.joined(ids.view(np.int32), lengths)
         slow = self._flat_by_reference([texts[i] for i in others])
