@@ -157,10 +157,9 @@ def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "T
     if how == "mean":
         counts = torch.zeros(n_words, device=vectors.device).index_add_(0, numbers, torch.ones(len(numbers)))
         return out.index_add_(0, numbers, tokens) / counts.clamp(min=1.0)[:, None]
-    previous = torch.cat([numbers.new_full((1,), -1), numbers[:-1]])
-    following = torch.cat([numbers[1:], numbers.new_full((1,), -1)])
-    taken = numbers != (previous if how == "first" else following)
-    out[numbers[taken]] = tokens[taken]
+    none = numbers.new_full((1,), -1)
+    taken = numbers.diff(prepend=none) if how == "first" else numbers.diff(append=none)
+    out[numbers[taken != 0]] = tokens[taken != 0]
     return out
 
 
