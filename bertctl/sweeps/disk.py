@@ -34,9 +34,8 @@ def delete_models(folder: Path, mine: Collection[str]) -> None:
         best = best_cell(plan, found) if found else None
         kept = {best.name} if best is not None else set()
     else:
-        is_open = {one.index: any(not cell.is_over for cell in one.cells) for one in found}
-        closed = [one for one in found if not is_open[one.index]]
-        scores = [best_score(plan, one) for one in found if is_open[one.index]]
+        closed = [one for one in found if all(cell.is_over for cell in one.cells)]
+        scores = [best_score(plan, one) for one in found if one not in closed]
         scores += [best_score(plan, one) for one in ranked(plan, closed, by=plan.choose)[:1]]
         kept = {score.cells[0].name for score in scores if score is not None}
     for cell in own:
