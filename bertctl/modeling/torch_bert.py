@@ -244,8 +244,7 @@ class _Saved(_Named):
         """Writes config.json and weights, as transformers does."""
         folder.mkdir(exist_ok=True)
         said = self.said | {"architectures": [self.architecture]}
-        text = json.dumps(said, indent=2, sort_keys=True)
-        write_text(folder / "config.json", f"{text}\n")
+        write_text(folder / "config.json", json.dumps(said, indent=2, sort_keys=True) + "\n")
         weights = {name: one.contiguous() for name, one in state_dict.items()}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
