@@ -102,11 +102,8 @@ class Workers:
             return text
         import numpy as np
 
-        letters = np.zeros(4096, dtype=np.uint8)
-        if self.is_first:
-            encoded = np.frombuffer(text.encode(), dtype=np.uint8)
-            letters[: len(encoded)] = encoded
-        return bytes(self.sum(letters)).rstrip(b"\0").decode()
+        padded = bytearray(text.encode().ljust(4096, b"\0"))
+        return bytes(self.gather(np.frombuffer(padded, dtype=np.uint8))[0]).rstrip(b"\0").decode()
 
     def gather(self, values: "Array") -> "list[Array]":
         """Returns the arrays of all processes, by rank; all have the same shape."""
