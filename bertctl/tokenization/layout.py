@@ -5,6 +5,7 @@ Letters: N rows, T tokens of all of them together.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Self
 
 import numpy as np
@@ -82,16 +83,11 @@ class Layout:
     def of(cls, tokenizer: Tokenizer, *, pair: bool, special_tokens: bool = True) -> "Layout":
         """Reads the layout off an encoded example."""
         example = tokenizer.encode("a", "b" if pair else None, add_special_tokens=special_tokens)
+        tokens = zip(example.ids, example.type_ids, example.sequence_ids, strict=True)
         slots: list[Slot] = []
-        for token, type_id, sequence in zip(example.ids, example.type_ids, example.sequence_ids, strict=True):
-            last = slots[-1] if slots else None
-            if sequence is not None:
-                if last is None or last.sequence != sequence:
-                    slots.append(Slot((), type_id, sequence))
-            elif last is not None and last.sequence is None and last.type_id == type_id:
-                slots[-1] = Slot((*last.ids, token), type_id, None)
-            else:
-                slots.append(Slot((token,), type_id, None))
+        for (type_id, sequence), some in groupby(tokens, key=lambda token: token[1:]):
+            ids = tuple(number for number, *_ in some) if sequence is None else ()
+            slots.append(Slot(ids, type_id, sequence))
         return cls(tuple(slots))
 
     def fill(self, sequences: Sequence[Ragged]) -> tuple[Ints32, Bytes, Ints]:
