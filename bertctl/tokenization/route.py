@@ -125,9 +125,7 @@ class Route:
 
 def split_flat(ids: Array, lengths: Ints) -> list[list[int]]:
     """Returns flat ids as one list per text."""
-    ends = np.cumsum(lengths).tolist()
-    values = ids.tolist()
-    return [values[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
 
 
 def find_route(tokenizer: Tokenizer) -> Route | None:
