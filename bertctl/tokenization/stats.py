@@ -131,8 +131,7 @@ def bins(histogram: Ints, steps: int = 20) -> list[tuple[int, int, int]]:
     first, last = int(used[0]), int(used[-1])
     most = quantile(histogram, 0.995)
     width = max(1, -(-(most - first + 1) // steps))
-    edges = list(range(first, most + 1, width))
-    parts = [(a, min(a + width - 1, last)) for a in edges]
+    parts = [(a, min(a + width - 1, last)) for a in range(first, most + 1, width)]
     if parts[-1][1] < last:
         parts.append((parts[-1][1] + 1, last))
     return [(a, b, int(histogram[a : b + 1].sum())) for a, b in parts]
