@@ -43,12 +43,9 @@ def take(engine: TrainingEngine, state: TrainingState, random: RandomStates) -> 
     """
     import torch
 
-    network = engine.loaded.network
-    weights = engine.loaded.copy_weights()
-    states = engine.optimizer.state
     moments: dict[str, Tensor] = {}
-    for name, parameter in network.named_parameters():
-        for key, value in states.get(parameter, {}).items():
+    for name, parameter in engine.loaded.network.named_parameters():
+        for key, value in engine.optimizer.state.get(parameter, {}).items():
             moments[f"{name}|{key}"] = copy_tensor(torch.as_tensor(value))
     scaler = engine.accelerator.scaler
     document = {
@@ -59,7 +56,7 @@ def take(engine: TrainingEngine, state: TrainingState, random: RandomStates) -> 
         "unused_words_decay": None if engine.word_table is None else engine.word_table.decay,
     }
     generators = {name: torch.from_numpy(np.array(values)) for name, values in random.items()}
-    return Snapshot(weights, moments, generators, document)
+    return Snapshot(engine.loaded.copy_weights(), moments, generators, document)
 
 
 def restore(
