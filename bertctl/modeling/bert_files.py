@@ -152,7 +152,7 @@ def network_to_train(source: ModelSource, auto_class: str, config: Mapping[str, 
     inside = "" if is_bare else prefix
     if network is None or any(name.startswith(inside) and "pooler" not in name for name in new):
         return None
-    modules = {name.rpartition(".")[0] for name in new}
+    modules = dict.fromkeys(name.rpartition(".")[0] for name in new)
     halves = any(one is not None and name.rpartition(".")[0] in modules for name, one in found.items())
     of_others = {told.stored_as(name, network) for name in found}
     elsewhere = {other for name in new for other in (name, prefix + name, name.removeprefix(prefix))} - of_others
@@ -161,7 +161,7 @@ def network_to_train(source: ModelSource, auto_class: str, config: Mapping[str, 
     _fill(network, {name: one for name, one in found.items() if one is not None}, is_trained=True)
     drawn = {name: torch.empty(network.get_parameter(name).shape) for name in new}
     network.load_state_dict(drawn, strict=False, assign=True)
-    for name in dict.fromkeys(name.rpartition(".")[0] for name in new):
+    for name in modules:
         network._init_weights(network.get_submodule(name))
     network.requires_grad_(requires_grad=True)
     return network.eval()
