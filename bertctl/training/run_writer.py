@@ -73,9 +73,9 @@ def run_metrics(
     chosen: dict[str, Any] = {"epoch": {"split": job.selection, "of": compared}} if compared > 1 else {}
     if (settings := job.recipe.evaluation.settings_compared) > 1:
         chosen["setting"] = {"split": job.selection, "of": settings}
-    chosen |= {"threshold": {"split": job.selection}} if results[job.selection].decision else {}
     steps = {"best_step": state.best_step, "steps": state.step, "selected_on": chosen}
     if decision := results[job.selection].decision:
+        chosen["threshold"] = {"split": job.selection}
         steps["decisions"] = dict.fromkeys(results, decision)
     return job.metrics(results) | steps | ({"average": average} if average else {})
 
