@@ -1,4 +1,4 @@
-"""Multiple choice: right answers that are no choice, choices that are blank or alike, and what gives them away.
+"""Multiple choice: choices that are blank or alike, and what gives the right one away.
 
 A row has `context`, `choices` (a list of texts) and, where it is labelled, `label` (the number of the right one).
 """
@@ -25,7 +25,6 @@ def check_choices(subject: Subject) -> Iterator[Finding]:
     for split, rows in subject.splits.items():
         yield from _choices(rows, split)
         if rows.has("label"):
-            yield from _labels(rows, split)
             yield from _places(rows, split)
             yield from _lengths(rows, split)
 
@@ -46,15 +45,6 @@ def _choices(rows: Rows, split: str) -> Iterator[Finding]:
     yield from _about(rows, split, "blank-choice", [i for i, keys in enumerate(keyed) if not all(keys)])
     yield from _about(rows, split, "same-choice-twice", [i for i in alike if i not in set(ambiguous)])
     yield from _about(rows, split, "right-choice-twice", ambiguous)
-
-
-def _labels(rows: Rows, split: str) -> Iterator[Finding]:
-    labels = rows.columns["label"]
-    missing = [i for i, label in enumerate(labels) if label is None or label == ""]
-    choices = rows.columns["choices"]
-    out = [i for i, label in enumerate(labels) if i not in set(missing) and _right(label, len(choices[i])) is None]
-    yield from _about(rows, split, "missing-label", missing)
-    yield from _about(rows, split, "label-out-of-range", out)
 
 
 def _right(label: Any, n_choices: int) -> int | None:

@@ -110,17 +110,7 @@ def _offsets(rows: Rows, split: str) -> Iterator[Finding]:
 
 
 def _tags(rows: Rows, split: str) -> Iterator[Finding]:
-    places = Places(_RULES, rows, split)
     tags = Counter(str(tag) for row in rows.columns["label"] for tag in row)
-    n_words = sum(map(len, rows.columns["words"]))
-    for row, (words, of_row) in enumerate(zip(rows.columns["words"], rows.columns["label"], strict=True)):
-        if len(words) != len(of_row):
-            places.add("words-and-tags", row, f"{len(words)} words, {len(of_row)} tags: {' '.join(map(str, words))}")
-        for i, tag in enumerate(of_row):
-            if tag is None or not str(tag).strip():
-                places.add("missing-tag", row, f"word {i + 1} of: {' '.join(map(str, words))}")
-    yield from places.finding("words-and-tags", len(rows))
-    yield from places.finding("missing-tag", n_words)
     entity_tags = sum(count for tag, count in tags.items() if split_tag(tag)[1])
     if 2 * entity_tags < sum(count for tag, count in tags.items() if tag not in ("O", "")):
         return  # parts of speech and the like: tags without a scheme
