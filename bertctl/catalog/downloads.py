@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bertctl.catalog.hub import HubFiles, cached_files, endpoint
+from bertctl.catalog.hub import MODULES, HubFiles, cached_files, endpoint
 from bertctl.documents import sha256_of
 from bertctl.errors import UnavailableError
 from bertctl.progress import SILENT, Listener
@@ -119,6 +119,11 @@ def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
         folder = _bring_one(file, listener).parents[file.path.count("/")]
     for file in files[-1:]:  # the branch, when all of the commit is here
         name_commit(str(folder.parents[1]), file.wanted.revision or "main", file.commit)
+        if file.wanted.matches(MODULES) and not (folder / MODULES).exists():
+            with contextlib.suppress(OSError):  # the cache may be one that is read alone
+                absent = folder.parents[1] / ".no_exist" / file.commit / MODULES  # as the library notes it
+                absent.parent.mkdir(parents=True, exist_ok=True)
+                absent.touch()
     return folder
 
 

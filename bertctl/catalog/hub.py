@@ -28,6 +28,9 @@ Names = Sequence[str]
 REACH_SECONDS = 5.0
 """How long the hub may take for its first answer; `bertctl` ends within 10 s where there is none."""
 
+MODULES = "modules.json"
+"""What sentence-transformers reads first of a model, and transformers, which may have cached the others, never."""
+
 _cache_only: ContextVar[Literal["no", "yes", "not even"]] = ContextVar("cache_only", default="no")
 
 
@@ -151,6 +154,8 @@ def fetch_folder(
     whole = whole and all(path.exists() for path in files.found_in(cached["config.json"].parent).values())
     if whole and (index := cached.get("model.safetensors.index.json")):  # which others load first of a model in parts
         whole = all(part.exists() for part in weight_files(index))
+    if whole and _cache_only.get() == "no" and files.matches(MODULES) and not _is_known(files, MODULES):
+        whole = bool(unreachable())
     folder = cached["config.json"].parent if whole else _fetched(files, repo, wanted, ways)
     there = files.found_in(folder)
     noted(Found("model", repo, there, revision or "main", folder.name, whole="model.safetensors" in needed[-1]))
@@ -165,6 +170,13 @@ def cached_files(wanted: HubFiles) -> dict[str, Path]:
 
         find = partial(try_to_load_from_cache, wanted.repo, revision=wanted.revision, repo_type=wanted.repo_type)
         return {name: Path(path) for name in wanted.files if isinstance(path := find(name), str)}
+
+
+def _is_known(wanted: HubFiles, file: str) -> bool:
+    """Returns whether a file is in the cache, or noted there as one that the repository has not."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return try_to_load_from_cache(wanted.repo, file, revision=wanted.revision, repo_type=wanted.repo_type) is not None
 
 
 def remote_size(wanted: HubFiles) -> int | None:

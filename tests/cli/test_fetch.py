@@ -151,6 +151,26 @@ def test_a_model_of_sentence_transformers_is_brought_with_its_pooling(bertctl, t
     assert bertctl("fetch", "--check", env=env).returncode == 0
 
 
+def test_a_model_that_transformers_has_cached_gets_its_pooling(bertctl, hub, tiny_model, tmp_path):
+    """It has no use for modules.json, so that the vectors were means of a model that pools by its first token."""
+    folder = make_folder("cls", tiny_model, tmp_path / "made")
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    words = ["similarity", "a good film", "it was bad", "--json", "--model"]
+    env = online(hub, tmp_path / "home")
+    hub.repos["models/org/cls"] = Repo(files, COMMIT)
+    assert bertctl(*words, "org/cls", env=env).returncode == 0
+    for path in (tmp_path / "home").rglob("snapshots/*/*"):
+        if path.name in ("modules.json", "1_Pooling", "sentence_bert_config.json"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    known, found = bertctl(*words, folder, env=env), bertctl(*words, "org/cls", env=env)
+    assert (found.returncode, found.stdout) == (0, known.stdout), found.stderr
+
+    assert bertctl(*words, "bert-base", env=env).returncode == 0
+    asked = len(hub.asked)
+    assert bertctl(*words, "bert-base", env=env).returncode == 0
+    assert len(hub.asked) == asked, "that it has none is known"
+
+
 @pytest.mark.parametrize("gone", ["blobs", "snapshots"])
 def test_what_a_cached_model_lacks_is_brought(bertctl, hub, repos, gone, tmp_path):
     """The cache is of others too, who have no need of a tokenizer; or a copy of it has lost what a link names."""
