@@ -18,6 +18,7 @@ import numpy as np
 
 from bertctl.arrays import Ints
 from bertctl.catalog.datasets import BUNDLED_CORPORA
+from bertctl.catalog.lock import Found, noted
 from bertctl.config.recipe_files import expanded_path
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
@@ -118,6 +119,20 @@ def open_corpora(given: Sequence[str], settings: DataSection) -> list[Corpus]:
         files = {label if len(given) == 1 else f"{name}/{label}": file for label, file in _files(path).items()}
         corpora.append(Corpus(name, files, settings))
     return corpora
+
+
+def corpora_of(recipe: Recipe) -> tuple[list[Corpus], list[Corpus]]:
+    """Returns the corpora that a recipe names, and the one that it is scored on where that has a file of its own.
+
+    Raises:
+        UnavailableError: nothing there, or a folder without such a file; or a lock is in force that has not these.
+    """
+    own = recipe.data.validation_file
+    corpora = open_corpora(recipe.pretraining.corpus, recipe.data)
+    scored = open_corpora([own], recipe.data) if own else []
+    for name, path in (file for corpus in (*corpora, *scored) for file in corpus.files.items()):
+        noted(Found("dataset", name, {name: path}))
+    return corpora, scored
 
 
 def _place(given: str) -> tuple[str, Path]:

@@ -16,6 +16,8 @@ from bertctl.catalog.lock import Found, Lock, file_sha256, recording
 from bertctl.catalog.models import MODELS, locate_model
 from bertctl.config.recipe_files import builtin_recipes, expanded_path
 from bertctl.config.schema import Recipe
+from bertctl.config.task_names import PRETRAINING
+from bertctl.data.corpora import corpora_of
 from bertctl.data.recipe_data import load_data
 from bertctl.documents import read_json
 from bertctl.errors import BertctlError, UsageError, all_of
@@ -29,7 +31,11 @@ Need = Callable[[], object]
 
 def needs_of_recipe(recipe: Recipe, splits: Sequence[str] = ()) -> Iterator[Need]:
     """Yields what reads the model of a recipe, each split that its runs read, and those in `splits`."""
-    yield partial(locate_model, recipe.model.name, revision=recipe.model.revision)
+    if not (recipe.task == PRETRAINING and recipe.pretraining.from_scratch):
+        yield partial(locate_model, recipe.model.name, revision=recipe.model.revision)
+    if recipe.task == PRETRAINING:
+        yield partial(corpora_of, recipe)
+        return
     row = find_dataset(recipe.data.name, recipe.data.datasets_file) if recipe.data.name else None
     validation = row.validation_splits if row else ("validation",)
     for split in dict.fromkeys(("train", *validation, *recipe.evaluation.splits, *splits)):

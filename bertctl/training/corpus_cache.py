@@ -15,9 +15,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from bertctl.catalog.lock import Found, noted
 from bertctl.config.schema import Recipe
-from bertctl.data.corpora import Corpus, Survey, open_corpora, survey
+from bertctl.data.corpora import Corpus, Survey, corpora_of, survey
 from bertctl.data.rows import Rows
 from bertctl.data.splits import content_hash
 from bertctl.documents import read_json
@@ -61,10 +60,7 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
         UnavailableError: files that are not there, or a cache folder that can't be written.
     """
     section, own = recipe.pretraining, recipe.data.validation_file
-    corpora = open_corpora(section.corpus, recipe.data)
-    scored = open_corpora([own], recipe.data) if own else []
-    for name, path in (file for corpus in (*corpora, *scored) for file in corpus.files.items()):
-        noted(Found("dataset", name, {name: path}))
+    corpora, scored = corpora_of(recipe)
     fraction = None if own else recipe.data.validation_fraction
     key = _key(corpora, fraction, section.allow_duplicates)
     folder = cache_folder() / "corpora" / _hash([key, tokenizer.to_str()])[:32] / "packed"

@@ -290,6 +290,23 @@ def test_a_cache_that_can_not_be_written_is_not_called_a_wrong_name(bertctl, hub
     assert "HF_TOKEN" not in done.stderr
 
 
+def test_recipes_of_pretraining_are_fetched_with_their_corpora(bertctl, hub, tmp_path):
+    """`a corpus has no split 'train'` was the answer, for every one of them."""
+    env = online(hub, tmp_path / "home")
+    (tmp_path / "own.txt").write_text("\n\n".join(f"the film was good. it was {n} long." for n in range(40)))
+    own = "task: pretraining\npretraining: {corpus: [own.txt]}\nmodel: {name: bert-base, max_length: 32}\n"
+    (tmp_path / "own.yaml").write_text(own)
+    done = bertctl("fetch", "pretrain-demo", "own.yaml", env=env)
+    assert done.returncode == 0, done.stderr
+    parts = json.loads((tmp_path / "bertctl.lock").read_text())["parts"]
+    assert {"own.txt", "google-bert/bert-base-uncased"} < {part["name"] for part in parts}
+    for words in (["pretrain-demo"], ["own.yaml"]):
+        done = bertctl("pretrain", *words, "--dry-run", "--locked", "--offline", env=env)
+        assert done.returncode == 0, done.stderr
+    (tmp_path / "own.txt").write_text("another text")
+    assert bertctl("pretrain", "own.yaml", "--dry-run", "--locked", "--offline", env=env).returncode == 4
+
+
 def test_sizes_before_a_byte_is_loaded_and_a_line_for_a_cache(bertctl, hub, repos, tmp_path):
     env = online(hub, tmp_path / "home")
     done = bertctl("fetch", "sst2", "--list", "--json", env=env)
