@@ -202,10 +202,19 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
 
 
 def limit_waits() -> None:
-    """Has huggingface_hub's session refuse an answer after which it would wait for longer than `MOST_WAIT`."""
-    from huggingface_hub import get_session
+    """Has huggingface_hub's sessions refuse an answer after which they would wait for longer than `MOST_WAIT`."""
+    from huggingface_hub import get_session, set_client_factory
+    from huggingface_hub.utils import _http
 
-    get_session().event_hooks = {**get_session().event_hooks, "response": [_refuse_long_wait]}
+    made = _http._GLOBAL_CLIENT_FACTORY  # whoever set it
+
+    def limited() -> Any:  # after a refused connection it makes a new one
+        session = made()
+        session.event_hooks = {**session.event_hooks, "response": [_refuse_long_wait]}
+        return session
+
+    if _refuse_long_wait not in get_session().event_hooks["response"]:
+        set_client_factory(limited)
 
 
 def _refuse_long_wait(response: Any) -> None:

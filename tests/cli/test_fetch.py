@@ -16,7 +16,7 @@ import pytest
 
 from bertctl.catalog import hub as hub_door
 from bertctl.catalog.datasets import find_dataset
-from bertctl.catalog.downloads import CHUNK_BYTES
+from bertctl.catalog.downloads import CHUNK_BYTES, limit_waits
 from bertctl.catalog.lock import Lock
 from bertctl.errors import UnavailableError
 from bertctl.fetching.fetch import fetch, needs_of_name, wanted_of
@@ -305,6 +305,19 @@ def test_recipes_of_pretraining_are_fetched_with_their_corpora(bertctl, hub, tmp
         assert done.returncode == 0, done.stderr
     (tmp_path / "own.txt").write_text("another text")
     assert bertctl("pretrain", "own.yaml", "--dry-run", "--locked", "--offline", env=env).returncode == 4
+
+
+def test_a_hub_that_was_away_for_a_moment_is_not_waited_for_either():
+    """After a refused connection huggingface_hub has a new session, which waited for an hour if it was asked to."""
+    from httpx2 import Request, Response
+    from huggingface_hub import close_session, get_session
+
+    limit_waits()
+    close_session()
+    busy = Response(429, headers={"Retry-After": "3600"}, request=Request("GET", "http://127.0.0.1:9"))
+    [hook] = get_session().event_hooks["response"]
+    with pytest.raises(UnavailableError, match="asks to wait 1 h"):
+        hook(busy)
 
 
 def test_sizes_before_a_byte_is_loaded_and_a_line_for_a_cache(bertctl, hub, repos, tmp_path):
