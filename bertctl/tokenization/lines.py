@@ -37,19 +37,19 @@ class LineReader:
             DataError: bytes that are not UTF-8, with line and byte.
         """
         read = getattr(self._file, "read1", self._file.read)
-        rest: list[bytes] = []
+        rest = bytearray()
         while chunk := read(BLOCK):
             end = chunk.rfind(b"\n")
             if end < 0:
-                rest.append(chunk)
-                if len(rest) * BLOCK > LONGEST_LINE:
+                rest += chunk
+                if len(rest) > LONGEST_LINE:
                     what = f"{self._source}:{self._lines + 1}: this line has more than {human_bytes(LONGEST_LINE)}"
                     raise DataError(what, remedy="Cut it at the ends of sentences or documents.")
                 continue
-            yield self._split(b"".join([*rest, chunk[:end]]))
-            rest = [chunk[end + 1 :]] if end + 1 < len(chunk) else []
+            yield self._split(bytes(rest + chunk[:end]))
+            rest = bytearray(chunk[end + 1 :])
         if rest:
-            yield self._split(b"".join(rest))
+            yield self._split(bytes(rest))
 
     def _split(self, block: bytes) -> list[str]:
         try:

@@ -50,6 +50,11 @@ def test_a_line_longer_than_a_block() -> None:
     assert lines(f"a\n{long}\nb\n".encode()) == ["a", long, "b"]
 
 
+def test_a_line_is_as_long_as_its_bytes_however_many_pieces_they_come_in() -> None:
+    """A slow pipe's line of 800 bytes in 400 pieces was refused as one of more than 268 MB."""
+    assert lines(b"a " * 400, size=2) == ["a " * 400]
+
+
 @pytest.mark.parametrize("size", [None, 4])
 def test_bytes_that_are_not_utf8_are_refused_with_line_and_byte(size: int | None) -> None:
     with pytest.raises(DataError) as caught:
