@@ -23,7 +23,7 @@ from bertctl.documents import sha256_of
 from bertctl.errors import UnavailableError
 from bertctl.progress import SILENT, Listener
 from bertctl.words import human_bytes, human_seconds
-from bertctl.writing import open_in_place
+from bertctl.writing import open_in_place, write_text
 
 CHUNK_BYTES = 2**16
 """What is written at once, and so the most that a kill loses."""
@@ -120,10 +120,10 @@ def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
     for file in files[-1:]:  # the branch, when all of the commit is here
         name_commit(str(folder.parents[1]), file.wanted.revision or "main", file.commit)
         if file.wanted.matches(MODULES) and not (folder / MODULES).exists():
-            with contextlib.suppress(OSError):  # the cache may be one that is read alone
+            with contextlib.suppress(OSError, UnavailableError):  # the cache may be one that is read alone
                 absent = folder.parents[1] / ".no_exist" / file.commit / MODULES  # as the library notes it
                 absent.parent.mkdir(parents=True, exist_ok=True)
-                absent.touch()
+                write_text(absent, "")
     return folder
 
 
