@@ -7,10 +7,8 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 from safetensors.numpy import load_file, save_file
 
@@ -185,21 +183,26 @@ def test_a_port_that_is_none_or_taken_is_no_bug(bertctl: Run, tiny_run: TinyRun,
 
 def test_who_waits_for_the_others_ends_with_the_first_one(nursery: Nursery, tiny_run: TinyRun, tmp_path: Path) -> None:
     """It ended with code 1, as a bug does."""
-    code = "import sys, time, torch.distributed as d; store = d.TCPStore('127.0.0.1', int(sys.argv[1]), 3, True, "
-    code += "wait_for_workers=False); time.sleep(600)"
+    code = """if True:
+        import sys, time, torch.distributed as dist
+        store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), 3, True, wait_for_workers=False)
+        before = store.num_keys()
+        while store.num_keys() == before:
+            time.sleep(0.01)
+        print("one is here and waits for the third", flush=True)
+        time.sleep(3600)
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    first = subprocess.Popen([sys.executable, "-c", code, port])
     env = {**nursery.env, "RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    second = nursery.start(["predict", str(tiny_run.path), "--text", "good"], cwd=tmp_path, env=env)
-    while not any(one.status == psutil.CONN_ESTABLISHED for one in psutil.Process(first.pid).net_connections()):
-        assert second.poll() is None
-        time.sleep(0.05)
-    time.sleep(0.5)
-    first.kill()
-    second.communicate(timeout=3600)
-    assert (first.wait(), second.wait()) == (-9, 5)
+    with subprocess.Popen([sys.executable, "-c", code, port], stdout=subprocess.PIPE, text=True) as first:
+        second = nursery.start(["predict", str(tiny_run.path), "--text", "good"], cwd=tmp_path, env=env)
+        assert first.stdout is not None
+        assert "waits" in first.stdout.readline()
+        first.kill()
+        second.communicate()
+    assert (first.returncode, second.returncode) == (-9, 5)
 
 
 @pytest.mark.parametrize(("size", "code"), [("x", 2), ("0", 0)])
