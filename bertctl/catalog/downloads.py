@@ -118,12 +118,10 @@ def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
     for file in files:
         folder = _bring_one(file, listener).parents[file.path.count("/")]
     for file in files[-1:]:  # the branch, when all of the commit is here
-        name_commit(str(folder.parents[1]), file.wanted.revision or "main", file.commit)
+        name_commit(str(file.wanted.folder), file.wanted.asked, file.commit)
         if file.wanted.matches(MODULES) and not (folder / MODULES).exists():
-            with contextlib.suppress(OSError, UnavailableError):  # the cache may be one that is read alone
-                absent = folder.parents[1] / ".no_exist" / file.commit / MODULES  # as the library notes it
-                absent.parent.mkdir(parents=True, exist_ok=True)
-                write_text(absent, "")
+            with contextlib.suppress(UnavailableError):  # the cache may be one that is read alone
+                write_text(file.wanted.folder / ".no_exist" / file.commit / MODULES, "")  # as the library notes it
     return folder
 
 
@@ -132,7 +130,7 @@ def _description(wanted: HubFiles) -> dict[str, Any]:
     from huggingface_hub import constants, hf_raise_for_status
     from huggingface_hub.utils import build_hf_headers, http_backoff  # type: ignore[attr-defined]
 
-    address = f"{endpoint()}/api/{wanted.repo_type}s/{wanted.repo}/revision/{quote(wanted.revision or 'main', safe='')}"
+    address = f"{endpoint()}/api/{wanted.repo_type}s/{wanted.repo}/revision/{quote(wanted.asked, safe='')}"
     answer = http_backoff("GET", address, headers=build_hf_headers(), timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT)
     hf_raise_for_status(answer)
     return dict(answer.json())
@@ -153,14 +151,13 @@ class _Growing(io.BufferedWriter):
 def _bring_one(file: RemoteFile, listener: Listener) -> Path:
     """Returns where a file is in the cache: as it was there if that is whole, else loaded."""
     from huggingface_hub import constants, hf_hub_download
-    from huggingface_hub.file_download import _get_pointer_path, repo_folder_name
+    from huggingface_hub.file_download import _get_pointer_path
 
     repo, kind = file.wanted.repo, file.wanted.repo_type
-    place = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo, repo_type=kind)
-    blob = place / "blobs" / file.etag
+    blob = file.wanted.folder / "blobs" / file.etag
     part = blob.with_name(f"{file.etag}.bertctl.incomplete")
     if constants.HF_HUB_DISABLE_SYMLINKS:  # at once where it is read: a copy could be read when half of it is made
-        blob = Path(_get_pointer_path(str(place), file.commit, file.path))
+        blob = Path(_get_pointer_path(str(file.wanted.folder), file.commit, file.path))
     there = cached_files(replace(file.wanted, revision=file.commit, files=(file.path,))).get(file.path, blob)
     for old in (there, blob):
         if old.is_file() and file.problem(old):

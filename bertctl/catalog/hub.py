@@ -52,10 +52,22 @@ class HubFiles:
     files: tuple[str, ...]
     patterns: tuple[str, ...] = ()
 
+    @property
+    def asked(self) -> str:
+        """Is the commit, tag or branch that is asked for."""
+        return self.revision or "main"
+
+    @property
+    def folder(self) -> Path:
+        """Is where the cache keeps the repository."""
+        from huggingface_hub.file_download import repo_folder_name
+
+        return cache_folder() / repo_folder_name(repo_id=self.repo, repo_type=self.repo_type)
+
     def address(self, file: str) -> str:
         """Returns where the hub has a file."""
         kind = "datasets/" if self.repo_type == "dataset" else ""
-        return f"{endpoint()}/{kind}{self.repo}/resolve/{quote(self.revision or 'main', safe='')}/{quote(file)}"
+        return f"{endpoint()}/{kind}{self.repo}/resolve/{quote(self.asked, safe='')}/{quote(file)}"
 
     def matches(self, file: str) -> bool:
         """Returns whether a file fits one of the patterns, in as many folders as that one has."""
@@ -228,7 +240,7 @@ def _pinned(wanted: HubFiles) -> HubFiles:
     """Returns the files at the commit that the lock in force has; refuses what it has not."""
     if (lock := in_force()) is None:
         return wanted
-    [part, *_] = lock.parts_of(wanted.repo_type, wanted.repo, wanted.revision or "main")
+    [part, *_] = lock.parts_of(wanted.repo_type, wanted.repo, wanted.asked)
     return replace(wanted, revision=part["revision"])
 
 
@@ -238,12 +250,9 @@ def _fetched(files: HubFiles, place: str, wanted: str, ways: Names) -> Path:
     remedy = "\n  - ".join([f"Ways to have {wanted}:", *ways])
     if _cache_only.get() != "no":
         raise NotCachedError(f"{what} is not in the cache", remedy=remedy, wanted=files)
-    from huggingface_hub.file_download import repo_folder_name
-
     from bertctl.catalog.downloads import bring, look_up
 
-    kept = cache_folder() / repo_folder_name(repo_id=files.repo, repo_type=files.repo_type)
-    branch = kept / "refs" / (files.revision or "main")
+    branch = files.folder / "refs" / files.asked
     if not files.patterns and branch.is_file():  # its other files are here, of that commit
         files = replace(files, revision=branch.read_text())
     with asking(files, what, remedy):
