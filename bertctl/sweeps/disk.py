@@ -35,7 +35,7 @@ def delete_models(folder: Path, mine: Collection[str]) -> None:
         kept = {best.name} if best is not None else set()
     else:
         closed = [one for one in found if all(cell.is_over for cell in one.cells)]
-        scores = [best_score(plan, one) for one in found if one not in closed]
+        scores = [best_score(plan, one) for one in found if not all(cell.is_over for cell in one.cells)]
         scores += [best_score(plan, one) for one in ranked(plan, closed, by=plan.choose)[:1]]
         kept = {score.cells[0].name for score in scores if score is not None}
     for cell in own:

@@ -82,11 +82,10 @@ def training_step(
         whole = batches[0] if len(mine[0]) == len(indices) else objective.batch(features, indices, rng)
         sizes = [sum(map(len, parts[k * micro_batches : (k + 1) * micro_batches])) for k in range(workers.count)]
         names, losses = _across_batch(engine, whole, batches, [len(part) for part in mine], sizes)
-        share = workers.is_first  # each process has computed all of them
     else:
         names, losses = _part_by_part(engine, batches, mine)
-        share = True
     norm = _clip(engine)  # before the losses are read, for which a CPU waits until the GPU is done
+    share = workers.is_first or not objective.spans_batch  # each process has computed all of a loss that spans it
     summed = workers.sum(np.sum([each.tolist() for each in losses], axis=0) * share)
     return StepResult(dict(zip(names, summed.tolist(), strict=True)), norm)
 
