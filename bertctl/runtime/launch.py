@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import hashlib
 import io
 import itertools
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _CODES = "BERTCTL_EXIT_CODES"
 _LONGEST_WAIT = timedelta(days=7)  # the slowest process may take long
 _SECONDS_TO_LEAVE = 20  # after the first failure or a signal; then the rest is killed
+_SIGNS_OF_A_LOST_CONNECTION = ("got 0 bytes", os.strerror(errno.ECONNRESET), os.strerror(errno.EPIPE))
 
 
 @dataclass(frozen=True)
@@ -156,13 +158,22 @@ def workers() -> Workers:
         try:
             meeting.submit(dist.init_process_group, backend, timeout=_LONGEST_WAIT).result()
         except (ValueError, dist.DistNetworkError) as error:
-            if "got 0 bytes" in str(error):  # the first process has gone
+            if _lost_connection(error):
                 raise another_ended() from error
             what = f"the processes can't meet at MASTER_PORT={os.environ['MASTER_PORT']}: {error}"
             raise UsageError(what, remedy="Set it to a free port of the first machine, in all of them.") from error
         # Who ends now would be waited for by those that are still connecting.
         meeting.submit(dist.barrier).result()
     return Workers(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), dist.group.WORLD)
+
+
+def _lost_connection(error: Exception) -> bool:
+    """Returns whether the first process was reached and then went away.
+
+    Which message torch gives depends on the moment: whether this process was reading, writing or about to.
+    """
+    message = str(error)
+    return any(sign in message for sign in _SIGNS_OF_A_LOST_CONNECTION)
 
 
 def is_worker() -> bool:
