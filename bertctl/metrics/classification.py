@@ -3,13 +3,14 @@
 Letters: N examples, C labels, R tables, M kinds of examples.
 """
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 
 from bertctl.arrays import Bools, Floats, Ints
-from bertctl.metrics.contributions import Contributions, ratio
+from bertctl.metrics.contributions import Contributions, Proportion, f1_of_overlap, ratio
 from bertctl.metrics.statistics import MAX_KINDS, Method, Statistic
 
 Average = Literal["micro", "macro", "weighted"]
@@ -28,7 +29,12 @@ def f1_of_labels(gold: Ints, predicted: Ints, *, n_labels: int, of: int | Averag
         n_labels: C.
         of: label whose F1 is taken, or an average over the labels that occur in gold or answers.
     """
-    return _of_cells(gold, predicted, n_labels, _f1(of))
+    proportion = None
+    if isinstance(of, int):
+        is_gold, is_answer = gold == of, predicted == of
+        hits, trials = is_gold & is_answer, is_gold | is_answer
+        proportion = Proportion(hits.astype(np.float64), trials.astype(np.float64), f1_of_overlap)
+    return _of_cells(gold, predicted, n_labels, _f1(of), proportion=proportion)
 
 
 def matthews(gold: Ints, predicted: Ints, *, n_labels: int) -> Contributions:
@@ -39,10 +45,18 @@ def matthews(gold: Ints, predicted: Ints, *, n_labels: int) -> Contributions:
         predicted: (N,) the same for the answers.
         n_labels: C.
     """
-    return _of_cells(gold, predicted, n_labels, _matthews)
+    return _of_cells(gold, predicted, n_labels, _matthews, lowest=-1.0)
 
 
-def _of_cells(gold: Ints, predicted: Ints, n_labels: int, of_margins: OfMargins) -> Contributions:
+def _of_cells(
+    gold: Ints,
+    predicted: Ints,
+    n_labels: int,
+    of_margins: OfMargins,
+    *,
+    proportion: Proportion | None = None,
+    lowest: float = 0.0,
+) -> Contributions:
     """Returns a metric that knows of an example only its cell of the confusion table."""
     n_cells = n_labels * n_labels
 
@@ -62,7 +76,8 @@ def _of_cells(gold: Ints, predicted: Ints, n_labels: int, of_margins: OfMargins)
     # Of many labels each one's row and column stand for the cells, which would be too many.
     cells = np.arange(n_cells) if n_cells <= MAX_KINDS else np.concatenate([diagonal, beside])
     method: Method = "posterior" if n_labels == 2 else "bca"
-    return Contributions(rows, "statistic", make, cells.astype(np.float64)[:, None], possible, method=method)
+    unseen = cells.astype(np.float64)[:, None]
+    return Contributions(rows, "statistic", make, unseen, possible, method=method, proportion=proportion, lowest=lowest)
 
 
 def _summed(label_M: Ints, n_labels: int) -> Callable[[Floats], Floats]:
@@ -87,18 +102,35 @@ def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions
         average: over which labels; the mean is over all C.
     """
     C = gold.shape[1]
+    is_used_C = (gold | predicted).any(axis=0)
 
     def make(rows_MS: Floats) -> Statistic:
         # Whole numbers: their sums are exact in any order, so a matrix product gives the same bits with any threads.
         there_MC, said_MC = rows_MS[:, :C], rows_MS[:, C:]
         hits_MC, uses_MC = 2 * there_MC * said_MC, there_MC + said_MC
-        return lambda counts: _averaged(average, counts @ hits_MC, counts @ uses_MC, counts @ there_MC)
+
+        def statistic(counts: Floats) -> Floats:
+            uses_RC = counts @ uses_MC
+            # A label that these examples have and a resample lacks is undefined there, not 0.
+            is_counted_RC = (uses_RC > 0) | ~is_used_C
+            return _averaged(average, counts @ hits_MC, uses_RC, counts @ there_MC, is_counted_RC)
+
+        return statistic
+
+    proportion = None
+    if average == "micro":
+        proportion = Proportion(
+            (gold & predicted).sum(axis=1).astype(np.float64),
+            (gold | predicted).sum(axis=1).astype(np.float64),
+            f1_of_overlap,
+        )
 
     one, none = np.eye(C), np.zeros((C, C))
     # Kinds that could occur and perhaps did not: one label missed, one invented, one found.
     unseen = np.vstack([np.hstack([one, none]), np.hstack([none, one]), np.hstack([one, one])])
     possible = np.vstack([np.hstack([one, one, one, none]), np.hstack([one, none, one, one])])
-    return Contributions(np.hstack([gold, predicted]).astype(np.float64), "statistic", make, unseen, possible)
+    rows = np.hstack([gold, predicted]).astype(np.float64)
+    return Contributions(rows, "statistic", make, unseen, possible, proportion=proportion)
 
 
 def _f1(of: int | Average) -> OfMargins:
@@ -109,20 +141,17 @@ def _f1(of: int | Average) -> OfMargins:
         hits_RC, uses_RC = 2 * hits_RC, gold_RC + answers_RC
         if isinstance(of, str):
             return _averaged(of, hits_RC, uses_RC, gold_RC, uses_RC > 0)
-        return ratio(hits_RC[:, of], uses_RC[:, of])
+        return ratio(hits_RC[:, of], uses_RC[:, of], undefined=math.nan)
 
     return f1
 
 
-def _averaged(
-    average: Average, hits_RC: Floats, uses_RC: Floats, gold_RC: Floats, counted_RC: Bools | None = None
-) -> Floats:
-    """Returns an average of F1; in the macro one each label that is counted (all, if none is named) weighs the same."""
+def _averaged(average: Average, hits_RC: Floats, uses_RC: Floats, gold_RC: Floats, is_counted_RC: Bools) -> Floats:
+    """Returns an average of F1; in the macro one each label that is counted weighs the same."""
     if average == "micro":
-        return ratio(hits_RC.sum(axis=1), uses_RC.sum(axis=1))
-    counted = np.ones_like(uses_RC) if counted_RC is None else counted_RC.astype(np.float64)
-    weights_RC = gold_RC if average == "weighted" else counted
-    return ratio((ratio(hits_RC, uses_RC) * weights_RC).sum(axis=1), weights_RC.sum(axis=1))
+        return ratio(hits_RC.sum(axis=1), uses_RC.sum(axis=1), undefined=math.nan)
+    weights_RC = gold_RC if average == "weighted" else is_counted_RC.astype(np.float64)
+    return ratio((ratio(hits_RC, uses_RC) * weights_RC).sum(axis=1), weights_RC.sum(axis=1), undefined=math.nan)
 
 
 def _matthews(hits_RC: Floats, gold_RC: Floats, answers_RC: Floats) -> Floats:
@@ -138,4 +167,4 @@ def _matthews(hits_RC: Floats, gold_RC: Floats, answers_RC: Floats) -> Floats:
     defined_R = np.minimum(gold_spread_R, answer_spread_R) > 1e-13 * square_R
     spreads = (np.where(defined_R, each, 0.0) for each in (gold_spread_R, answer_spread_R))
     of_gold, of_answers = map(np.sqrt, spreads)
-    return np.clip(ratio(covariance_R, of_gold * of_answers), -1.0, 1.0)
+    return np.clip(ratio(covariance_R, of_gold * of_answers, undefined=math.nan), -1.0, 1.0)

@@ -11,10 +11,13 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 
 from bertctl.arrays import Floats, Ints, numbers_of
-from bertctl.metrics.statistics import SAME, Statistic, chunk_sizes, counted_kinds, quantile_of_normal
+from bertctl.metrics.statistics import SAME, Statistic, chunk_sizes, counted_kinds, student_stretch
 
 FEW = 40
 """Clusters below which an interval is said to be rough: the spread between so few is not known well."""
+
+TOO_FEW = 5
+"""Clusters below which nothing is decided by an interval: how much they differ can't be estimated from so few."""
 
 
 def numbered(keys: Sequence[Hashable]) -> Ints | None:
@@ -43,12 +46,44 @@ def design_effect(linear_N: Floats, clusters_N: Ints | None) -> float:
     if clusters_N is None:
         return 1.0
     centred = linear_N - linear_N.mean()
-    G, alone = int(clusters_N.max()) + 1, float((centred**2).sum())
+    sums_G: Floats = np.bincount(clusters_N, centred).astype(np.float64)
+    return _design_effect(float((centred**2).sum()), sums_G, linear_N.size)
+
+
+def design_effect_of_ratio(hits_N: Floats, trials_N: Floats, clusters_N: Ints | None) -> float:
+    """Returns the same for a share of trials, of which an example has several, or none.
+
+    Args:
+        hits_N: trials of each example that succeeded.
+        trials_N: trials of each example; at least one is positive.
+        clusters_N: number of each example's cluster; None where examples stand by themselves.
+    """
+    if clusters_N is None and trials_N.max() <= 1:
+        return 1.0
+
+    owners = np.arange(trials_N.size) if clusters_N is None else clusters_N
+    trials_G = np.bincount(owners, trials_N)
+    hits_G = np.bincount(owners, hits_N)
+    n_trials = float(trials_G.sum())
+    share = float(hits_G.sum()) / n_trials
+    has_trials = trials_G > 0
+    surplus_G: Floats = (hits_G - share * trials_G)[has_trials]
+    return _design_effect(share * (1 - share) * n_trials, surplus_G, n_trials)
+
+
+def _design_effect(alone: float, sums_G: Floats, n: float) -> float:
+    """Returns the design effect (Kish 1965) from the spread of examples and of the clusters' sums.
+
+    Args:
+        alone: sum of the squared distances of single examples, or trials, from their mean.
+        sums_G: sum of these distances in each cluster.
+        n: examples or trials.
+    """
+    G = sums_G.size
     if G < 2 or alone <= SAME:
-        return linear_N.size / G
-    together = G / (G - 1) * float((np.bincount(clusters_N, centred) ** 2).sum())
-    z = quantile_of_normal()
-    return max(1.0, together / alone) * (1 + (z * z + 1) / (4 * (G - 1))) ** 2
+        return n / G
+    together = G / (G - 1) * float((sums_G**2).sum())
+    return max(1.0, together / alone) * student_stretch(G - 1) ** 2
 
 
 def cluster_means(values_N: Floats, clusters_N: Ints | None) -> Floats:

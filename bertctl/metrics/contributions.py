@@ -8,6 +8,7 @@ definition.
 Letters: N examples, M kinds of examples, P kinds that could occur, R resamples, S numbers that describe an example.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +19,7 @@ import numpy as np
 from bertctl.arrays import Array, Bools, Floats, Ints
 from bertctl.errors import DivergedError
 from bertctl.metrics import statistics
-from bertctl.metrics.clusters import cluster_means, cluster_units, design_effect, number_of
+from bertctl.metrics.clusters import cluster_means, cluster_units, design_effect, design_effect_of_ratio, number_of
 from bertctl.metrics.paired import RESAMPLES, Difference, bootstrap_difference, mean_difference, share_difference
 from bertctl.metrics.value import MetricValue
 
@@ -61,6 +62,47 @@ LOSS = Metric(
 """The one metric that every task has."""
 
 
+def same_share(share: float) -> float:
+    """Returns the share: the metric of a `Proportion` that is the share of hits itself."""
+    return share
+
+
+def f1_of_overlap(share: float) -> float:
+    """Returns F1 from the share of what is gold or answered that is both: 2 J / (1 + J), J being Jaccard's index."""
+    return 2 * share / (1 + share)
+
+
+@dataclass(frozen=True)
+class Proportion:
+    """Hits among trials, of which a metric is a growing function: its interval is Wilson's, with that function.
+
+    Precision is a share of what was answered, recall of what is gold. F1 = 2 TP / (2 TP + FP + FN) is 2 J / (1 + J)
+    of the share J = TP / (TP + FP + FN) of everything that is gold, answered or both.
+
+    Attributes:
+        hits: (N,) of each example.
+        trials: (N,) of each example, at least as many as hits.
+        metric: of the share.
+    """
+
+    hits: Floats
+    trials: Floats
+    metric: Callable[[float], float] = same_share
+
+    def interval(self, clusters: Ints | None) -> tuple[float, float]:
+        """Returns the 95 % interval of the metric: that of as many independent trials as would vary as much.
+
+        Args:
+            clusters: (N,) number of the group that an example belongs to; None where each stands by itself.
+        """
+        n_trials = float(self.trials.sum())
+        if n_trials == 0:
+            return self.metric(0.0), self.metric(1.0)
+        effect = design_effect_of_ratio(self.hits, self.trials, clusters)
+        low, high = statistics.wilson_interval(float(self.hits.sum()) / effect, n_trials / effect)
+        return self.metric(low), self.metric(high)
+
+
 @dataclass(frozen=True)
 class Contributions:
     """What each example adds to a metric.
@@ -80,6 +122,8 @@ class Contributions:
         higher_is_better: direction.
         is_dear: whether it takes so long that many examples have to do with fewer resamples, at least 200.
         clusters: (N,) number of the group that an example belongs to; None where each stands by itself.
+        proportion: hits and trials behind the metric; None where it is no function of a share.
+        lowest: least value that the metric can have.
     """
 
     rows: Floats
@@ -93,6 +137,8 @@ class Contributions:
     higher_is_better: bool = True
     is_dear: bool = False
     clusters: Ints | None = None
+    proportion: Proportion | None = None
+    lowest: float = 0.0
 
     @cached_property
     def value(self) -> float:
@@ -101,7 +147,7 @@ class Contributions:
             return 0.0
         if self.family == "statistic":
             kinds, counts, _ = self._counted
-            return float(self.make(kinds)(counts[None, :].astype(np.float64))[0])
+            return float(np.nan_to_num(self.make(kinds)(counts[None, :].astype(np.float64))[0]))
         return float(self._linear.mean())
 
     @property
@@ -143,10 +189,8 @@ class Contributions:
         return MetricValue(self.value, low, high, n, self.higher_is_better, clusters)
 
     def _interval(self, resamples: int, seed: int) -> tuple[float | None, float | None]:
-        n = len(self.rows)
-        if self.family == "share":
-            effect = design_effect(self.rows[:, 0], self.clusters)
-            return statistics.wilson_interval(float(self.rows.sum()) / effect, n / effect)
+        if self.proportion is not None:
+            return self.proportion.interval(self.clusters)
         if self.family in ("mean", "ratio"):
             values = self.value + cluster_means(self._linear - self.value, self.clusters)
             if len(values) < 2:
@@ -163,9 +207,11 @@ class Contributions:
         else:
             if self.clusters is not None:
                 statistic, counts = self._by_cluster(self.clusters)
-            low, high = statistics.bootstrap_interval(statistic, counts, resamples=resamples, seed=seed, method=method)
+            low, high = statistics.bootstrap_interval(
+                statistic, counts, resamples=resamples, seed=seed, method=method, bounds=(self.lowest, 1.0)
+            )
         # The mean of many fractions, added up in another order, may leave the interval by its last digit.
-        return min(low, self.value), max(high, self.value)
+        return max(self.lowest, min(low, self.value)), min(1.0, max(high, self.value))
 
     def _by_cluster(self, clusters: Ints) -> tuple[statistics.Statistic, Ints]:
         """Returns the metric as a function of how often each cluster counts, and how often it does."""
@@ -206,7 +252,9 @@ class Contributions:
 def share(right: Sequence[bool] | Bools) -> Contributions:
     """Returns the share of examples that are right: N at least 1."""
     rows = np.array(right, dtype=np.float64)[:, None]
-    return Contributions(rows, "share", mean_statistic, np.empty((0, 1)), np.array([[1.0, 0.0], [0.0, 1.0]]))
+    unseen, possible = np.empty((0, 1)), np.array([[1.0, 0.0], [0.0, 1.0]])
+    proportion = Proportion(rows[:, 0], np.ones(len(rows)))
+    return Contributions(rows, "share", mean_statistic, unseen, possible, proportion=proportion)
 
 
 def mean(values: Floats) -> Contributions:
@@ -247,12 +295,18 @@ def mean_statistic(rows_MS: Floats) -> statistics.Statistic:
 
 def ratio_statistic(rows_MS: Floats) -> statistics.Statistic:
     """Returns the sum of the first column divided by that of the second, as a function of counts."""
-    return lambda counts: ratio(*(np.einsum("rm,m->r", counts, column) for column in rows_MS.T))
+    return lambda counts: ratio(*(np.einsum("rm,m->r", counts, column) for column in rows_MS.T), undefined=math.nan)
 
 
-def ratio(numerator: Floats, denominator: Floats) -> Floats:
-    """Returns quotients, 0 where there is nothing to divide by."""
-    return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)
+def ratio(numerator: Floats, denominator: Floats, *, undefined: float = 0.0) -> Floats:
+    """Returns quotients, and `undefined` where there is nothing to divide by."""
+    return np.divide(numerator, denominator, out=np.full_like(numerator, undefined), where=denominator > 0)
+
+
+def mean_of_defined(values_RC: Floats) -> Floats:
+    """Returns the (R,) means of the values that are no NaN; NaN where all are."""
+    is_defined = ~np.isnan(values_RC)
+    return ratio(np.where(is_defined, values_RC, 0.0).sum(axis=1), is_defined.sum(axis=1), undefined=math.nan)
 
 
 def refuse_not_finite(values: Array, what: str) -> None:

@@ -160,7 +160,7 @@ def bootstrap_difference(
     possible = np.empty((0, 2 * S)) if possible is None else possible
     kinds, counts, place = statistics.counted_kinds(np.hstack([rows_a, rows_b]), possible)
     difference = _difference_of(make, kinds)
-    value = float(difference(counts[None, :].astype(np.float64))[0])
+    value = float(_of_all(make(kinds[:, :S]), counts) - _of_all(make(kinds[:, S:]), counts))
     interval = None
     if method == "posterior":
         effect = design_effect(statistics.influence(difference, counts)[place], clusters)
@@ -183,6 +183,11 @@ def bootstrap_difference(
     low, high = _hold_zero((min(interval[0], value), max(interval[1], value)), p)
     how = "posterior, " if method == "posterior" else "paired bootstrap, "
     return Difference(value, low, high, p, n, how + _exchange(clusters), changed, number_of(clusters))
+
+
+def _of_all(statistic: statistics.Statistic, counts: Ints) -> float:
+    """Returns the metric of all examples, 0 where it is undefined."""
+    return float(np.nan_to_num(statistic(counts[None, :].astype(np.float64))[0]))
 
 
 def _difference_of(make: Callable[[Floats], statistics.Statistic], kinds: Floats) -> statistics.Statistic:
@@ -325,8 +330,9 @@ def _exchange_p(statistic: statistics.Statistic, same_K: Ints, changed_J: Ints, 
     def distance(exchanged_RJ: Floats) -> Floats:
         same_RK = np.broadcast_to(same_K.astype(np.float64), (len(exchanged_RJ), same_K.size))
         kept_RJ = changed_J - exchanged_RJ
-        of_a = statistic(np.hstack([same_RK, kept_RJ, exchanged_RJ]))
-        return np.abs(of_a - statistic(np.hstack([same_RK, exchanged_RJ, kept_RJ])))
+        of_a = np.nan_to_num(statistic(np.hstack([same_RK, kept_RJ, exchanged_RJ])))
+        of_b = np.nan_to_num(statistic(np.hstack([same_RK, exchanged_RJ, kept_RJ])))
+        return np.abs(of_a - of_b)
 
     observed = float(distance(np.zeros((1, changed_J.size)))[0])
     if math.log(_EXACT_EXCHANGES) >= float(np.log(changed_J + 1).sum()):

@@ -3,13 +3,14 @@
 Letters: N examples, C labels, R resamples, M kinds of examples, G groups of equal probabilities.
 """
 
+import math
 from typing import Literal
 
 import numpy as np
 
 from bertctl.arrays import Bools, Floats
-from bertctl.metrics.contributions import Contributions, ratio
-from bertctl.metrics.statistics import Statistic
+from bertctl.metrics.contributions import Contributions, mean_of_defined, ratio
+from bertctl.metrics.statistics import Statistic, mean_ranks
 
 Name = Literal["roc_auc", "average_precision"]
 
@@ -28,11 +29,14 @@ def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions | N
     kept = np.flatnonzero(told if told.any() or name == "roc_auc" else gold.any(axis=0))
     if not kept.size:
         return None
-    gold, probabilities, C = gold[:, kept], probabilities[:, kept], kept.size
+    gold, C = gold[:, kept], kept.size
+    # Ranks in place of probabilities: two models may be sure to different degrees, and are compared by their orders.
+    ranks = [mean_ranks(probabilities[:, label]) for label in kept]
+    probabilities = np.stack(ranks, axis=1) / len(probabilities)
 
     def make(rows_MS: Floats) -> Statistic:
         labels = [_of_label(name, rows_MS[:, c], rows_MS[:, C + c]) for c in range(C)]
-        return lambda counts: np.mean([label(counts) for label in labels], axis=0)
+        return lambda counts: mean_of_defined(np.stack([label(counts) for label in labels], axis=1))
 
     one, none = np.eye(C), np.zeros((C, C))
     found, missed, invented = np.hstack([one, one]), np.hstack([one, 1 - one]), np.hstack([none, one])
@@ -54,10 +58,9 @@ def _of_label(name: Name, gold_M: Floats, probability_M: Floats) -> Statistic:
         above_RG = hits_RG.cumsum(axis=1)
         wanted_R = above_RG[:, -1]
         if name == "average_precision":
-            return ratio((hits_RG * ratio(above_RG, all_RG.cumsum(axis=1))).sum(axis=1), wanted_R)
+            return ratio((hits_RG * ratio(above_RG, all_RG.cumsum(axis=1))).sum(axis=1), wanted_R, undefined=math.nan)
         others_RG = all_RG - hits_RG  # each is below the hits of higher groups, and half of those of its own
         pairs_R = wanted_R * others_RG.sum(axis=1)
-        share_R = ratio((others_RG * (above_RG - hits_RG / 2)).sum(axis=1), pairs_R)
-        return np.where(pairs_R > 0, share_R, 0.5)
+        return ratio((others_RG * (above_RG - hits_RG / 2)).sum(axis=1), pairs_R, undefined=math.nan)
 
     return statistic

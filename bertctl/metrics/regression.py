@@ -3,27 +3,51 @@
 Letters: N examples, R resamples, G different values.
 """
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
 from bertctl.arrays import Floats, Ints
 from bertctl.metrics.contributions import Contributions
-from bertctl.metrics.statistics import Statistic
+from bertctl.metrics.statistics import Statistic, mean_ranks
 
 
 def pearson(gold: Floats, predicted: Floats) -> Contributions:
-    """Returns the Pearson correlation of (N,) scores; see `_correlated`."""
-    return _correlated(gold, predicted, pearson_statistic)
+    """Returns the Pearson correlation of (N,) scores; see `_correlated`.
+
+    Predictions are standardised: models that answer on different scales are compared by what the metric looks at.
+    """
+    return _correlated(gold, predicted, pearson_statistic, standardised)
 
 
 def spearman(gold: Floats, predicted: Floats) -> Contributions:
-    """Returns the Spearman rank correlation of (N,) scores, ties at their mean rank; see `_correlated`."""
-    return _correlated(gold, predicted, spearman_statistic)
+    """Returns the Spearman rank correlation of (N,) scores, ties at their mean rank; see `_correlated`.
+
+    Predictions are ranks: models that answer on different scales are compared by what the metric looks at.
+    """
+    return _correlated(gold, predicted, spearman_statistic, mean_ranks)
 
 
-def _correlated(gold: Floats, predicted: Floats, of_pairs: Callable[[Floats, Floats], Statistic]) -> Contributions:
+def standardised(values: Floats) -> Floats:
+    """Returns the values as distances from their mean, in standard deviations; they must not be constant."""
+    distances: Floats = (values - values.mean()) / values.std()
+    return distances
+
+
+def _correlated(
+    gold: Floats,
+    predicted: Floats,
+    of_pairs: Callable[[Floats, Floats], Statistic],
+    comparable: Callable[[Floats], Floats],
+) -> Contributions:
     """Returns a correlation of scores.
+
+    Args:
+        gold: (N,) scores.
+        predicted: (N,) scores.
+        of_pairs: the correlation as a function of how often each pair counts.
+        comparable: brings a model's predictions onto the scale that all models share.
 
     With a constant it is undefined: scipy returns NaN with a warning; here it is 0, as one answer to all is worth
     nothing, without an interval. The same for fewer than 3 examples. Time grows with N x resamples: 1,500 rows of STS-B
@@ -37,9 +61,10 @@ def _correlated(gold: Floats, predicted: Floats, of_pairs: Callable[[Floats, Flo
         return of_pairs(x, y)
 
     defined = len(gold) >= 3 and not _is_constant(gold) and not _is_constant(predicted)
-    rows, unseen, possible = np.stack([gold, predicted], axis=1), np.empty((0, 2)), np.empty((0, 4))
+    rows = np.stack([gold, comparable(predicted) if defined else predicted], axis=1)
+    unseen, possible = np.empty((0, 2)), np.empty((0, 4))
     return Contributions(
-        rows, "statistic", make, unseen, possible, kinds="single", method="percentile", is_defined=defined
+        rows, "statistic", make, unseen, possible, kinds="single", method="percentile", is_defined=defined, lowest=-1.0
     )
 
 
@@ -50,15 +75,15 @@ def _is_constant(values: Floats) -> bool:
 
 
 def _correlation(covariance_R: Floats, variance_x_R: Floats, variance_y_R: Floats, smallest: float) -> Floats:
-    """Returns correlations; 0 where a resample holds a single value, whose variance is rounding errors only."""
+    """Returns correlations; NaN where a resample holds a single value, whose variance is rounding errors only."""
     defined = (variance_x_R > smallest) & (variance_y_R > smallest)
     product = np.sqrt(np.where(defined, variance_x_R * variance_y_R, 1.0))
-    return np.clip(np.where(defined, covariance_R / product, 0.0), -1.0, 1.0)
+    return np.where(defined, np.clip(covariance_R / product, -1.0, 1.0), math.nan)
 
 
 def pearson_statistic(x_N: Floats, y_N: Floats) -> Statistic:
     """Returns the Pearson correlation as a function of how often each pair counts; neither x nor y may be constant."""
-    x_N, y_N = (x_N - x_N.mean()) / x_N.std(), (y_N - y_N.mean()) / y_N.std()
+    x_N, y_N = standardised(x_N), standardised(y_N)
     columns = (x_N, y_N, x_N * y_N, x_N * x_N, y_N * y_N)
 
     def pearson(counts_RN: Floats) -> Floats:

@@ -8,6 +8,7 @@ end what is open.
 Letters: N sentences, M kinds of sentences, R resamples.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
@@ -15,7 +16,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from bertctl.arrays import Floats, Ints
-from bertctl.metrics.contributions import Contributions, ratio
+from bertctl.metrics.contributions import Contributions, Proportion, f1_of_overlap, mean_of_defined, ratio
 from bertctl.metrics.statistics import Statistic
 
 Entity = tuple[str, int, int]
@@ -119,21 +120,24 @@ def macro_f1(counts: Sequence[Sequence[tuple[int, int, int]]]) -> Contributions:
         counts: of each type, of each sentence, as for `entity_score`.
     """
     K = len(counts)
+    rows = np.concatenate([np.array(of_type, dtype=np.float64) for of_type in counts], axis=1)
+    is_used_K = rows.sum(axis=0).reshape(K, 3)[:, :2].any(axis=1)
     kinds = np.array(_POSSIBLE, dtype=np.float64)
-    of_type: Floats = np.eye(K)
+    types: Floats = np.eye(K)
     changes = [(kinds[2], kinds[0]), (kinds[0], kinds[2])]
-    pairs = [np.concatenate([np.kron(row, half) for half in both]) for row in of_type for both in changes]
-    unseen = [np.kron(row, kind) for row in of_type for kind in kinds]
+    pairs = [np.concatenate([np.kron(row, half) for half in both]) for row in types for both in changes]
+    unseen = [np.kron(row, kind) for row in types for kind in kinds]
 
     def make(rows_MS: Floats) -> Statistic:
         def statistic(times: Floats) -> Floats:
             there, answered, right = np.moveaxis((times @ rows_MS).reshape(len(times), K, 3), 2, 0)
-            mean: Floats = ratio(2 * right, there + answered).mean(axis=1)
-            return mean
+            uses_RK = there + answered
+            # A type that these sentences have and a resample lacks is undefined there, not 0.
+            f1_RK = np.where((uses_RK > 0) | ~is_used_K, ratio(2 * right, uses_RK), math.nan)
+            return mean_of_defined(f1_RK)
 
         return statistic
 
-    rows = np.concatenate([np.array(of_one, dtype=np.float64) for of_one in counts], axis=1)
     return Contributions(rows, "statistic", make, np.array(unseen), np.array(pairs))
 
 
@@ -178,7 +182,18 @@ def entity_errors(gold: Tags, predicted: Tags) -> dict[str, Counter[str]]:
 
 def _of_sentences(name: str, sentences: Counts, unseen: Counts, possible: Counts) -> Contributions:
     rows, kinds, pairs = (np.array(each, dtype=np.float64) for each in (sentences, unseen, possible))
-    return Contributions(rows, "statistic", partial(tagging_statistic, name), kinds, pairs)
+    statistic = partial(tagging_statistic, name)
+    return Contributions(rows, "statistic", statistic, kinds, pairs, proportion=_proportion(name, rows))
+
+
+def _proportion(name: str, rows: Floats) -> Proportion:
+    """Returns hits and trials behind a metric of `tagging_statistic`."""
+    there, answered, right = rows[:, 0], rows[:, -2], rows[:, -1]
+    if name == "entity_precision":
+        return Proportion(right, answered)
+    if name == "entity_f1":
+        return Proportion(right, there + answered - right, f1_of_overlap)
+    return Proportion(right, there)
 
 
 def _right_words(gold: Sequence[str], tags: Sequence[str], *, mark_entities: bool) -> int:
@@ -213,7 +228,7 @@ def tagging_statistic(name: str, kinds: Ints) -> Statistic:
         "entity_recall": (right, there),
         "entity_f1": (2 * right, there + answered),
     }[name]
-    return lambda counts: ratio(counts @ above, counts @ below)
+    return lambda counts: ratio(counts @ above, counts @ below, undefined=math.nan)
 
 
 def _entity_sets(gold: Tags, predicted: Tags) -> Iterator[tuple[frozenset[Entity], frozenset[Entity]]]:

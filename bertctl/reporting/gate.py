@@ -19,11 +19,11 @@ from typing import Any
 
 from bertctl.documents import loading
 from bertctl.errors import ExitCode, UsageError
-from bertctl.metrics.clusters import FEW
+from bertctl.metrics.clusters import FEW, TOO_FEW
 from bertctl.metrics.paired import Difference, detectable, score_interval
 from bertctl.metrics.value import MetricValue
 from bertctl.reporting.findings import BAD_FIRST, Check, Verdict
-from bertctl.reporting.limits import GateVerdict, Limit, Policy, against_constant, decide, simultaneous
+from bertctl.reporting.limits import GateVerdict, Limit, Policy, against_constant, decide, has_too_few, simultaneous
 from bertctl.reporting.pairing import Pair, not_computable, unpaired
 from bertctl.reporting.runs import FinishedRun, read_run
 from bertctl.reporting.slices import slice_contributions
@@ -31,6 +31,7 @@ from bertctl.reporting.summary import baseline_of, choice_text, decision_sentenc
 from bertctl.run_folder import CONFIRM, DAMAGED
 from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type
+from bertctl.words import count
 
 _RARE = 5  # examples of a label below which its F1 is hardly known: of 20 such labels macro F1 is covered in 81 %
 
@@ -222,7 +223,7 @@ class _Judge:
             answers = self.answers = answer_type(str(ours.task)).from_lines(self.lines)
             self.constant = answers.constant_prediction(self.lines)
             labels = Counter(name for line in self.lines for name in answers.labels_of(line) or ())
-            rare = sum(count < _RARE for count in labels.values())
+            rare = sum(n_examples < _RARE for n_examples in labels.values())
             if rare and len(labels) > 2 and "f1_macro" in ours.metrics["metrics"][split]:
                 seldom = f"{rare} of {len(labels)} labels have fewer than {_RARE} examples"
                 self.notes.append(f"{seldom}: intervals of means over labels, such as macro F1, are too short")
@@ -238,14 +239,15 @@ class _Judge:
             what = f"--{limit.kind} {limit.metric}: the {limit.metric} is better when {better}"
             raise UsageError(what, remedy=f"Type {option} {limit.metric}={limit.limit:g}.")
         ends = simultaneous(metric.value, (metric.low, metric.high), self.compared, at_least=at_least)
-        verdict = decide(metric.value, *ends, limit.limit, at_least=at_least, policy=policy)
+        verdict = decide(metric.value, *ends, limit.limit, at_least=at_least, policy=policy, clusters=metric.clusters)
         where = f" of {limit.slice[0]}={limit.slice[1]}" if limit.slice else ""
         best = f", best of {self.compared}" if self.compared > 1 else ""
         interval = "" if ends[0] is None else f" ({ends[0]:.4f} to {ends[1]:.4f}{best})"
         together = f" in {metric.clusters} clusters" if metric.clusters else ""
         named = f"{metric_name(limit.metric, self.ours.metrics)}{where}"
         found = f"{named} is {metric.value:.4f}{interval} on {metric.n} examples{together}"
-        message = _sentence(found, verdict, policy, ends, f"{'at least' if at_least else 'at most'} {limit.limit:g}")
+        allowed = f"{'at least' if at_least else 'at most'} {limit.limit:g}"
+        message = _sentence(found, verdict, policy, ends, allowed, metric.clusters)
         verdict, message = self._above_constant(limit, metric, policy, verdict, message)
         detectable = _detectable(metric.value, *ends, n=metric.n, at_least=at_least)
         return Judgement(limit, verdict, metric, None, None, ends, detectable, message)
@@ -287,7 +289,10 @@ class _Judge:
         k = math.ceil(self.compared / theirs.compared_on(theirs.split(self.split)))
         ends = (None, None) if change is None else (change.low, change.high)
         low, high = simultaneous(metric.value - baseline.value, ends, k, at_least=at_least)
-        verdict = decide(metric.value - baseline.value, low, high, bound, at_least=at_least, policy=policy)
+        clusters = None if change is None else change.clusters
+        verdict = decide(
+            metric.value - baseline.value, low, high, bound, at_least=at_least, policy=policy, clusters=clusters
+        )
         found = f"{metric_name(name, self.ours.metrics)} is {metric.value:.4f} against {baseline.value:.4f}"
         if change is not None:
             differing = "" if change.changed is None else f", {change.changed} of {change.n} examples differ"
@@ -296,7 +301,7 @@ class _Judge:
                 f"p {change.p:.2g}{differing}{f', {change.clusters} clusters' if change.clusters else ''})"
             )
         allowed = f"a {'drop' if at_least else 'rise'} of at most {limit.limit:g}"
-        message = _sentence(found, verdict, policy, (low, high), allowed)
+        message = _sentence(found, verdict, policy, (low, high), allowed, clusters)
         verdict, message = self._above_constant(limit, metric, policy, verdict, message)
         detectable = _detectable(metric.value - baseline.value, low, high, n=metric.n, at_least=at_least)
         return Judgement(limit, verdict, metric, change, baseline.value, (low, high), detectable, message)
@@ -334,7 +339,12 @@ def _cautions(ours: FinishedRun, split: str, judgements: Sequence[Judgement], po
 
 
 def _sentence(
-    found: str, verdict: GateVerdict, policy: Policy, ends: tuple[float | None, float | None], allowed: str
+    found: str,
+    verdict: GateVerdict,
+    policy: Policy,
+    ends: tuple[float | None, float | None],
+    allowed: str,
+    clusters: int | None,
 ) -> str:
     reason = {
         "pass": f"all of the 95 % interval keeps to {allowed}",
@@ -345,6 +355,8 @@ def _sentence(
         reason = f"{'keeps' if verdict == 'pass' else 'does not keep'} to {allowed}, by the value alone"
     elif None in ends:
         reason = f"asked was {allowed}; it has no interval, so only --policy point decides"
+    elif has_too_few(clusters):
+        reason = f"asked was {allowed}; {count(clusters or 0, 'cluster')} can't decide that, it takes {TOO_FEW}"
     return f"{found}: {reason}"
 
 

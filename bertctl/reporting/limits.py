@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertctl.errors import UsageError
+from bertctl.metrics.clusters import TOO_FEW
 from bertctl.metrics.statistics import CONFIDENCE, quantile_of_normal
 from bertctl.metrics.value import MetricValue
 from bertctl.tasks.class_answers import OF_LABEL
@@ -90,6 +91,11 @@ def simultaneous(
     return (value - (value - low) * wider, high) if at_least else (low, value + (high - value) * wider)
 
 
+def has_too_few(clusters: int | None) -> bool:
+    """Returns whether examples come from so few clusters that an interval says nothing."""
+    return clusters is not None and clusters < TOO_FEW
+
+
 def against_constant(metric: MetricValue, baseline: float, policy: Policy) -> GateVerdict:
     """Returns the best verdict that a run can have which may be no better than the best constant answer.
 
@@ -112,7 +118,14 @@ def against_constant(metric: MetricValue, baseline: float, policy: Policy) -> Ga
 
 
 def decide(
-    value: float, low: float | None, high: float | None, bound: float, *, at_least: bool, policy: Policy
+    value: float,
+    low: float | None,
+    high: float | None,
+    bound: float,
+    *,
+    at_least: bool,
+    policy: Policy,
+    clusters: int | None = None,
 ) -> GateVerdict:
     """Returns one verdict.
 
@@ -123,11 +136,12 @@ def decide(
         bound: the limit.
         at_least: whether the good side is above the limit (which belongs to it) or below.
         policy: `point` goes by the value alone.
+        clusters: groups of examples behind the interval; too few of them decide nothing. None where there are none.
     """
     sign = 1.0 if at_least else -1.0
     if policy == "point":
         return "pass" if sign * (value - bound) >= -_SAME else "fail"
-    if low is None or high is None:
+    if low is None or high is None or has_too_few(clusters):
         return "inconclusive"
     worst, best = (low, high) if at_least else (high, low)
     if sign * (worst - bound) >= -_SAME:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bertctl.metrics import contributions
-from bertctl.metrics.contributions import Contributions, Metric, ratio_statistic
+from bertctl.metrics.contributions import Contributions, Metric, Proportion, ratio_statistic
 from bertctl.metrics.statistics import Statistic
 from bertctl.tasks.answers import Answers, ErrorOrder, Line, Lines, Outcome, Value, field
 
@@ -41,7 +41,9 @@ def _share(lines: Lines, right: str, of: str) -> Contributions:
     usual = max(1.0, float(np.median(found.rows[:, 1])))
     # Kinds that could occur and perhaps did not: a document of usual length with one wrong, or one right.
     unseen = np.array([(usual - 1, usual), (1, usual)])
-    return replace(found, family="statistic", unseen=unseen, possible=np.array([(1.0, 1, 0, 1), (0, 1, 1, 1)]))
+    possible = np.array([(1.0, 1, 0, 1), (0, 1, 1, 1)])
+    hits, trials = found.rows.T
+    return replace(found, family="statistic", unseen=unseen, possible=possible, proportion=Proportion(hits, trials))
 
 
 def _masked_accuracy(_: Answers, lines: Lines) -> Contributions:
