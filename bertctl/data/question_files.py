@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.column_contents import content_of, written_list
+from bertctl.data.column_contents import content_of
 from bertctl.data.columns import FileColumns, columns_named, distinct_ids, ids_of, other_columns, shown_columns
 from bertctl.data.files import document_or_tables, input_kind, read_tables, table_of_document
 from bertctl.data.names import folded
@@ -20,6 +20,7 @@ from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table, table_of_objects
 from bertctl.data.text_files import Source, open_bytes, source_name
+from bertctl.data.written_values import written_value
 from bertctl.errors import DataError, UsageError
 from bertctl.words import count
 
@@ -253,7 +254,7 @@ def _answers(value: Any, context: str, impossible: bool, several: list[str]) -> 
     if impossible:
         return {"text": [], "answer_start": []}
     if isinstance(value, str) and value not in context:
-        value = written_list(value)  # a CSV's cell
+        value = written_value(value)  # a CSV's cell
     if isinstance(value, str):
         value = [value]
     elif isinstance(value, Mapping):
