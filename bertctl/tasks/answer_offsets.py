@@ -133,3 +133,41 @@ def answer_span(context: str, text: str, start: int) -> tuple[int, int] | None:
         return start + len(text) - len(text.lstrip()), start + len(text.rstrip())
     found = re.compile(r"\s*" + r"\s+".join(map(re.escape, words))).match(context, start)
     return (found.end() - len(found[0].lstrip()), found.end()) if found else None
+
+
+def offset_units(context: str, text: str, start: int) -> set[str]:
+    """Returns the units in which an offset leads to its answer, where characters counted from 0 do not.
+
+    Args:
+        context: The text.
+        text: The answer.
+        start: Its offset, as the file has it.
+    """
+    if start < 0:
+        return set()
+    places = {
+        "UTF-16 units, as JavaScript and Java do": _characters_in(
+            context.encode("utf-16-le")[: 2 * start], "utf-16-le"
+        ),
+        "bytes of UTF-8": _characters_in(context.encode()[:start], "utf-8"),
+        "characters from 1": start - 1,
+        "two characters for a line end (\\r\\n)": _without_carriage_returns(context, start),
+    }
+    return {unit for unit, place in places.items() if place >= 0 and place != start and context.startswith(text, place)}
+
+
+def _characters_in(encoded: bytes, encoding: str) -> int:
+    """Returns how many characters bytes stand for; -1 where they end inside of one."""
+    try:
+        return len(encoded.decode(encoding))
+    except UnicodeDecodeError:
+        return -1
+
+
+def _without_carriage_returns(context: str, start: int) -> int:
+    """Returns an offset that counts a line end as two characters as one that counts it as one."""
+    place = 0
+    while place < len(context) and start > 0:
+        start -= 2 if context[place] == "\n" else 1
+        place += 1
+    return place if start == 0 else -1

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from bertctl.tasks.answer_offsets import encode_contexts
+from bertctl.checking.answers import check_answers
+from bertctl.checking.subject import Subject
+from bertctl.config.recipe_sections import DataSection, QuestionAnsweringSection
+from bertctl.config.schema import Recipe
+from bertctl.data.rows import Rows
+from bertctl.errors import DataError
+from bertctl.tasks.answer_offsets import encode_contexts, offset_units
+from bertctl.tasks.question_answering import QuestionAnswering
 from bertctl.tokenization.reference import load_tokenizer
 
 TEXTS = (
@@ -124,3 +131,39 @@ def test_offsets_that_are_right_are_the_librarys():
         as_it_is.post_processor = post
         for text in TEXTS:
             assert tokenizer.encode(text).offsets == as_it_is.encode(text).offsets
+
+
+EMOJI = "\U0001f600\U0001f600 Anna met Ben"
+ACCENTS = "Zürich, Köln: Anna met Ben"
+LINES = "one\ntwo\nAnna met Ben"
+
+
+@pytest.mark.parametrize(
+    ("context", "start", "unit"),
+    [
+        (EMOJI, EMOJI.index("Ben") + 2, "UTF-16 units, as JavaScript and Java do"),
+        (ACCENTS, ACCENTS.index("Ben") + 2, "bytes of UTF-8"),
+        (EMOJI, len(EMOJI[: EMOJI.index("Ben")].encode()), "bytes of UTF-8"),
+        (LINES, LINES.index("Ben") + 2, r"two characters for a line end (\r\n)"),
+        ("Anna met Ben", 10, "characters from 1"),
+        ("Anna met Ben", 3, None),
+        (EMOJI, -1, None),
+        (EMOJI, 500, None),
+    ],
+)
+def test_the_unit_that_offsets_count_is_named(context, start, unit):
+    assert offset_units(context, "Ben", start) == ({unit} if unit else set())
+
+
+def test_training_and_the_check_of_data_name_the_unit():
+    contexts = [EMOJI, "\U0001f600" + EMOJI]
+    labels = [{"text": ["Ben"], "answer_start": [len(c[: c.index("Ben")].encode("utf-16-le")) // 2]} for c in contexts]
+    rows = Rows("train", {"question": ["Who?"] * 2, "context": contexts, "label": labels}, ["a", "b"], "x.json")
+    with pytest.raises(DataError, match="is not at its offset") as caught:
+        QuestionAnswering(QuestionAnsweringSection(), False).check(rows)
+    assert "All of these offsets count UTF-16 units, as JavaScript and Java do." in caught.value.remedy
+    subject = Subject(
+        Recipe(task="question-answering", data=DataSection(train_file="x.json")), {"train": rows}, None, None
+    )
+    [finding] = [finding for finding in check_answers(subject) if finding.code == "answer-off-offset"]
+    assert finding.remedy.startswith("All of them count UTF-16 units")
