@@ -127,18 +127,13 @@ class ChoiceReader(Reader):
             return columns
         columns = replace(columns, first=0 if _is_own(table) else options.settings.first_choice)
         readable = _readable_choices(table, columns)
-        readings = {
-            name: find_reading(
-                [table.columns[name][index] for index in readable], list(readable.values()), columns.first
-            )
-            for name in (columns.label, *_further_labels(table, columns))
-        }
-        others = {
-            name: reading
-            for name, reading in readings.items()
-            if name != columns.label and not reading.is_open and nearly_all(reading.fitting, len(readable))
-        }
-        return replace(columns, reading=readings[columns.label], others=others)
+        reading = _reading_of(table, columns.label, readable, columns.first)
+        others: dict[str, LabelReading] = {}
+        for name in _further_labels(table, columns):
+            other = _reading_of(table, name, readable, columns.first)
+            if not other.is_open and nearly_all(other.fitting, len(readable)):
+                others[name] = other
+        return replace(columns, reading=reading, others=others)
 
     def settled(self, settings: DataSection, files: Sequence[Path]) -> DataSection:
         """Returns the settings with the number of the first choice, where one of a recipe's files shows it.
@@ -239,6 +234,11 @@ def _labels_of(table: Table, columns: ChoiceColumns, choices: Sequence[Choices],
     if reading.kind == "key" and columns.numbers[:1] == ("1",):
         options.listener.say(f"{table.source}: the labels in '{name}' count from 1, as the columns of the choices do")
     return numbers
+
+
+def _reading_of(table: Table, name: str, choices: Mapping[int, Choices], first: int | None) -> LabelReading:
+    """Returns how a column of labels is read, by the rows that have choices."""
+    return find_reading([table.columns[name][index] for index in choices], list(choices.values()), first)
 
 
 def _further_labels(table: Table, columns: ChoiceColumns) -> list[str]:
@@ -375,7 +375,7 @@ def _agreed_label(free: Mapping[str, str], table: Table, choices: tuple[str, ...
     columns = ChoiceColumns(None, "", None, choices, None)
     readable = _readable_choices(table, columns)
     for name in names:
-        reading = find_reading([table.columns[name][index] for index in readable], list(readable.values()), None)
+        reading = _reading_of(table, name, readable, None)
         if reading.is_open or not nearly_all(reading.fitting, len(readable)):
             return None
     return names[0]

@@ -16,7 +16,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -110,9 +110,8 @@ def answer_f1(prediction: str, gold: Sequence[str], *, version: Version = 2, by_
         version: of the scorer.
         by_characters: Whether characters of scripts without spaces are words (`counts_characters`).
     """
-    split = str.split
+    split: Callable[[str], list[str]] = _words if by_characters else str.split
     if by_characters:
-        split = _words
         prediction = _without_punctuation(prediction)
         gold = [_without_punctuation(text) for text in gold]
     words = split(normalized_answer(prediction))

@@ -60,7 +60,7 @@ def _post_processors(tokenizer: Tokenizer) -> list[Any]:
     processor: Any = tokenizer.post_processor
     if type(processor).__name__ != "Sequence":
         return [processor]
-    parts = []
+    parts: list[Any] = []
     while True:
         try:
             parts.append(processor[len(parts)])
