@@ -23,7 +23,7 @@ from bertctl.data.table import Table
 from bertctl.data.text_columns import texts_of
 from bertctl.data.text_files import Source, open_bytes, source_name
 from bertctl.data.written_values import is_shortened
-from bertctl.errors import DataError, UsageError
+from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.words import as_number, count, nearly_all
 
 _WITH_BEGINNING = (
@@ -36,12 +36,21 @@ _WITH_BEGINNING = (
 """A context, and what stands before every choice: SWAG; HellaSwag; Cosmos QA; RACE."""
 _CONTEXTS = (
     "context", "prompt", "question", "premise", "stem", "question_stem", "question_propmt", "ctx", "startphrase",
-    "sentence", "text", "passage", "article",
+    "sentence", "text", "passage", "article", "goal",
 )  # fmt: skip
-_LISTS = ("choices", "options", "endings", "answers", "alternatives", "candidates", "candidate_answers")
+_LISTS = (
+    "choices",
+    "options",
+    "endings",
+    "answers",
+    "alternatives",
+    "candidates",
+    "candidate_answers",
+    "ending_options",
+)
 _LABELS = (
     "label", "labels", "gold_label", "gold", "answer", "answerkey", "correct", "correct_answer", "correct_answer_idx",
-    "answer_idx", "target", "y",
+    "answer_idx", "target", "y", "cop",
 )  # fmt: skip
 _FURTHER_LABELS = (
     "answer_text", "answer_label", "answer_letter", "answer_index", "correct_answer_text", "correct_option",
@@ -50,7 +59,7 @@ _FURTHER_LABELS = (
 """They are no label by their names alone, and are compared with one."""
 _COUNTS = ("num_choices", "n_choices", "number_of_choices", "choice_count", "num_options", "n_options")
 _NUMBERED = re.compile(
-    r"(ending|choice|option|answer|alternative|candidate|solution|sol|hypothesis|)[ _-]?(\d+|[a-h])", re.IGNORECASE
+    r"(ending|choice|option|op|answer|alternative|candidate|solution|sol|hypothesis|)[ _-]?(\d+|[a-h])", re.IGNORECASE
 )
 _CODAH_CATEGORIES = frozenset(("", "i", "n", "o", "p", "q", "r"))
 _OPTIONS = (
@@ -144,7 +153,7 @@ class ChoiceReader(Reader):
             return settings
         options = ReadOptions(settings, "train", form=self.form)
         for path in files:
-            with suppress(DataError, UsageError):
+            with suppress(DataError, UsageError, UnavailableError):  # whoever needs the file is told when it is read
                 kind = input_kind(path, None)
                 for table in map(flattened, read_tables(path, "tsv" if kind == "lines" else kind, options)):
                     columns = self.columns_of(table, options.fitting(table))

@@ -115,8 +115,8 @@ def numbers_of_choices(
         raise WholeFileError(
             f"{table.source}: whether the labels in '{name}' count from 0 or from 1 can't be seen: none is 0, and none "
             "is the number of choices",
-            remedy=f"Say what the first choice is called: {_COUNTING} (in a recipe: data.first_choice). Or write "
-            "letters: A is the first choice.",
+            remedy=f"Say in training what the first choice is called: {_COUNTING} (in a recipe: data.first_choice). Or "
+            "write letters: A is the first choice.",
         )
     return [number for number in numbers if number is not None]
 

@@ -27,7 +27,7 @@ from bertctl.words import count
 _USUAL = {
     "question": ("--text-column", ("question", "query")),
     "context": ("--pair-column", ("context", "passage", "paragraph", "document", "text", "article")),
-    "answers": ("--label-column", ("answers", "answer", "label", "gold")),
+    "answers": ("--label-column", ("answers", "answer", "answer_text", "label", "gold")),
 }
 """Option that names a column, and its usual names, the likeliest first."""
 _CANONICAL = ("question", "context", "label")

@@ -71,6 +71,7 @@ def test_label_k_is_the_column_with_the_number_k(tmp_path, suffix, labels, numbe
         ([0, 1, 3], FROM_1, [0, 1, 3]),  # as in COPA and PIQA: a label 0 counts from 0, whatever the columns are called
         ([1, 2, 3], FROM_0, [1, 2, 3]),
         ([1, 2], ("sol1", "sol2"), [0, 1]),
+        ([0, 3, 1], ("opa", "opb", "opc", "opd"), [0, 3, 1]),
         (["1.0", "2.0", "3.0"], FROM_1, [0, 1, 2]),  # as pandas writes numbers beside a missing one
         (["A", "C", "B"], FROM_1, [0, 2, 1]),
         (["(A)", "c.", "B"], LETTERS, [0, 2, 1]),
@@ -120,6 +121,16 @@ def test_the_files_of_a_recipe_count_alike(tmp_path, decides):
     files = (with_zero, open_file) if decides == "train" else (open_file, with_zero)
     other = "validation" if decides == "train" else "train"
     assert _splits(*files) == {decides: [0, 2, 1], other: [1, 2, 1]}
+
+
+def test_a_file_is_counted_as_another_file_of_its_recipe_where_that_is_there(tmp_path):
+    gone = tmp_path / "gone.jsonl"
+    open_file = _lists(tmp_path, [1, 2, 1], "open.jsonl")
+    with_zero = _lists(tmp_path, [0, 2, 1], "zero.jsonl")
+    assert READER.settled(DataSection(), [open_file, gone, with_zero]).first_choice == 0
+    assert READER.settled(DataSection(), [open_file, gone]).first_choice is None
+    assert READER.settled(DataSection(), [_table(tmp_path, [4, 2], FROM_1)]).first_choice == 1
+    assert READER.settled(DataSection(first_choice=1), [with_zero]).first_choice == 1
 
 
 def test_a_file_that_counts_otherwise_than_the_training_file_is_refused(tmp_path):
