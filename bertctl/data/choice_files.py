@@ -132,11 +132,12 @@ class ChoiceReader(Reader):
     def columns_of(self, table: Table, options: ReadOptions) -> ChoiceColumns:
         """Returns which column of a file is which, and how its labels are read."""
         columns = find_columns(table, options.settings, label_needed=options.label_needed)
-        if columns.label is None or not options.keep_labels:
+        label = columns.label
+        if label is None or not options.keep_labels:
             return columns
         columns = replace(columns, first=0 if _is_own(table) else options.settings.first_choice)
         readable = _readable_choices(table, columns)
-        reading = _reading_of(table, columns.label, readable, columns.first)
+        reading = _reading_of(table, label, readable, columns.first)
         others: dict[str, LabelReading] = {}
         for name in _further_labels(table, columns):
             other = _reading_of(table, name, readable, columns.first)
