@@ -22,6 +22,11 @@ def as_number(value: Any) -> float:
         return math.nan
 
 
+def nearly_all(number: int, total: int) -> bool:
+    """Returns whether these are nine in ten of all, or all of a few but one: what a column is, others are odd in it."""
+    return 10 * number >= 9 * total or (total >= 4 and total - number == 1)
+
+
 def count(number: int, noun: str, plural: str = "") -> str:
     """Returns `1 run` or `3,000 runs`; `plural` is for nouns that take neither s nor, as entity does, ies."""
     plural = plural or (f"{noun[:-2]}ties" if noun.endswith("ty") else f"{noun}s")

@@ -11,7 +11,7 @@ from typing import Any
 
 from bertctl.checking.findings import NO_WORD, Finding, FindingRules, Places, around, codes_of, cuts_word
 from bertctl.checking.subject import Subject
-from bertctl.tasks.answer_offsets import answer_span
+from bertctl.tasks.answer_offsets import answer_span, offset_units
 from bertctl.words import count, percent
 
 _RULES = FindingRules("answers")
@@ -28,6 +28,7 @@ class _Found:
     total: int = 0
     unanswerable: int = 0
     shifts: list[int] = field(default_factory=list)
+    units: list[set[str]] = field(default_factory=list)
 
 
 def check_answers(subject: Subject) -> Iterator[Finding]:
@@ -72,6 +73,7 @@ def _off(found: _Found, row: int, context: str, answer: str, start: int) -> None
     stands = context[start : start + len(answer)] if start >= 0 else ""
     if at >= 0:
         found.shifts.append(at - start)
+        found.units.append(offset_units(context, answer, start))
         places.add("answer-off-offset", row, f"{answer!r} begins at {at}, not at {start}, where {stands!r} stands")
     elif answer.casefold() in context.casefold():
         places.add("answer-other-case", row, f"{answer!r}; the context has it in another case; at {start}: {stands!r}")
@@ -82,11 +84,14 @@ def _off(found: _Found, row: int, context: str, answer: str, start: int) -> None
 def _findings(found: _Found) -> Iterator[Finding]:
     for code in codes_of("answers"):
         for finding in found.places.finding(code, found.total):
-            slipped = f"{_slipped(found.shifts)} " if code == "answer-off-offset" else ""
+            slipped = f"{_slipped(found.shifts, found.units)} " if code == "answer-off-offset" else ""
             yield replace(finding, remedy=slipped + finding.remedy)
 
 
-def _slipped(shifts: Sequence[int]) -> str:
+def _slipped(shifts: Sequence[int], units: Sequence[set[str]]) -> str:
+    common = sorted(set.intersection(*units)) if units else []
+    if common:
+        return f"All of them count {common[0]}."
     alike = max(set(shifts), key=shifts.count)
     if shifts.count(alike) > len(shifts) / 2 and len(shifts) > 1:
         return f"Most stand {count(abs(alike), 'character')} {'later' if alike > 0 else 'earlier'} than it says."

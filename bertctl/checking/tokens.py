@@ -1,5 +1,6 @@
 """What the model's tokenizer loses: what is cut off at `model.max_length`, and what it does not know."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +9,7 @@ from tokenizers import Tokenizer
 
 from bertctl.arrays import Ints
 from bertctl.catalog.models import MODELS
-from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, FindingRules, examples_at, shorten
+from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, FindingRules, around, examples_at, shorten
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
 from bertctl.tasks.registry import answer_type
@@ -31,8 +32,15 @@ _SAMPLED, _ENOUGH_WORDS = 1000, 100  # texts that are looked at; words from whic
 
 
 def check_tokens(subject: Subject) -> Iterator[Finding]:
-    """Yields truncated texts and unknown tokens; nothing without a tokenizer, nor of questions about texts."""
-    if subject.tokenizer is None or "answers" in subject.checks:
+    """Yields special tokens in texts, truncated texts and unknown tokens; nothing without a tokenizer.
+
+    Of questions about texts, which are read in windows, only special tokens are looked for.
+    """
+    if subject.tokenizer is None:
+        return
+    for split, rows in subject.splits.items():
+        yield from _special(subject.tokenizer, rows, split, subject.texts[split])
+    if "answers" in subject.checks:
         return
     in_windows = answer_type(subject.recipe.task).in_windows
     for split, rows in subject.splits.items():
@@ -54,6 +62,22 @@ def _sides(rows: Rows, texts: dict[str, Sequence[str]]) -> tuple[Sequence[str], 
         return texts.get("context", longest), longest if "context" in texts else None
     columns = list(texts.values())
     return columns[0], columns[1] if len(columns) > 1 else None
+
+
+def _special(tokenizer: Tokenizer, rows: Rows, split: str, texts: dict[str, Sequence[str]]) -> Iterator[Finding]:
+    """Yields texts in which a special token is written, which the model reads as such."""
+    names = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+    if not names or not len(rows):
+        return
+    pattern = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)))
+    matches: dict[int, str] = {}
+    for column in texts.values():
+        for index, cell in enumerate(column):
+            parts = cell if isinstance(cell, list | tuple) else [cell]
+            match = next((match for part in parts if (match := pattern.search(str(part)))), None)
+            if match is not None:
+                matches.setdefault(index, f"{match[0]} in: {shorten(around(match.string, *match.span(), margin=30))}")
+    yield from _RULES.of_rows("special-token", rows, split, sorted(matches), matches.__getitem__)
 
 
 def _cut(subject: Subject, split: str, encoded: EncodedTexts, texts: Sequence[str]) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bertctl.catalog import hub
 from bertctl.catalog.dataset_row import Columns, DatasetRow, SplitRow
@@ -29,20 +29,22 @@ from bertctl.writing import protect
 _NO_LABEL = ("", "-", "-1")
 
 
-def _settings(columns: Columns, header: bool | None = None) -> DataSection:
-    """Returns a catalog row's columns as a reader is told them."""
+def _settings(columns: Columns, header: bool | None = None, *, first_choice: Literal[0] | None = 0) -> DataSection:
+    """Returns a catalog row's columns as a reader is told them; the built-in sets count choices from 0."""
     return DataSection(
         text_column=columns.text,
         pair_column=columns.pair,
         label_column=columns.label,
         choice_columns=list(columns.choices) or None,
+        first_choice=first_choice,
         header=header,
     )
 
 
 def _read_own(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
     """Returns the rows of a file as a person's own files are read."""
-    settings = _settings(row.columns_in_file(split), split.header if path.suffix in (".csv", ".tsv") else None)
+    header = split.header if path.suffix in (".csv", ".tsv") else None
+    settings = _settings(row.columns_in_file(split), header, first_choice=0 if row.home is None else None)
     reader = READERS[row.task]
     return reader.read(path, settings, split=split.name, label_needed=split.labelled, listener=listener).rows
 

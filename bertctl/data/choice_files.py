@@ -5,22 +5,26 @@ Canonical columns: `context` (may be blank), `choices` (a list of at least two t
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.column_contents import written_list
+from bertctl.data.choice_cells import Choices, UnreadableChoicesError, choices_in, flattened
+from bertctl.data.choice_labels import LabelReading, find_reading, numbers_of_choices, refuse_other_label
 from bertctl.data.columns import FileColumns, columns_named, ids_of, label_of, other_columns, shown_columns
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import folded
 from bertctl.data.reading import Reader, Reading, ReadOptions, json_form
-from bertctl.data.rows import Rows
-from bertctl.data.table import Table, require_label
+from bertctl.data.rows import Rows, is_missing
+from bertctl.data.table import Table
 from bertctl.data.text_columns import texts_of
-from bertctl.data.text_files import Source, source_name
-from bertctl.errors import DataError, UsageError, WholeFileError
-from bertctl.words import count
+from bertctl.data.text_files import Source, open_bytes, source_name
+from bertctl.data.written_values import is_shortened
+from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.words import as_number, count, nearly_all
 
 _WITH_BEGINNING = (
     ("sent1", "sent2"),
@@ -32,24 +36,36 @@ _WITH_BEGINNING = (
 """A context, and what stands before every choice: SWAG; HellaSwag; Cosmos QA; RACE."""
 _CONTEXTS = (
     "context", "prompt", "question", "premise", "stem", "question_stem", "question_propmt", "ctx", "startphrase",
-    "sentence", "text", "passage", "article",
+    "sentence", "text", "passage", "article", "goal",
 )  # fmt: skip
-_LISTS = ("choices", "options", "endings", "answers", "alternatives", "candidates", "candidate_answers")
+_LISTS = (
+    "choices",
+    "options",
+    "endings",
+    "answers",
+    "alternatives",
+    "candidates",
+    "candidate_answers",
+    "ending_options",
+)
 _LABELS = (
     "label", "labels", "gold_label", "gold", "answer", "answerkey", "correct", "correct_answer", "correct_answer_idx",
-    "answer_idx", "target", "y",
+    "answer_idx", "target", "y", "cop",
 )  # fmt: skip
+_FURTHER_LABELS = (
+    "answer_text", "answer_label", "answer_letter", "answer_index", "correct_answer_text", "correct_option",
+    "correct_choice", "right_answer", "label_idx",
+)  # fmt: skip
+"""They are no label by their names alone, and are compared with one."""
+_COUNTS = ("num_choices", "n_choices", "number_of_choices", "choice_count", "num_options", "n_options")
 _NUMBERED = re.compile(
-    r"(ending|choice|option|answer|alternative|candidate|solution|sol|hypothesis|)[ _-]?(\d+|[a-h])", re.IGNORECASE
+    r"(ending|choice|option|op|answer|alternative|candidate|solution|sol|hypothesis|)[ _-]?(\d+|[a-h])", re.IGNORECASE
 )
 _CODAH_CATEGORIES = frozenset(("", "i", "n", "o", "p", "q", "r"))
 _OPTIONS = (
     "Call them choice1, choice2, ...; or, in training, name them: --text-column NAME for the context, --label-column "
     "NAME, --set data.choice_columns='[NAME, NAME, ...]' (one column with lists, or one for each choice)."
 )
-
-
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True)
@@ -61,6 +77,9 @@ class ChoiceColumns(FileColumns):
         beginning: words that every choice continues (SWAG's `sent2`), or None.
         choices: one column with lists, or a column for each choice, in order.
         label: the right choice, or None.
+        first: Number of the first choice, where the person or another file of the recipe says it.
+        reading: How the labels of the whole file are read; None where there are none.
+        others: Further columns that say the right choice, each with how it is read. They are compared with the label.
     """
 
     settings_of: ClassVar[Mapping[str, str]] = {
@@ -74,6 +93,19 @@ class ChoiceColumns(FileColumns):
     beginning: str | None
     choices: tuple[str, ...]
     label: str | None
+    first: int | None = field(default=None, metadata={"is_column": False})
+    reading: LabelReading | None = field(default=None, metadata={"is_column": False})
+    others: Mapping[str, LabelReading] = field(default_factory=dict, metadata={"is_column": False})
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The numbers in the names of the choices' columns, where they go on by one from 0 or 1; else nothing."""
+        matches = [_NUMBERED.fullmatch(folded(name)) for name in self.choices]
+        found = [match[2] for match in matches if match is not None and match[2].isdecimal()]
+        first = int(found[0]) if found else -1
+        counted = [str(first + place) for place in range(len(self.choices))]
+        is_counted = first in (0, 1) and [str(int(number)) for number in found] == counted
+        return tuple(counted) if is_counted and len(counted) > 1 else ()
 
 
 @dataclass(frozen=True)
@@ -92,11 +124,44 @@ class ChoiceReader(Reader):
         if kind == "lines" and not options.whole:
             remedy = "Give JSONL, CSV, TSV or Parquet; for stdin say which with --input-format jsonl."
             raise UsageError(f"{source_name(source)}: lines of text have no choices", remedy=remedy)
-        return self.table_readings(read_tables(source, "tsv" if kind == "lines" else kind, options), options)
+        if kind == "lines":
+            kind = "jsonl" if _begins_with_object(source) else "tsv"
+        tables = (flattened(table) for table in read_tables(source, kind, options))
+        return self.table_readings(tables, options)
 
     def columns_of(self, table: Table, options: ReadOptions) -> ChoiceColumns:
-        """Returns which column of a file is which."""
-        return find_columns(table, options.settings, label_needed=options.label_needed)
+        """Returns which column of a file is which, and how its labels are read."""
+        columns = find_columns(table, options.settings, label_needed=options.label_needed)
+        label = columns.label
+        if label is None or not options.keep_labels:
+            return columns
+        columns = replace(columns, first=0 if _is_own(table) else options.settings.first_choice)
+        readable = _readable_choices(table, columns)
+        reading = _reading_of(table, label, readable, columns.first)
+        others: dict[str, LabelReading] = {}
+        for name in _further_labels(table, columns):
+            other = _reading_of(table, name, readable, columns.first)
+            if not other.is_open and nearly_all(other.fitting, len(readable)):
+                others[name] = other
+        return replace(columns, reading=reading, others=others)
+
+    def settled(self, settings: DataSection, files: Sequence[Path]) -> DataSection:
+        """Returns the settings with the number of the first choice, where one of a recipe's files shows it.
+
+        A file of few rows may have no label 0 though its labels count from 0: the other files of the recipe decide.
+        """
+        if settings.first_choice is not None:
+            return settings
+        options = ReadOptions(settings, "train", form=self.form)
+        for path in files:
+            with suppress(DataError, UsageError, UnavailableError):  # whoever needs the file is told when it is read
+                kind = input_kind(path, None)
+                for table in map(flattened, read_tables(path, "tsv" if kind == "lines" else kind, options)):
+                    columns = self.columns_of(table, options.fitting(table))
+                    seen = columns.reading.seen_first if columns.reading else None
+                    if seen == 0 or (seen == 1 and columns.numbers[:1] == ("1",)):
+                        return settings.model_copy(update={"first_choice": seen})
+        return settings
 
     def further_columns(self, columns: ChoiceColumns, table: Table, options: ReadOptions) -> ChoiceColumns:
         """Returns the columns, with those that go on numbering the choices."""
@@ -112,17 +177,14 @@ class ChoiceReader(Reader):
         optional = columns.choices if len(columns.choices) > 1 else ()  # a chunk of JSONL may lack the last ones
         columns.require(table, optional=optional)
         contexts = texts_of(table, columns.context)
-        if len(columns.choices) == 1:
-            endings = [_listed(table, columns.choices[0], index) for index in range(len(table))]
-        else:
-            blank = [""] * len(table)
-            cells = [texts_of(table, name) if name in table.columns else blank for name in columns.choices]
-            endings = [_without_blank_end(row) for row in zip(*cells, strict=True)]
+        choices = _choices_of(table, columns)
+        endings = [row.texts for row in choices]
         for index, row in enumerate(endings):
             if len(row) < 2:
                 what = f"{count(len(row), 'choice')} in {', '.join(columns.choices)}, where at least 2 are needed"
                 remedy = f"Give each row its choices, or take the row out. {shown_columns(table)}"
                 raise DataError(f"{table.where(index)}: {what}", remedy=remedy)
+        _compare_counts(table, endings)
         found: dict[str, Sequence[Any]] = {"context": contexts, "choices": endings}
         if columns.beginning is not None:
             beginnings = texts_of(table, columns.beginning)
@@ -131,7 +193,9 @@ class ChoiceReader(Reader):
                 for beginning, row in zip(beginnings, endings, strict=True)
             ]
         if columns.label is not None:
-            found["label"] = _choice_numbers(table, columns.label, endings)
+            found["label"] = _labels_of(table, columns, choices, options)
+            for name, reading in columns.others.items():
+                refuse_other_label(table, (columns.label, name), found["label"], choices, reading)
         found |= other_columns(table, columns.used, ("context", "choices", "label"))
         return Rows(options.split, found, ids_of(table, columns.id, first_id=first_id), table.source, table.lines)
 
@@ -167,33 +231,110 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     label = settings.label_column if settings.label_column in table.columns else None
     if label is None and settings.label_column is None:
         free = {key: name for key, name in free.items() if name not in (context, beginning)}
-        label = label_of(free, _LABELS, table, needed=label_needed)
+        label = _agreed_label(free, table, choices) or label_of(free, _LABELS, table, needed=label_needed)
     return ChoiceColumns(settings.id_column, context, beginning, choices, label)
 
 
-def _listed(table: Table, name: str, index: int) -> list[str]:
-    """Returns the choices of a row out of a column with lists, or with lists written as texts (a CSV's cells)."""
-    value = table.columns[name][index]
-    if isinstance(value, str):
-        value = written_list(value)
-    if not isinstance(value, list | tuple):
-        raise DataError(
-            f"{table.where(index)}: column '{name}' holds {table.columns[name][index]!r:.80} where a list of choices "
-            "is needed",
-            remedy='A list is written ["one", "two"]; columns for each choice are named with '
-            "--set data.choice_columns='[NAME, NAME, ...]'. " + shown_columns(table),
+def _labels_of(table: Table, columns: ChoiceColumns, choices: Sequence[Choices], options: ReadOptions) -> list[int]:
+    """Returns the numbers of the right choices, counted from 0."""
+    name = str(columns.label)
+    reading = columns.reading or find_reading(table.columns[name], choices, columns.first)
+    are_columns = len(columns.choices) > 1
+    numbers = numbers_of_choices(table, name, choices, reading, keys_are_columns=are_columns, is_whole=options.whole)
+    if reading.kind == "key" and columns.numbers[:1] == ("1",):
+        options.listener.say(f"{table.source}: the labels in '{name}' count from 1, as the columns of the choices do")
+    return numbers
+
+
+def _reading_of(table: Table, name: str, choices: Mapping[int, Choices], first: int | None) -> LabelReading:
+    """Returns how a column of labels is read, by the rows that have choices."""
+    return find_reading([table.columns[name][index] for index in choices], list(choices.values()), first)
+
+
+def _further_labels(table: Table, columns: ChoiceColumns) -> list[str]:
+    """Returns further columns that may say the right choice."""
+    known = (*_LABELS, *_FURTHER_LABELS)
+    free = [name for name in table.columns if name not in columns.used and name != columns.id]
+    return [name for name in free if folded(name) in known]
+
+
+def _compare_counts(table: Table, endings: Sequence[Sequence[str]]) -> None:
+    """Refuses rows that have another number of choices than the file says beside them.
+
+    Raises:
+        DataError: With file and line.
+    """
+    for name in (name for name in table.columns if folded(name) in _COUNTS):
+        for index, (value, row) in enumerate(zip(table.columns[name], endings, strict=True)):
+            number = as_number(value)
+            if number == number and number != len(row):
+                what = f"{table.where(index)}: {count(len(row), 'choice')}, where '{name}' says {value}"
+                raise DataError(what, remedy="Correct the choices of the row, or their number.")
+
+
+def _is_own(table: Table) -> bool:
+    """Returns whether a file is one of our prediction files, whose numbers count from 0."""
+    return {"context", "choices", "gold", "prediction"} <= table.columns.keys()
+
+
+def _begins_with_object(source: Source) -> bool:
+    """Returns whether a file begins as an object of JSON, whatever its name says (RACE's are called .txt)."""
+    if source == "-":
+        return False
+    with open_bytes(source) as file:
+        return file.read(64).lstrip()[:1] == b"{"
+
+
+def _choices_of(table: Table, columns: ChoiceColumns) -> list[Choices]:
+    """Returns the choices of each row, out of a column with lists, or out of a column for each.
+
+    Raises:
+        DataError: Something that is no choice, with file and line.
+    """
+    if len(columns.choices) > 1:
+        blank = [""] * len(table)
+        cells = [texts_of(table, name) if name in table.columns else blank for name in columns.choices]
+        return [_from_cells(row, columns) for row in zip(*cells, strict=True)]
+    [name] = columns.choices
+    return [_from_list(table, name, index) for index in range(len(table))]
+
+
+def _from_cells(cells: Sequence[str], columns: ChoiceColumns) -> Choices:
+    """Returns the choices in the cells of a row, without the blank ones at the end: rows may have fewer choices."""
+    last = max((place for place, cell in enumerate(cells) if cell.strip()), default=-1)
+    texts = list(cells[: last + 1])
+    return Choices(texts, columns.numbers[: len(texts)] if columns.first is None else ())
+
+
+def _from_list(table: Table, name: str, index: int) -> Choices:
+    cell = table.columns[name][index]
+    try:
+        return choices_in(cell)
+    except UnreadableChoicesError as error:
+        remedy = (
+            'A list is written ["one", "two"], choices with labels {"text": ["one", "two"], "label": ["A", "B"]}; '
+            "columns for each choice are named with --set data.choice_columns='[NAME, NAME, ...]'. "
         )
-    for number, choice in enumerate(value):
-        if not isinstance(choice, str | int | float) or isinstance(choice, bool):
-            what = f"{table.where(index)}: choice {number} in '{name}' is {choice!r:.80}, which is no text"
-            raise DataError(what, remedy="Each choice is a text.")
-    return [str(choice) for choice in value]
+        if is_shortened(cell):
+            remedy = "numpy has left a part out (...). Save the table as JSON Lines or Parquet, which keep lists. "
+        what = f"{table.where(index)}: column '{name}' {error}"
+        raise DataError(what, remedy=remedy + shown_columns(table)) from error
 
 
-def _without_blank_end(cells: Sequence[str]) -> list[str]:
-    """Returns cells without the blank ones at the end: rows may have fewer choices than there are columns."""
-    last = max((i for i, cell in enumerate(cells) if cell.strip()), default=-1)
-    return list(cells[: last + 1])
+def _readable_choices(table: Table, columns: ChoiceColumns) -> dict[int, Choices]:
+    """Returns the choices of the rows that have some, by the number of the row; what is wrong is told elsewhere."""
+    if len(columns.choices) > 1:
+        columns_there = [table.columns[name] for name in columns.choices if name in table.columns]
+        rows = zip(*columns_there, strict=True)
+        return {
+            index: _from_cells(["" if is_missing(cell) else str(cell) for cell in row], columns)
+            for index, row in enumerate(rows)
+        }
+    readable: dict[int, Choices] = {}
+    for index in range(len(table)):
+        with suppress(DataError):
+            readable[index] = _from_list(table, columns.choices[0], index)
+    return readable
 
 
 def _guess_choices(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
@@ -228,7 +369,26 @@ def _with_further_choices(columns: ChoiceColumns, table: Table) -> ChoiceColumns
 
 def _holds_lists(values: Sequence[Any]) -> bool:
     first = next((value for value in values if value is not None), None)
-    return isinstance(first, list | tuple) or (isinstance(first, str) and first.lstrip().startswith("["))
+    return isinstance(first, list | tuple | dict) or (
+        isinstance(first, str) and first.lstrip().startswith(("[", "{", "array("))
+    )
+
+
+def _agreed_label(free: Mapping[str, str], table: Table, choices: tuple[str, ...]) -> str | None:
+    """Returns the first of several label columns, where each can be read as a choice; None where there are not several.
+
+    (MedQA has the right answer's text and its letter. Whether they agree is seen when the rows are read.)
+    """
+    names = [free[name] for name in _LABELS if name in free]
+    if len(names) < 2 or "label" in free:
+        return None
+    columns = ChoiceColumns(None, "", None, choices, None)
+    readable = _readable_choices(table, columns)
+    for name in names:
+        reading = _reading_of(table, name, readable, None)
+        if reading.is_open or not nearly_all(reading.fitting, len(readable)):
+            return None
+    return names[0]
 
 
 def _guess_context(table: Table, free: Mapping[str, str], beginning: str | None) -> tuple[str, str | None]:
@@ -253,74 +413,3 @@ def _guess_headerless(table: Table, settings: DataSection) -> ChoiceColumns:
             "data.choice_columns='[column2, column3]'; if the first line is a header, add --header.",
         )
     return ChoiceColumns(settings.id_column, names[1], None, tuple(names[2:6]), names[6] if len(names) == 7 else None)
-
-
-def _choice_numbers(table: Table, name: str, choices: Sequence[Sequence[str]]) -> list[int]:
-    """Returns labels as numbers of choices, by the one reading (number, text, letter) that fits most rows.
-
-    The whole column decides, since the choices of an arithmetic exercise can be numbers themselves.
-
-    Raises:
-        DataError: a label that is missing, or points at none of the row's choices.
-    """
-    labels = [require_label(table, index, name) for index in range(len(table))]
-    found = [[read(label, row) for label, row in zip(labels, choices, strict=True)] for read in _READINGS]
-    best = max(found, key=lambda numbers: sum(number is not None for number in numbers))
-    wrong = next((index for index, number in enumerate(best) if number is None), None)
-    if wrong is not None:
-        raise _refused(table, labels, choices, wrong)
-    if found[0] != found[1] and None not in (*found[0], *found[1]):
-        what = f"{table.source}: each label in '{name}' fits as the number of one choice and as the text of another"
-        raise DataError(what, remedy="Write them as letters: A is the first choice.")
-    return [number for number in best if number is not None]
-
-
-def _by_number(label: Any, choices: Sequence[str]) -> int | None:
-    number = _whole(label)
-    return number if number is not None and 0 <= number < len(choices) else None
-
-
-def _by_text(label: Any, choices: Sequence[str]) -> int | None:
-    stripped = [choice.strip() for choice in choices]
-    wanted = label.strip() if isinstance(label, str) else str(label)
-    return stripped.index(wanted) if stripped.count(wanted) == 1 else None
-
-
-def _by_letter(label: Any, choices: Sequence[str]) -> int | None:
-    letter = label.strip().lower() if isinstance(label, str) else ""
-    number = _LETTERS.find(letter) if len(letter) == 1 else -1
-    return number if 0 <= number < len(choices) else None
-
-
-_READINGS: tuple[Callable[[Any, Sequence[str]], int | None], ...] = (_by_number, _by_text, _by_letter)
-
-
-def _whole(label: Any) -> int | None:
-    """Returns a label as a whole number, where it is one: 2, '2', 2.0."""
-    if isinstance(label, bool):
-        return None
-    if isinstance(label, str):
-        text = label.strip()
-        return int(text) if text.removeprefix("-").isdecimal() and text.isascii() else None
-    if isinstance(label, float):
-        return int(label) if label.is_integer() else None
-    return label if isinstance(label, int) else None
-
-
-def _refused(table: Table, labels: Sequence[Any], choices: Sequence[Sequence[str]], index: int) -> DataError:
-    label, row = labels[index], choices[index]
-    kind, number, stripped = DataError, _whole(label), [choice.strip() for choice in row]
-    remedy = "A label is the number of the right choice counted from 0, its letter (A is the first), or its text."
-    if number is not None:
-        what = f"points outside its {len(row)} choices, which are numbers 0 to {len(row) - 1}"
-        numbers = [_whole(value) for value in labels]
-        if all(n is not None and 1 <= n <= len(of) for n, of in zip(numbers, choices, strict=True)):
-            kind = WholeFileError
-            remedy += " No label of this file is 0: if they count from 1, take 1 off each."
-    elif isinstance(label, str) and len(label.strip()) == 1:
-        what = f"points outside its {len(row)} choices, which are letters A to {_LETTERS[len(row) - 1].upper()}"
-    elif isinstance(label, str) and stripped.count(label.strip()) > 1:
-        what = "is the text of several of its choices"
-    else:
-        what = f"is none of its {len(row)} choices: " + ", ".join(f"{choice!r:.40}" for choice in row[:6])
-    return kind(f"{table.where(index)}: the label {label!r:.60} {what}", remedy=remedy)

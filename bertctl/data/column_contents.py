@@ -1,22 +1,17 @@
 """What a column holds, as far as its values say: texts, classes or scores, whatever the column is called."""
 
-import ast
-import contextlib
-import json
 import math
-import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from bertctl.data.table import Table
+from bertctl.data.written_values import written_value
 from bertctl.words import as_number, shorten
 
 Content = Literal["text", "class", "score", "other"]
 
 _SEEN = 2048  # values that are looked at
 _CLASS_WORDS = 4  # more words on average are a text's
-_STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
-_NO_COMMAS = re.compile(rf"\[(?:\s*(?:{_STRING.pattern})(?=\s))+\s*(?:{_STRING.pattern})\s*\]", re.DOTALL)
 
 
 def filled(values: Sequence[Any]) -> list[Any]:
@@ -68,21 +63,9 @@ def names_with_values(table: Table) -> str:
     return ", ".join(f"{name} ('{shorten(values[0], 24)}')" for name, values in table.columns.items())
 
 
-def written_list(text: str) -> Any:
-    """Returns the list that is written as a text, in JSON, in Python or as numpy shows it; else the text."""
-    if not (text.lstrip().startswith(("[", "{")) and text.rstrip().endswith(("]", "}"))):
-        return text
-    if _NO_COMMAS.fullmatch(text.strip()):
-        text = f"[{', '.join(_STRING.findall(text))}]"
-    for read in (json.loads, ast.literal_eval):
-        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-            return read(text)
-    return text
-
-
 def with_lists(values: Sequence[Any]) -> Sequence[Any]:
     """Returns a column with lists where all of its values are lists written as texts, and else as it is."""
     if not all(isinstance(value, str) for value in values):
         return values
-    found = [written_list(value) if value else None for value in values]
+    found = [written_value(value) if value else None for value in values]
     return found if all(value is None or isinstance(value, list) for value in found) and any(found) else values

@@ -29,7 +29,7 @@ class FileColumns:
     @property
     def used(self) -> tuple[str, ...]:
         """Are all names in the file but that of the id."""
-        found = [getattr(self, field.name) for field in fields(self) if field.name != "id"]
+        found = [getattr(self, name) for name in self._roles()]
         names = [name for value in found for name in (value if isinstance(value, tuple) else (value,))]
         return tuple(name for name in names if name is not None)
 
@@ -45,9 +45,13 @@ class FileColumns:
 
     def names(self) -> dict[str, str]:
         """Returns canonical name -> name in the file."""
-        found = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "id"}
+        found = {name: getattr(self, name) for name in self._roles()}
         shown = {name: ", ".join(value) if isinstance(value, tuple) else value for name, value in found.items()}
         return {name: value for name, value in shown.items() if value is not None}
+
+    def _roles(self) -> list[str]:
+        """Returns the canonical names of the columns but the id's; other fields are marked in their metadata."""
+        return [field.name for field in fields(self) if field.name != "id" and field.metadata.get("is_column", True)]
 
     def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
         """Returns the settings with these columns written in, so that the next file is read as the first was.

@@ -41,8 +41,9 @@ def guess_task(path: Path, settings: DataSection) -> Guess:
             if (reading := reader.guess(path, options)) is not None:
                 return _guess(path, task, reading, settings)
         except (UsageError, DataError) as error:
-            error.task = task if isinstance(error, DataError) and _is_mostly_for(reader, path, options) else ""
-            if error.task or (reader.is_sure and isinstance(error, DataError)):
+            is_for = isinstance(error, DataError) and (reader.is_sure or _is_mostly_for(reader, path, options))
+            error.task = task if is_for else ""
+            if is_for:
                 raise
             refusals.append(error)
     raise next((error for error in reversed(refusals) if isinstance(error, DataError)), refusals[-1])

@@ -6,35 +6,38 @@ where the file gives no offset and the text does not occur in the context.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.column_contents import content_of, written_list
+from bertctl.data.column_contents import content_of
 from bertctl.data.columns import FileColumns, columns_named, distinct_ids, ids_of, other_columns, shown_columns
 from bertctl.data.files import document_or_tables, input_kind, read_tables, table_of_document
 from bertctl.data.names import folded
 from bertctl.data.reading import Reader, Reading, ReadOptions
-from bertctl.data.rows import Rows
+from bertctl.data.rows import Rows, is_missing
 from bertctl.data.table import Table, table_of_objects
 from bertctl.data.text_files import Source, open_bytes, source_name
+from bertctl.data.written_values import is_shortened, written_value
 from bertctl.errors import DataError, UsageError
 from bertctl.words import count
 
 _USUAL = {
     "question": ("--text-column", ("question", "query")),
     "context": ("--pair-column", ("context", "passage", "paragraph", "document", "text", "article")),
-    "answers": ("--label-column", ("answers", "answer", "label", "gold")),
+    "answers": ("--label-column", ("answers", "answer", "answer_text", "label", "gold")),
 }
 """Option that names a column, and its usual names, the likeliest first."""
 _CANONICAL = ("question", "context", "label")
+_IMPOSSIBLE = "is_impossible"
 _SQUAD = DataSection(text_column="question", pair_column="context", label_column="answers")
 """The names that `_flat_questions` gives to the nested form."""
 _FORMS = (
-    'Questions are SQuAD\'s JSON, {"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [...]}]}]}, or one '
-    'object per line: {"question": "...", "context": "...", "answers": {"text": ["..."], "answer_start": [0]}}.'
+    'Questions are SQuAD\'s JSON, {"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [...]}]}]}, a list '
+    "of its paragraphs, or one object per line: "
+    '{"question": "...", "context": "...", "answers": {"text": ["..."], "answer_start": [0]}}.'
 )
 _ANSWERS = (
     'Answers are written {"text": ["..."], "answer_start": [0]} or [{"text": "...", "answer_start": 0}]; '
@@ -128,22 +131,36 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
             what = f"{table.source}: no column is known as the {role}"
             raise UsageError(what, remedy=f"Name it: {option} NAME. {shown_columns(table)}")
     label = roles["answers"] if roles["answers"] in table.columns else None
-    identity = settings.id_column or _usable_ids(table, free.get("id"), options)
-    return QuestionColumns(identity, str(roles["question"]), str(roles["context"]), label)
+    question, context = str(roles["question"]), str(roles["context"])
+    identity = settings.id_column or _usable_ids(table, free.get("id"), (question, context), options)
+    return QuestionColumns(identity, question, context, label)
 
 
-def _usable_ids(table: Table, name: str | None, options: ReadOptions) -> str | None:
-    """Returns a column called `id` that nobody named; where rows are labelled, only if each value is there once."""
+def _usable_ids(table: Table, name: str | None, texts: tuple[str, str], options: ReadOptions) -> str | None:
+    """Returns a column called `id` that nobody named; where rows are labelled, only if each question has its own."""
     values = [str(value) for value in table.columns[name] if not _is_blank(value)] if name is not None else []
-    if not values or len(set(values)) == len(table) or not options.keep_labels:
+    if not values or not options.keep_labels or name is None:
         return name if values else None
+    if len(values) == len(table) and _are_of_questions(table, name, texts):
+        return name
     told = f"{table.source}: ids in '{name}' are blank or stand twice; the questions are numbered instead"
     options.listener.warn(told)
     return None
 
 
+def _are_of_questions(table: Table, name: str, texts: tuple[str, str]) -> bool:
+    """Returns whether rows with the same id have the same question and the same context."""
+    contents: dict[str, tuple[str, str]] = {}
+    question, context = (table.columns[column] for column in texts)
+    for index, value in enumerate(table.columns[name]):
+        content = (str(question[index]), str(context[index]))
+        if contents.setdefault(str(value), content) != content:
+            return False
+    return True
+
+
 def _is_blank(value: Any) -> bool:
-    return value is None or value == ""
+    return is_missing(value) or (isinstance(value, str) and value == "")
 
 
 def require_distinct_ids(rows: Rows) -> None:
@@ -173,7 +190,11 @@ def rows_of_questions(table: Table, names: QuestionColumns, options: ReadOptions
             with file, line and id.
     """
     names.require(table, optional=() if options.keep_labels or names.id is None else (names.id,))
-    ids = ids_of(table, names.id if options.keep_labels else None, first_id=first_id)
+    is_identified = names.id is not None and options.keep_labels
+    if is_identified and _are_of_questions(table, str(names.id), (names.question, names.context)):
+        ids = _ids_with_repeats(table, str(names.id))
+    else:
+        ids = ids_of(table, names.id if options.keep_labels else None, first_id=first_id)
     given = table.columns.get(names.id, ()) if names.id is not None and not options.keep_labels else ()
     complete = not any(map(_is_blank, given))
     if given:
@@ -183,24 +204,111 @@ def rows_of_questions(table: Table, names: QuestionColumns, options: ReadOptions
         for canonical, name in (("question", names.question), ("context", names.context))
     }
     if names.label is not None:
-        nothing: Sequence[Any] = [None] * len(table)
-        impossible = table.columns.get("is_impossible", nothing)
-        starts = table.columns.get("answer_start", nothing)
-        several: list[str] = []
-        labels: list[dict[str, list[Any]]] = []
-        for i, (answers, start, no) in enumerate(zip(table.columns[names.label], starts, impossible, strict=True)):
-            blank = "answer_start" in table.columns and _is_blank(answers) and _is_blank(start)
-            none = no is True or str(no).lower() in ("true", "1") or blank
-            label = _answers(None if none else _with_start(answers, start), found["context"][i], none, several)
-            labels.append(label or _refuse_answers(answers, table, i, ids))
-        found["label"] = labels
-        if several:
-            options.listener.warn(
-                f"{table.source}: {count(len(several), 'answer')} without an offset stand at several places of their "
-                f"contexts, such as {several[0]!r}: the first one is taken, of whole words where there are any"
+        found["label"] = _labels_of(table, names.label, found["context"], ids, options)
+    read = (*names.used, names.id if complete else None, _IMPOSSIBLE if isinstance(table, NestedTable) else None)
+    found |= other_columns(table, read, _CANONICAL)
+    rows = Rows(options.split, found, ids, table.source, table.lines)
+    return _with_all_answers(rows, options) if "label" in found else rows
+
+
+def _labels_of(
+    table: Table, name: str, contexts: Sequence[str], ids: Sequence[str], options: ReadOptions
+) -> list[dict[str, list[Any]]]:
+    """Returns the answers of each question in the canonical form."""
+    nothing: Sequence[Any] = [None] * len(table)
+    impossible = table.columns.get(_IMPOSSIBLE, nothing)
+    starts = table.columns.get("answer_start", nothing)
+    ends = table.columns.get("answer_end", nothing)
+    several: list[str] = []
+    labels: list[dict[str, list[Any]]] = []
+    for i, (answers, start, end) in enumerate(zip(table.columns[name], starts, ends, strict=True)):
+        blank = "answer_start" in table.columns and _is_blank(answers) and _is_blank(start)
+        none = _is_true(impossible[i]) or blank
+        label = _answers(None if none else _with_start(answers, start, end), contexts[i], none, several)
+        if label is None:
+            raise _refused_answers(answers, table, i, ids)
+        if none and not blank:
+            _require_no_answers(answers, contexts[i], f"{table.where(i)} (id '{ids[i]}')")
+        elif not label["text"] and options.label_needed and _is_false(impossible[i]):
+            raise DataError(
+                f"{table.where(i)} (id '{ids[i]}'): there is no answer, and `{_IMPOSSIBLE}` is false",
+                remedy=f"Give the answer, or true in `{_IMPOSSIBLE}` where the context has none.",
             )
-    found |= other_columns(table, (*names.used, names.id if complete else None), _CANONICAL)
-    return Rows(options.split, found, ids, table.source, table.lines)
+        labels.append(label)
+    if several:
+        options.listener.warn(
+            f"{table.source}: {count(len(several), 'answer')} without an offset stand at several places of their "
+            f"contexts, such as {several[0]!r}: the first one is taken, of whole words where there are any"
+        )
+    return labels
+
+
+def _is_true(value: Any) -> bool:
+    return value is True or str(value).strip().lower() in ("true", "1", "1.0", "yes")
+
+
+def _is_false(value: Any) -> bool:
+    return value is False or str(value).strip().lower() in ("false", "0", "0.0", "no")
+
+
+def _require_no_answers(answers: Any, context: str, where: str) -> None:
+    """Refuses answers to a question that is said to have none.
+
+    Raises:
+        DataError: with the first of them.
+    """
+    label = None if _is_blank(answers) else _answers(answers, context, impossible=False, several=[])
+    if label and label["text"]:
+        raise DataError(
+            f"{where}: `{_IMPOSSIBLE}` is true, and there is an answer: {label['text'][0]!r:.80}",
+            remedy="Correct one of the two. Answers that only seem right belong into `plausible_answers`.",
+        )
+
+
+def _union(label: Mapping[str, list[Any]], other: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Returns the answers of two labels, each once."""
+    known = zip(label["text"], label["answer_start"], strict=True)
+    more = zip(other["text"], other["answer_start"], strict=True)
+    answers = dict.fromkeys([*known, *more])
+    return {"text": [text for text, _ in answers], "answer_start": [start for _, start in answers]}
+
+
+def _with_all_answers(rows: Rows, options: ReadOptions) -> Rows:
+    """Returns each question once, with the answers of all of its rows: those with one id, question and context.
+
+    (Files with a row per annotator. The official scorers count questions, each with all of its answers.)
+    """
+    first: dict[tuple[str, str, str], int] = {}
+    labels: dict[int, dict[str, list[Any]]] = {}
+    contents = zip(rows.ids, rows.columns["question"], rows.columns["context"], strict=True)
+    for index, content in enumerate(contents):
+        label = rows.columns["label"][index]
+        place = first.setdefault(content, index)
+        if place == index:
+            labels[index] = label
+        else:
+            labels[place] = _union(labels[place], label)
+    if len(labels) == len(rows):
+        return rows
+    options.listener.warn(
+        f"{rows.source}: {count(len(rows) - len(labels), 'row')} with the id, the question and the context of an "
+        f"earlier row; their answers are further answers to it ({count(len(labels), 'question')} in all)"
+    )
+    merged = rows.select(list(labels))
+    return replace(merged, columns={**merged.columns, "label": list(labels.values())})
+
+
+def _ids_with_repeats(table: Table, name: str) -> list[str]:
+    """Returns a column as ids, which may stand on several rows of one question.
+
+    Raises:
+        DataError: one is blank, with file and line.
+    """
+    seen: dict[str, int] = {}
+    for index, value in enumerate(table.columns[name]):
+        seen.setdefault("" if value is None else str(value), index)
+    ids_of(table.select(list(seen.values())), name)
+    return [str(value) for value in table.columns[name]]
 
 
 def questions_about(questions: Sequence[str], context: str, *, source: str = "the question") -> Rows:
@@ -225,11 +333,12 @@ def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -
     return value
 
 
-def _with_start(answers: Any, start: Any) -> Any:
+def _with_start(answers: Any, start: Any, end: Any) -> Any:
     """Returns an answer whose offset stands in a column of its own."""
-    if start in (None, "") or not isinstance(answers, str):
+    if _is_blank(start) or not isinstance(answers, str):
         return answers
-    return {"text": answers, "answer_start": start}
+    answer = {"text": answers, "answer_start": start}
+    return answer if _is_blank(end) else {**answer, "answer_end": end}
 
 
 def _place(text: str, context: str, several: list[str]) -> int:
@@ -253,14 +362,13 @@ def _answers(value: Any, context: str, impossible: bool, several: list[str]) -> 
     if impossible:
         return {"text": [], "answer_start": []}
     if isinstance(value, str) and value not in context:
-        value = written_list(value)  # a CSV's cell
+        value = written_value(value)  # a CSV's cell
+        if isinstance(value, str) and value.lstrip().startswith(("{", "array(")):
+            return None
     if isinstance(value, str):
         value = [value]
     elif isinstance(value, Mapping):
-        texts, starts = (_as_list(value.get(name)) for name in ("text", "answer_start"))
-        if texts is None or (starts is not None and len(starts) != len(texts)):
-            return None
-        value = [{"text": t, "answer_start": s} for t, s in zip(texts, starts or [None] * len(texts), strict=True)]
+        value = _answers_of_lists(value)
     if not isinstance(value, list | tuple):
         return None
     found: dict[str, list[Any]] = {"text": [], "answer_start": []}
@@ -268,16 +376,47 @@ def _answers(value: Any, context: str, impossible: bool, several: list[str]) -> 
         entry = {"text": answer} if isinstance(answer, str) else answer
         if not isinstance(entry, Mapping) or not isinstance(entry.get("text"), str):
             return None
-        text, start = entry["text"], entry.get("answer_start")
-        if (isinstance(start, float) and start.is_integer()) or (isinstance(start, str) and start.strip().isdecimal()):
-            start = int(start)
-        if start is not None and (not isinstance(start, int) or isinstance(start, bool)):
+        text = entry["text"]
+        start, end = (_offset(next((entry[name] for name in names if name in entry), None)) for names in _OFFSETS)
+        if start is _NO_OFFSET or end is _NO_OFFSET or not text.strip():
             return None
-        if not text.strip():
+        if isinstance(start, int) and isinstance(end, int) and end - start not in (len(text), len(text) - 1):
             return None
         found["text"].append(text)
         found["answer_start"].append(_place(text, context, several) if start is None else start)
     return found
+
+
+_OFFSETS = (("answer_start", "start"), ("answer_end", "end"))
+_NO_OFFSET = "no offset"
+
+
+def _answers_of_lists(answers: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Returns an object with lists, as SQuAD's Parquet has it, as a list of objects; None where lengths differ."""
+    texts = _as_list(answers.get("text"))
+    if texts is None:
+        return None
+    found: list[dict[str, Any]] = [{"text": text} for text in texts]
+    for name in ("answer_start", "start", "answer_end", "end"):
+        offsets = _as_list(answers.get(name))
+        if offsets is None:
+            continue
+        if len(offsets) != len(texts):
+            return None
+        for answer, offset in zip(found, offsets, strict=True):
+            answer[name] = offset
+    return found
+
+
+def _offset(value: Any) -> Any:
+    """Returns an offset as a number, None where there is none, `_NO_OFFSET` for something else."""
+    if value is None:
+        return None
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and re.fullmatch(r"\s*\d+(\.0*)?\s*", value):
+        return int(float(value))
+    return value if isinstance(value, int) and not isinstance(value, bool) else _NO_OFFSET
 
 
 def _as_list(value: Any) -> list[Any] | None:
@@ -286,14 +425,31 @@ def _as_list(value: Any) -> list[Any] | None:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _refuse_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -> dict[str, list[Any]]:
-    what, remedy = "there are no answers" if value is None else f"these answers can't be read: {value!r:.120}", _ANSWERS
-    texts = value.get("text") if isinstance(value, Mapping) else value
-    texts = [each.get("text") if isinstance(each, Mapping) else each for each in _as_list(texts) or ()]
-    if any(isinstance(text, str) and not text.strip() for text in texts):
-        what = f"an answer is blank: {value!r:.120}"
-        remedy = "Has the question no answer? Then write [], or true in a column `is_impossible`."
-    raise DataError(f"{table.where(index)} (id '{ids[index]}'): {what}", remedy=remedy)
+def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -> DataError:
+    """Returns the error for answers that can't be read."""
+    where = f"{table.where(index)} (id '{ids[index]}')"
+    if value is None:
+        return DataError(f"{where}: there are no answers", remedy=_ANSWERS)
+    if is_shortened(value):
+        remedy = "numpy has left a part out (...). Save the table as JSON Lines or Parquet, which keep lists."
+        return DataError(f"{where}: these answers can't be read: {value!r:.120}", remedy=remedy)
+    answers = written_value(value) if isinstance(value, str) else value
+    if isinstance(answers, Mapping):
+        answers = _answers_of_lists(answers)
+    entries = [entry if isinstance(entry, Mapping) else {"text": entry} for entry in _as_list(answers) or ()]
+    for entry in entries:
+        text = entry.get("text")
+        if isinstance(text, str) and not text.strip():
+            remedy = f"Has the question no answer? Then write [], or true in a column `{_IMPOSSIBLE}`."
+            return DataError(f"{where}: an answer is blank: {value!r:.120}", remedy=remedy)
+        end = entry.get("answer_end", entry.get("end", table.columns.get("answer_end", {index: None})[index]))
+        if isinstance(text, str) and not _is_blank(end):
+            start = entry.get(
+                "answer_start", entry.get("start", table.columns.get("answer_start", {index: None})[index])
+            )
+            what = f"the answer {text!r:.80} has {len(text)} characters, and its offsets say {start} to {end}"
+            return DataError(f"{where}: {what}", remedy="Correct answer_end, or leave it out: it is only compared.")
+    return DataError(f"{where}: these answers can't be read: {value!r:.120}", remedy=_ANSWERS)
 
 
 class NestedTable(Table):
@@ -305,34 +461,75 @@ def json_tables(source: Source, options: ReadOptions) -> Iterator[Table]:
     name = source_name(source)
     with open_bytes(source) as file:
         document, tables = document_or_tables(file, name, options)
-        if document is None:
-            yield from tables
-            return
-        table = table_of_document(document, name, options)
-        if "paragraphs" in table.columns:
-            entries = document["data"] if isinstance(document, dict) else document
-            flat = list(enumerate(_flat_questions(entries, name), start=1))
-            if not flat:
+        if document is not None:
+            if isinstance(document, dict) and "data" not in document and _is_nested(document):
+                document = [document]
+            tables = iter([table_of_document(document, name, options)])
+        for table in tables:
+            flat = _flat_table(table) if _is_nested(table.columns) else table
+            if not len(flat):
                 raise DataError(f"{name} has no questions", remedy=_FORMS)
-            table = NestedTable(table_of_objects(flat, name).columns, name)
-        yield from table.chunks(options.chunk_rows)
+            yield from flat.chunks(options.chunk_rows)
 
 
-def _flat_questions(articles: Iterable[dict[str, Any]], source: str) -> Iterator[dict[str, Any]]:
-    """Yields the questions of SQuAD's articles, one dictionary each."""
-    for number, article in enumerate(articles, start=1):
-        place = f"{source}, article {number} ('{article.get('title', '')}')"
-        for at, paragraph in enumerate(_list_of(article, "paragraphs", place), start=1):
-            for question in _list_of(paragraph, "qas", f"{place}, paragraph {at}"):
-                flat = {
-                    "id": question.get("id"),
-                    "title": article.get("title"),
-                    "question": question.get("question"),
-                    "context": paragraph.get("context"),
-                }
-                if "answers" in question or "is_impossible" in question:
-                    flat["answers"] = [] if question.get("is_impossible") is True else question.get("answers")
-                yield flat
+def _is_nested(names: Collection[str]) -> bool:
+    """Returns whether objects are articles of SQuAD (`paragraphs`), or paragraphs alone (`qas`)."""
+    return "paragraphs" in names or {"context", "qas"} <= set(names)
+
+
+def _flat_table(table: Table) -> Table:
+    """Returns the questions of articles, or of paragraphs, each on the line of its article."""
+    rows: list[dict[str, Any]] = []
+    lines: list[int] = []
+    for index, article in enumerate(_objects(table)):
+        if "paragraphs" not in article:
+            place = f"{table.source}, paragraph {index + 1}"
+            questions = list(_flat_paragraph(article, article.get("title"), place))
+        else:
+            questions = list(
+                _flat_article(article, f"{table.source}, article {index + 1} ('{article.get('title', '')}')")
+            )
+        rows += questions
+        lines += [table.lines[index] if table.lines else len(rows)] * len(questions)
+    flat = table_of_objects(list(zip(lines, rows, strict=True)), table.source)
+    return NestedTable(flat.columns, flat.source, flat.lines if table.lines else ())
+
+
+def _objects(table: Table) -> Iterator[dict[str, Any]]:
+    """Yields the objects of a table, without what each of them lacks."""
+    for values in zip(*table.columns.values(), strict=True):
+        yield {name: value for name, value in zip(table.columns, values, strict=True) if value is not None}
+
+
+def _flat_article(article: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
+    """Yields the questions of an article of SQuAD, one dictionary each."""
+    for number, paragraph in enumerate(_list_of(article, "paragraphs", place), start=1):
+        yield from _flat_paragraph(paragraph, article.get("title"), f"{place}, paragraph {number}")
+
+
+def _flat_paragraph(paragraph: Mapping[str, Any], title: Any, place: str) -> Iterator[dict[str, Any]]:
+    for question in _list_of(paragraph, "qas", place):
+        flat = {
+            "id": question.get("id", question.get("qid")),
+            "title": title,
+            "question": question.get("question"),
+            "context": paragraph.get("context"),
+        }
+        if "detected_answers" in question:
+            flat["answers"] = _of_mrqa(question["detected_answers"])
+        elif "answers" in question or "is_impossible" in question:
+            flat["answers"] = question.get("answers") or []
+        if "is_impossible" in question:
+            flat[_IMPOSSIBLE] = question["is_impossible"]
+        yield flat
+
+
+def _of_mrqa(answers: Any) -> Any:
+    """Returns answers of MRQA, which has the places of each, as SQuAD has them."""
+    try:
+        return [{"text": answer["text"], "answer_start": answer["char_spans"][0][0]} for answer in answers]
+    except (KeyError, TypeError, IndexError):
+        return answers
 
 
 def _list_of(entry: Mapping[str, Any], name: str, place: str) -> list[dict[str, Any]]:

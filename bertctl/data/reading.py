@@ -182,6 +182,15 @@ class Reader(ABC):
         """Returns one key per row, the same for rows that hang together."""
         return group_keys(rows, self.together)
 
+    def settled(self, settings: DataSection, files: Sequence[Path]) -> DataSection:  # noqa: ARG002
+        """Returns the settings with what only all files of a recipe together show.
+
+        Args:
+            settings: As the person gave them.
+            files: Those of the recipe, in the order in which they are asked.
+        """
+        return settings
+
     @abstractmethod
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin, chunk by chunk."""

@@ -341,9 +341,13 @@ class _OwnFiles(_Source):
         path = expanded_path(self._files[split] or "")
         noted(Found("dataset", path.name, {path.name: path}))
         reader, told = READERS[self._recipe.task], Told(listener=self._listener, skipped=self._skipped)
+        if not self.columns:
+            files = [expanded_path(file) for file in self._files.values() if file]
+            self._settings = reader.settled(self._settings, files)
         reading = reader.read(path, self._settings, split=split, label_needed=split != "test", **told)
         if not self.columns:
-            self.columns, self._settings = reading.columns, reading.settings
+            self.columns = reading.columns
+            self._settings = reading.settings
         return reading.rows
 
 

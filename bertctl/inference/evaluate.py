@@ -14,6 +14,7 @@ from bertctl.inference.engine import Engine
 from bertctl.metrics.clusters import numbered
 from bertctl.metrics.contributions import Contributions, loss
 from bertctl.metrics.scripts import script_metrics
+from bertctl.metrics.squad import counts_characters
 from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
@@ -184,6 +185,8 @@ def report_truncation(split: str, features: Features, task: Task, recipe: Recipe
     """Says what a split loses with the recipe's task and longest input; see `warn_of_truncation`."""
     counts, max_length = truncation_counts(features), recipe.model.max_length
     warn_of_truncation(split, counts, message=task.truncation, max_length=max_length, listener=listener)
+    if isinstance(features, AnswerFeatures) and features.gold and counts_characters(features.gold):
+        listener.say(f"{split}: f1 counts characters, as most answers are in a script without spaces between words")
     if isinstance(features, AnswerFeatures) and features.seams:
         stride = recipe.question_answering.doc_stride
         what = f"{split}: {count(features.seams, 'window')} of {max_length} tokens begin where the one before ends"

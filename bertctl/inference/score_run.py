@@ -8,6 +8,7 @@ from typing import Any
 
 from bertctl.config.dump import dump_recipe
 from bertctl.config.load import REACHING, refuse_unnamed
+from bertctl.config.recipe_files import expanded_path
 from bertctl.data.readers import READERS
 from bertctl.data.reading import SkippedRows, Told
 from bertctl.data.recipe_data import groups_of, limited
@@ -89,7 +90,9 @@ def evaluate_file(
     """
     reader = READERS[run.recipe.task]
     told = Told(listener=listener, hints=run.column_hints, skipped=skipped)
-    reading = reader.read(path, run.file_settings, split="file", label_needed=True, **told)
+    own_files = [expanded_path(file) for file in run.recipe.data.own_files.values() if file]
+    settings = reader.settled(run.file_settings, [path, *own_files])
+    reading = reader.read(path, settings, split="file", label_needed=True, **told)
     rows = limited({"file": reading.rows}, run.recipe, listener)["file"]
     groups = groups_of(rows, run.recipe, reading.columns, required=False)
     results = score_splits(run, {"file": replace(rows, groups=groups)}, workers, listener)

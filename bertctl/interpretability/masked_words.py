@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from tokenizers import Encoding
+from tokenizers import AddedToken, Encoding, Tokenizer
 
 from bertctl.arrays import Floats32, Ints32
 from bertctl.catalog.models import MODELS
@@ -22,6 +22,7 @@ from bertctl.modeling.pooling import finite
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import stored_weights
 from bertctl.progress import SILENT, Listener
+from bertctl.tokenization.reference import PIECE_SPACE, continuation_prefix
 from bertctl.tokenization.vocab import word_ids
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class MaskedModel:
         loaded.network.to(compute.device)
         self.name, self.tokenizer = name, loaded.tokenizer
         self.mask, self.mask_id = str(loaded.saved_tokenizer.mask_token), loaded.saved_tokenizer.mask_token_id
+        self._mask_token = self.tokenizer.get_added_tokens_decoder().get(self.mask_id)
         self.remedy = f"Write {self.mask} where a word is to be found, such as: I went to the {self.mask}."
         self._engine = Engine.of(loaded, compute)
 
@@ -169,8 +171,37 @@ class MaskedModel:
     def _answer(self, ids: list[int], logarithm: float, before: str, after: str) -> dict[str, Any]:
         word = self.tokenizer.decode(ids, skip_special_tokens=False)  # with its space where that is part of a token
         pieces = [self.tokenizer.id_to_token(i) or "" for i in ids]
-        text = before + word + after
+        text = filled_text(self.tokenizer, self._mask_token, ids, before, after)
         return {"word": word.strip(), "score": math.exp(logarithm), "ids": ids, "pieces": pieces, "text": text}
+
+
+def filled_text(tokenizer: Tokenizer, mask: AddedToken | None, ids: Sequence[int], before: str, after: str) -> str:
+    """Returns a text with tokens in the place of its mask, as they would be read together.
+
+    As `fill-mask` of transformers has it, but that the text around them stays as it was written. A mask such as
+    RoBERTa's takes the blank before it, and a word has its blank in its own token. Special tokens are no words.
+
+    Args:
+        tokenizer: That has read the text.
+        mask: The mask with its properties, where the tokenizer has them.
+        ids: The tokens, at least one.
+        before: The text before the mask.
+        after: The text behind it.
+    """
+    word = tokenizer.decode(ids, skip_special_tokens=True)
+    piece = tokenizer.id_to_token(ids[0]) or ""
+    prefix = continuation_prefix(tokenizer)
+    if prefix and piece.startswith(prefix) and before.strip():
+        return before.rstrip() + word.removeprefix(prefix) + after
+    if prefix and word and before[-1:].isalnum():  # a word of its own, though the mask stood at another
+        return f"{before} {word}{after}"
+    if mask is not None and mask.lstrip:
+        before = before.rstrip()
+    if mask is not None and mask.rstrip:
+        after = after.lstrip()
+    if before and piece.startswith(PIECE_SPACE) and not word.startswith(" "):  # it is decoded as if the text began here
+        word = f" {word}"
+    return before + word + after
 
 
 def _no_head(source: ModelSource, why: str) -> UsageError:

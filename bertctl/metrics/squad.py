@@ -5,13 +5,18 @@ gold answers counts. The versions differ in gold answers of which nothing is lef
 and an exact match with any answer of which nothing is left, 2.0 leaves them out, and a question whose answers are all
 of this kind is answered by an empty text.
 
+Where most letters of the gold answers are of scripts without spaces (Chinese, Japanese, Thai, ...), which those scorers
+take for one word, the words of F1 are characters, and punctuation of any script is left out of both metrics, as MLQA's
+scorer has it for Chinese. Nothing else moves.
+
 Letters: N questions.
 """
 
 import re
 import string
+import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -31,39 +36,105 @@ def normalized_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def answer_exact(prediction: str, gold: Sequence[str], *, version: Version = 2) -> float:
+_WITHOUT_SPACES = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Burmese
+    (0x1780, 0x17FF),  # Khmer
+    (0x3005, 0x3007),  # marks that repeat a Chinese character, and zero
+    (0x3040, 0x30FF),  # Hiragana, Katakana
+    (0x3400, 0x4DBF),  # Chinese characters
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0xFF66, 0xFF9F),  # Katakana of half the width
+    (0x20000, 0x3FFFF),
+)
+"""First and last character of scripts that write words without spaces between them."""
+
+
+def _is_without_spaces(character: str) -> bool:
+    code = ord(character)
+    return any(first <= code <= last for first, last in _WITHOUT_SPACES)
+
+
+def counts_characters(gold: Iterable[Sequence[str]]) -> bool:
+    """Returns whether most letters of gold answers are of scripts without spaces, so that F1 counts characters."""
+    letters = [character for texts in gold for text in texts for character in text if character.isalpha()]
+    return 2 * sum(map(_is_without_spaces, letters)) > len(letters)
+
+
+def _words(text: str) -> list[str]:
+    """Returns what F1 counts where characters are words: each character of a script without spaces, other words whole.
+
+    A mark belongs to the character before it.
+    """
+    words: list[str] = []
+    for word in text.split():
+        is_open = False  # whether the next letter goes on with the last word
+        for place, character in enumerate(word):
+            is_mark = place > 0 and unicodedata.category(character).startswith("M")
+            is_alone = _is_without_spaces(character)
+            if is_mark or (is_open and not is_alone):
+                words[-1] += character
+                continue
+            words.append(character)
+            is_open = not is_alone
+    return words
+
+
+def _without_punctuation(text: str) -> str:
+    """Returns a text without the punctuation of any script, and without symbols."""
+    return "".join(character for character in text if unicodedata.category(character)[0] not in "PS")
+
+
+def answer_exact(prediction: str, gold: Sequence[str], *, version: Version = 2, by_characters: bool = False) -> float:
     """Returns 1.0 where the answer is one of the gold ones after normalisation, else 0.0.
 
     Args:
         prediction: the answer; empty for "no answer".
         gold: texts of the gold answers; empty for an unanswerable question.
         version: of the scorer.
+        by_characters: Whether F1 counts characters, and punctuation of any script is left out (`counts_characters`).
     """
+    if by_characters:
+        prediction = _without_punctuation(prediction)
+        gold = [_without_punctuation(text) for text in gold]
     return float(normalized_answer(prediction) in _references(gold, version))
 
 
-def answer_f1(prediction: str, gold: Sequence[str], *, version: Version = 2) -> float:
+def answer_f1(prediction: str, gold: Sequence[str], *, version: Version = 2, by_characters: bool = False) -> float:
     """Returns the harmonic mean of precision and recall of the answer's words, against the gold answer that fits best.
 
     Args:
         prediction: the answer; empty for "no answer".
         gold: texts of the gold answers; empty for an unanswerable question, where only an empty answer scores.
         version: of the scorer.
+        by_characters: Whether characters of scripts without spaces are words (`counts_characters`).
     """
-    words = normalized_answer(prediction).split()
-    return max(_overlap(words, reference.split(), version) for reference in _references(gold, version))
+    split: Callable[[str], list[str]] = _words if by_characters else str.split
+    if by_characters:
+        prediction = _without_punctuation(prediction)
+        gold = [_without_punctuation(text) for text in gold]
+    words = split(normalized_answer(prediction))
+    return max(_overlap(words, split(reference), version) for reference in _references(gold, version))
 
 
 def raw_scores(predictions: Sequence[str], gold: Sequence[Sequence[str]], *, version: Version) -> tuple[Floats, Floats]:
     """Returns (N,) exact matches and (N,) F1 of each question."""
-    scored = [_both(said, tuple(texts), version) for said, texts in zip(predictions, gold, strict=True)]
+    by_characters = counts_characters(gold)
+    scored = [
+        _both(prediction, tuple(texts), version, by_characters)
+        for prediction, texts in zip(predictions, gold, strict=True)
+    ]
     exact, f1 = np.array(scored, dtype=np.float64).reshape(-1, 2).T.copy()
     return exact, f1
 
 
 @lru_cache(maxsize=2**16)  # each metric asks for these, for each of two runs
-def _both(said: str, gold: tuple[str, ...], version: Version) -> tuple[float, float]:
-    return answer_exact(said, gold, version=version), answer_f1(said, gold, version=version)
+def _both(prediction: str, gold: tuple[str, ...], version: Version, by_characters: bool) -> tuple[float, float]:
+    return (
+        answer_exact(prediction, gold, version=version, by_characters=by_characters),
+        answer_f1(prediction, gold, version=version, by_characters=by_characters),
+    )
 
 
 def best_threshold(scores: Floats, null_odds: Floats, *, answerable: Bools, answered: Bools) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from bertctl.modeling.model import Model, align
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding
-from bertctl.tokenization.reference import needs_space
+from bertctl.tokenization.reference import needs_space, repair_offsets
 from bertctl.tokenization.tokenizer_files import whole_tokenizer
 
 if TYPE_CHECKING:
@@ -362,6 +362,7 @@ def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Toke
         )
     backend.no_truncation()
     backend.no_padding()
+    repair_offsets(backend)
     if read_as(backend, source, auto_class):
         saved_tokenizer.add_prefix_space = saved_tokenizer.init_kwargs["add_prefix_space"] = True
     return backend

@@ -1,8 +1,9 @@
 """What answers rest on, for people: the words of a text shaded by what they contribute, and how far to believe it."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 from rich.text import Text
 
@@ -12,7 +13,9 @@ from bertctl.words import count, count_of, harmless
 
 MOST_ROWS = 500
 """Rows of a page."""
-_NAMED, _NUMBERED = 5, 2  # words that a note names; decimals of their numbers
+_NAMED = 5  # words that a note names
+_DECIMALS = 2  # of numbers, more where the largest of them is below 0.1
+_MOST_DECIMALS = 6
 _SHADED = 0.05  # of the strongest word's number: less is not shaded
 
 READING = (
@@ -34,7 +37,8 @@ def passages(line: Mapping[str, Any]) -> Iterator[Passage]:
         about += [f"'{target['text']}'"] if "text" in target else []
         gold = f", gold {shorten(str(line['gold']), 80)}" if "gold" in line else ""
         for method, facts in target["methods"].items():
-            title = f"{line['id']}: {' '.join(about) or answer}{gold}, value {target['value']:+.{_NUMBERED}f}, {method}"
+            value = format_number(target["value"], target["value"])
+            title = f"{line['id']}: {' '.join(about) or answer}{gold}, value {value}, {method}"
             yield Passage(title, _shaded(target["words"], method), _note(target, method, facts))
 
 
@@ -65,7 +69,7 @@ def _shaded(words: Sequence[Mapping[str, Any]], method: str) -> list[ShadedWord]
         new, apart = word["column"] != column, word["column"] == "words" or word["start"] > end
         if found and (new or apart):
             found.append(ShadedWord(" | " if new else " "))
-        number = "" if word[method] is None else f"{word[method]:+.{_NUMBERED}f}"
+        number = "" if word[method] is None else format_number(word[method], most)
         share = (word[method] or 0.0) / most
         found.append(ShadedWord(word["word"], share if abs(share) >= _SHADED else 0.0, number))
         column, end = word["column"], word["end"]
@@ -75,10 +79,11 @@ def _shaded(words: Sequence[Mapping[str, Any]], method: str) -> list[ShadedWord]
 def _note(target: Mapping[str, Any], method: str, facts: Mapping[str, Any]) -> str:
     known = [word for word in target["words"] if word[method] is not None]
     ranked = sorted(known, key=lambda word: -abs(word[method]))[:_NAMED]
-    parts = [", ".join(f"{shorten(word['word'], 40)} {word[method]:+.{_NUMBERED}f}" for word in ranked)]
+    most = ranked[0][method] if ranked else 0.0
+    parts = [", ".join(f"{shorten(word['word'], 40)} {format_number(word[method], most)}" for word in ranked)]
     if "steps" in facts:
         right = "" if facts["converged"] else "NOT CONVERGED, "
-        off = f"off by {facts['error']:.1g} of {facts['change']:+.{_NUMBERED}f}"
+        off = f"off by {facts['error']:.1g} of {format_number(facts['change'], facts['change'])}"
         parts.append(f"{right}{facts['steps']} steps, {off}")
     if method in target.get("faithfulness", ()):
         parts.append(f"without the top words {_against(target['faithfulness'], method, 'comprehensiveness')} less")
@@ -89,8 +94,28 @@ def _against(figures: Mapping[str, Any], method: str, figure: str) -> str:
     """Returns a figure of a method, that of a random order and, where it is known, how far they are apart."""
     errors = figures[method].get("standard_errors", {})
     apart = f", {errors[figure]:.1f} standard errors" if figure in errors else ""
-    chance = figures["random"][figure]
-    return f"{figures[method][figure]:.{_NUMBERED}f} (random order {chance:.{_NUMBERED}f}{apart})"
+    value, chance = (
+        format_number(figures[name][figure], figures[name][figure], sign="-") for name in (method, "random")
+    )
+    return f"{value} (random order {chance}{apart})"
+
+
+def format_number(value: float, largest: float, *, sign: Literal["+", "-"] = "+") -> str:
+    """Returns a number with the decimals that show two digits of the largest one beside it.
+
+    Args:
+        value: The number.
+        largest: The one of the largest magnitude that is shown with it.
+        sign: `+` shows it of all numbers, `-` of negative ones alone.
+    """
+    magnitude = abs(largest)
+    decimals = _DECIMALS
+    if 0 < magnitude < 0.1 and math.isfinite(magnitude):
+        decimals = 1 - math.floor(math.log10(magnitude))
+    if decimals > _MOST_DECIMALS:
+        return f"{value:{sign}.1e}"
+    shown = f"{value:{sign}.{decimals}f}"
+    return shown.removeprefix("-").removeprefix("+") if float(shown) == 0 else shown
 
 
 def summary_sentences(summary: Mapping[str, Any]) -> list[str]:

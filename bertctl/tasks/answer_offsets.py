@@ -3,9 +3,12 @@
 Letters: D contexts, T tokens of all of them together.
 """
 
+import functools
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -13,6 +16,9 @@ from tokenizers import Tokenizer
 from bertctl.arrays import Ints, Ints32
 from bertctl.tokenization.layout import Ragged
 from bertctl.tokenization.reference import chunks, unknown_id
+
+if TYPE_CHECKING:
+    from tokenizers.pre_tokenizers import PreTokenizer
 
 _SPACES = np.array([chr(code).isspace() for code in range(0x3001)])
 
@@ -23,8 +29,9 @@ class Contexts:
 
     Attributes:
         tokens: ids, without special tokens.
-        char_starts: (T,) first character of each token, blanks before it not counted.
-        char_ends: (T,) the character after its last.
+        char_starts: (T,) first character of each token, blanks before it not counted. Never inside a grapheme (a
+            letter with its accents, an emoji of several parts).
+        char_ends: (T,) the character after its last, blanks not counted. Never inside a grapheme.
         unknown: (D,) unknown tokens.
     """
 
@@ -51,7 +58,8 @@ def encode_contexts(texts: Sequence[str], tokenizer: Tokenizer) -> Contexts:
     for chunk in chunks(texts):
         for text, encoding in zip(chunk, tokenizer.encode_batch(chunk, add_special_tokens=False), strict=True):
             ids.append(np.array(encoding.ids, dtype=np.int32))
-            offsets.append(_without_blanks(np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2), text))
+            spans = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
+            offsets.append(_whole_graphemes(_without_blanks(spans, text), text))
             counts.append(0 if unknown is None else encoding.ids.count(unknown))
     both = np.concatenate(offsets)
     lengths = np.array([len(part) for part in ids[1:]], dtype=np.int64)
@@ -60,14 +68,57 @@ def encode_contexts(texts: Sequence[str], tokenizer: Tokenizer) -> Contexts:
 
 
 def _without_blanks(offsets: Ints32, text: str) -> Ints32:
-    """Returns offsets without the blanks that byte-level and SentencePiece tokens begin with."""
+    """Returns offsets without the blanks that byte-level and SentencePiece tokens begin or end with."""
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-    blank = np.append(_SPACES[np.minimum(codes, len(_SPACES) - 1)] & (codes < len(_SPACES)), False)
-    while True:
-        moved = blank[offsets[:, 0]] & (offsets[:, 0] < offsets[:, 1])
-        if not moved.any():
-            return offsets
-        offsets[:, 0] += moved
+    is_space = np.append(_SPACES[np.minimum(codes, len(_SPACES) - 1)] & (codes < len(_SPACES)), False)
+    while (begins_blank := is_space[offsets[:, 0]] & (offsets[:, 0] < offsets[:, 1])).any():
+        offsets[:, 0] += begins_blank
+    while (ends_blank := is_space[offsets[:, 1] - 1] & (offsets[:, 0] < offsets[:, 1])).any():
+        offsets[:, 1] -= ends_blank
+    return offsets
+
+
+@functools.cache
+def _grapheme_splitter() -> "PreTokenizer":
+    from tokenizers import Regex, pre_tokenizers
+
+    return pre_tokenizers.Split(Regex(r"\X"), "isolated")
+
+
+_JOINING_RANGES = (
+    ("\u0e33", "\u0e33"),  # a Thai vowel that is a letter to Unicode, and the Lao one
+    ("\u0eb3", "\u0eb3"),
+    ("\u1100", "\u11ff"),  # Hangul letters that are written apart
+    ("\ua960", "\ua97f"),
+    ("\ud7b0", "\ud7ff"),
+    ("\U0001f1e6", "\U0001f1ff"),  # letters of flags
+    ("\U0001f3fb", "\U0001f3ff"),  # colours of skin
+)
+
+
+def _has_graphemes(text: str) -> bool:
+    """Returns whether a text has graphemes of several characters."""
+    if text.isascii():
+        return False
+    for character in set(text):
+        if unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf"):
+            return True
+        if any(first <= character <= last for first, last in _JOINING_RANGES):
+            return True
+    return False
+
+
+def _whole_graphemes(offsets: Ints32, text: str) -> Ints32:
+    """Returns offsets that begin or end inside a grapheme, as those of uncased models do, moved to its borders."""
+    if not _has_graphemes(text):
+        return offsets
+    begin_of = np.arange(len(text) + 1, dtype=np.int32)
+    end_of = begin_of.copy()
+    for grapheme, (start, end) in _grapheme_splitter().pre_tokenize_str(text):
+        if not grapheme[0].isspace():
+            begin_of[start + 1 : end] = start
+            end_of[start + 1 : end] = end
+    return np.stack([begin_of[offsets[:, 0]], end_of[offsets[:, 1]]], axis=1)
 
 
 def answer_span(context: str, text: str, start: int) -> tuple[int, int] | None:
@@ -82,3 +133,41 @@ def answer_span(context: str, text: str, start: int) -> tuple[int, int] | None:
         return start + len(text) - len(text.lstrip()), start + len(text.rstrip())
     found = re.compile(r"\s*" + r"\s+".join(map(re.escape, words))).match(context, start)
     return (found.end() - len(found[0].lstrip()), found.end()) if found else None
+
+
+def offset_units(context: str, text: str, start: int) -> set[str]:
+    """Returns the units in which an offset leads to its answer, where characters counted from 0 do not.
+
+    Args:
+        context: The text.
+        text: The answer.
+        start: Its offset, as the file has it.
+    """
+    if start < 0:
+        return set()
+    places = {
+        "UTF-16 units, as JavaScript and Java do": _characters_in(
+            context.encode("utf-16-le")[: 2 * start], "utf-16-le"
+        ),
+        "bytes of UTF-8": _characters_in(context.encode()[:start], "utf-8"),
+        "characters from 1": start - 1,
+        "two characters for a line end (\\r\\n)": _without_carriage_returns(context, start),
+    }
+    return {unit for unit, place in places.items() if place >= 0 and place != start and context.startswith(text, place)}
+
+
+def _characters_in(encoded: bytes, encoding: str) -> int:
+    """Returns how many characters bytes stand for; -1 where they end inside of one."""
+    try:
+        return len(encoded.decode(encoding))
+    except UnicodeDecodeError:
+        return -1
+
+
+def _without_carriage_returns(context: str, start: int) -> int:
+    """Returns an offset that counts a line end as two characters as one that counts it as one."""
+    place = 0
+    while place < len(context) and start > 0:
+        start -= 2 if context[place] == "\n" else 1
+        place += 1
+    return place if start == 0 else -1

@@ -18,7 +18,7 @@ from bertctl.errors import DataError
 from bertctl.metrics.squad import chosen_threshold, raw_scores
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answer_decoding import answer, keep_spans, ranked_answers
-from bertctl.tasks.answer_offsets import answer_span
+from bertctl.tasks.answer_offsets import answer_span, offset_units
 from bertctl.tasks.answer_windows import AnswerFeatures, encode_questions
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import AnswerFormat, Objective, Outputs, Task, TruncationMessage, label_fields
@@ -100,7 +100,7 @@ class QuestionAnswering(Task):
             return
         lost = [i for i in range(len(rows)) if _lost(rows, i)]
         if lost:
-            raise _misplaced(rows, lost[0], len(lost))
+            raise _misplaced(rows, lost)
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> AnswerFeatures:
         """Returns questions and contexts as windows."""
@@ -178,7 +178,21 @@ def _lost(rows: Rows, index: int) -> list[int]:
     return [number for number, (text, start) in enumerate(pairs) if answer_span(context, text, start) is None]
 
 
-def _misplaced(rows: Rows, index: int, count: int) -> DataError:
+def _units(rows: Rows, lost: Sequence[int]) -> set[str]:
+    """Returns the units in which the offsets of all misplaced answers are right."""
+    units: set[str] | None = None
+    for index in lost:
+        context, label = rows.columns["context"][index], rows.columns["label"][index]
+        for number in _lost(rows, index):
+            found = offset_units(context, label["text"][number], label["answer_start"][number])
+            units = found if units is None else units & found
+            if not units:
+                return set()
+    return units or set()
+
+
+def _misplaced(rows: Rows, lost: Sequence[int]) -> DataError:
+    index = lost[0]
     context, label = rows.columns["context"][index], rows.columns["label"][index]
     number = _lost(rows, index)[0]
     text, start = label["text"][number], label["answer_start"][number]
@@ -191,9 +205,11 @@ def _misplaced(rows: Rows, index: int, count: int) -> DataError:
         places = (found.start() for found in re.finditer(f"(?={re.escape(text)})", context))  # they may overlap
         nearest = min(places, key=lambda place: abs(place - start), default=None)
         what += "" if nearest is None else f"; it stands at {nearest}"
-    many = f" ({count} questions of {len(rows)} have such answers)" if count > 1 else ""
+    many = f" ({len(lost)} questions of {len(rows)} have such answers)" if len(lost) > 1 else ""
+    units = sorted(_units(rows, lost))
+    counted = f"All of these offsets count {units[0]}. " if units else ""
     return DataError(
         f"{rows.where(index)} (id '{rows.ids[index]}'): {what}{many}",
-        remedy="Correct answer_start (characters of the context, counted from 0), or train and score without the loss "
-        "of these questions: --set question_answering.misplaced_answers=leave-out.",
+        remedy=f"{counted}Correct answer_start (characters of the context, counted from 0), or train and score "
+        "without the loss of these questions: --set question_answering.misplaced_answers=leave-out.",
     )

@@ -9,7 +9,7 @@ import numpy as np
 from bertctl.arrays import Bools, Floats
 from bertctl.metrics import contributions
 from bertctl.metrics.contributions import Contributions, Metric
-from bertctl.metrics.squad import Version, answer_exact, best_threshold, raw_scores
+from bertctl.metrics.squad import Version, answer_exact, best_threshold, counts_characters, raw_scores
 from bertctl.tasks.answers import Answers, Line, Lines, Outcome, Value, clustered, field, sides
 
 NO_ANSWER = ""
@@ -60,7 +60,7 @@ class SpanAnswers(Answers):
     in_windows: ClassVar[bool] = True
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("exact_match", _exact, "share of answers that equal a gold one, normalised as by SQuAD"),
-        Metric("f1", _f1, "mean of the F1 of each answer's words"),
+        Metric("f1", _f1, "mean of the F1 of each answer's words (of its characters in scripts without spaces)"),
         Metric("has_answer_exact", _has_answer_exact, "exact_match of questions that have an answer"),
         Metric("has_answer_f1", _has_answer_f1, "f1 of questions that have an answer"),
         Metric("no_answer_exact", _no_answer_exact, "share of unanswerable questions left unanswered"),
@@ -98,7 +98,8 @@ class SpanAnswers(Answers):
 
     def is_right(self, line: Line) -> bool:
         """Returns whether the answer is a gold one, after normalisation."""
-        return answer_exact(field(line, "prediction"), field(line, "gold")) > 0
+        gold = field(line, "gold")
+        return answer_exact(field(line, "prediction"), gold, by_characters=counts_characters([gold])) > 0
 
     def shown(self, line: Line) -> tuple[str, str, str]:
         """Returns question and context, the different gold answers, and the answer."""
@@ -115,5 +116,6 @@ class SpanAnswers(Answers):
                 silent = sum(not line["prediction"] for line in group) / len(group)
                 within = (right.low or 0.0, right.high or 0.0)
                 rows.append([name, len(group), right.value, within, float(f1.mean()), silent])
-        header = ("questions", "n", "exact match", "95 % interval", "F1", "left unanswered")
+        f1_name = "F1 of characters" if counts_characters(sides(lines)[0]) else "F1"
+        header = ("questions", "n", "exact match", "95 % interval", f1_name, "left unanswered")
         return Outcome("Answerable or not", header, rows)

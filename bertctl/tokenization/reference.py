@@ -7,7 +7,7 @@ Letters: V tokens in the vocabulary.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tokenizers import Tokenizer
 
@@ -29,7 +29,52 @@ def load_tokenizer(tokenizer_json: str) -> Tokenizer:
     tokenizer = Tokenizer.from_str(tokenizer_json)
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    repair_offsets(tokenizer)
     return tokenizer
+
+
+_OFFSETS_PROBE = "Ab cd, ef (gh) 12ab. I"
+"""Words, marks and numbers, with and without a blank before them."""
+
+
+def repair_offsets(tokenizer: Tokenizer) -> None:
+    """Stops byte-level post-processors from trimming offsets where that cuts letters off.
+
+    A token's blank is trimmed from its offsets as if it stood in the text. Where the pre-tokenizer puts the blank there
+    itself, as behind another splitter (RobBERT), the token's first letter is lost instead. Offsets that are not trimmed
+    are right; they may begin with the blank that is in the text.
+    """
+    processors = [part for part in _post_processors(tokenizer) if getattr(part, "trim_offsets", False)]
+    if not processors:
+        return
+    trimmed = tokenizer.encode(_OFFSETS_PROBE, add_special_tokens=False).offsets
+    for processor in processors:
+        processor.trim_offsets = False
+    complete = tokenizer.encode(_OFFSETS_PROBE, add_special_tokens=False).offsets
+    if trimmed == [without_blanks(_OFFSETS_PROBE, start, end) for start, end in complete]:
+        processors[0].trim_offsets = True  # a second one would trim once more
+
+
+def _post_processors(tokenizer: Tokenizer) -> list[Any]:
+    """Returns the post-processor of a tokenizer, or those that a sequence of them is made of."""
+    processor: Any = tokenizer.post_processor
+    if type(processor).__name__ != "Sequence":
+        return [processor]
+    parts: list[Any] = []
+    while True:
+        try:
+            parts.append(processor[len(parts)])
+        except IndexError:
+            return parts
+
+
+def without_blanks(text: str, start: int, end: int) -> tuple[int, int]:
+    """Returns where a part of a text begins and ends without blanks around it; what is blank becomes its end."""
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return start, end
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import numpy as np
 from bertctl.inference.evaluate import report_truncation
 from bertctl.progress import Listener
 from bertctl.runtime.batching import Padding
+from bertctl.tasks.batches import Batch
 from bertctl.tokenization.long_texts import LongText
 from bertctl.training.job import Job
 from bertctl.training.layer_freezing import describe
@@ -68,17 +69,30 @@ def first_example(job: Job) -> str:
     ids, segments = (batch.inputs[name].flatten(end_dim=-2)[0].tolist() for name in ("input_ids", "token_type_ids"))
     ids = ids[: int(batch.inputs["attention_mask"].flatten(end_dim=-2)[0].sum())]
     tokens = map(job.loaded.tokenizer.id_to_token, ids)
-    columns = [tuple(map(str, column)) for column in zip(tokens, ids, segments, strict=False)]
+    tags = _tags(job, batch)
+    columns = [
+        tuple(map(str, column)) for column in zip(tokens, ids, segments, *([tags] if tags else []), strict=False)
+    ]
     widths = [max(map(len, column)) for column in columns]
     fits = max(1, int((np.cumsum(np.array(widths) + 1) <= _SHOWN_WIDTH + 1).sum()))
     columns, widths = columns[:fits], widths[:fits]
     lines = [" ".join(map(str.rjust, line, widths)) for line in zip(*columns, strict=True)]
-    names = ("tokens ", "ids    ", "segment")
-    notes = [f"label {job.task.gold(rows, 0)}"] if rows.has("label") else []
+    names = ["tokens ", "ids    ", "segment", *(["tag    "] if tags else [])]
+    notes = [f"label {job.task.gold(rows, 0)}"] if rows.has("label") and not tags else []
     if len(columns) < len(ids):
         notes.append(f"the first {len(columns)} of {len(ids)} tokens")
     head = "first example" + (f" ({', '.join(notes)}):" if notes else ":")
     body = [f"  {name} {line}" for name, line in zip(names, lines, strict=True)]
     if not job.loaded.has_segments:
-        body.pop()
+        del body[names.index("segment")]
     return "\n".join([head, *body])
+
+
+def _tags(job: Job, batch: Batch) -> list[str]:
+    """Returns the tag of each token, `-` where none is learned; nothing where the task has one answer for a row."""
+    ids = batch.inputs["input_ids"]
+    if batch.labels is None or batch.labels.shape != ids.shape or "words" not in job.task.columns:
+        return []
+    names = job.task.head()["id2label"]
+    numbers = batch.labels.flatten(end_dim=-2)[0].tolist()
+    return [str(names.get(number, "-")) for number in numbers]

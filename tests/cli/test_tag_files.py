@@ -96,3 +96,16 @@ def test_choices_of_label_studio_are_labels_of_texts(bertctl, tiny_model, tmp_pa
     several = bertctl("finetune", "tasks.json", *options)
     assert several.returncode == 0, several.stderr
     assert "held out for validation (seed 42, not stratified)" in several.stderr, "several labels for a text"
+
+
+def test_the_first_example_of_a_tagged_sentence_has_its_tags_below_the_tokens(bertctl, tiny_model, tmp_path):
+    row = {"words": ["Ada", "read", "the", "book"], "tags": ["B-PER", "O", "O", "O"]}
+    (tmp_path / "w.jsonl").write_text(f"{json.dumps(row)}\n" * 4)
+    run = bertctl("finetune", "w.jsonl", "--model", tiny_model, "--max-length", "32", "--dry-run")
+    lines = run.stderr.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("first example"))
+    tokens, _, _, tags = (line.split() for line in lines[first + 1 : first + 5])
+    assert "label" not in lines[first]
+    assert (tags[0], len(tags)) == ("tag", len(tokens))
+    assert tags[1:3] == ["-", "B-PER"]
+    assert set(tags[3:]) == {"-", "O"}

@@ -181,7 +181,7 @@ _WRONG: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         [{"label": 7}, {"label": None}, {"choices": ["she reads"]}],
     ),
     "question-answering": (
-        {"id": "a", "question": "Who?", "context": "Ada read", "answers": {"text": ["Ada"], "answer_start": [0]}},
+        {"question": "Who?", "context": "Ada read", "answers": {"text": ["Ada"], "answer_start": [0]}},
         [{"answers": {"text": [" "], "answer_start": [0]}}, {"answers": {"text": ["Ada"], "answer_start": "a"}}],
     ),
     "token-classification": (

@@ -278,7 +278,7 @@ def test_labels_are_numbers_texts_or_letters_by_what_fits_most_rows(tmp_path, ro
     [
         (2, ["x", "y"], r"label 2 .*2 choices.*0 to 1", "take 1 off"),
         ("-1", ["x", "y"], "label '-1' .*2 choices", "counted from 0"),
-        ("D", ["xx", "yy", "zz"], "label 'D' .*3 choices.*A to C", "letter"),
+        ("D", ["xx", "yy", "zz"], "label 'D' is a letter, and 3 labels are numbers", "letter"),
         ("maybe", ["x", "y"], "label 'maybe' .*2 choices: 'x', 'y'", "its text"),
         ("same", ["same", "same"], "label 'same' .*several", "counted from 0"),
         (0.5, ["x", "y"], r"label 0\.5 .*2 choices", "counted from 0"),
@@ -301,7 +301,7 @@ def test_a_label_that_points_outside_the_choices_is_refused_with_its_line(tmp_pa
     [
         ({"context": "c", "choices": ["x"], "label": 0}, "1 choice in choices"),
         ({"context": "c", "choices": [], "label": 0}, "0 choices in choices"),
-        ({"context": "c", "choices": ["x", None], "label": 0}, "choice 1 in 'choices' is None"),
+        ({"context": "c", "choices": ["x", None], "label": 0}, "column 'choices' has None as choice 1"),
         ({"context": "c", "choices": "x or y", "label": 0}, "'x or y'"),
         ({"context": ["c"], "choices": ["x", "y"], "label": 0}, "holds list"),
     ],
@@ -318,7 +318,8 @@ def test_a_blank_cell_at_the_end_is_no_choice_and_a_label_may_not_point_there(tm
     path = tmp_path / "a.csv"
     path.write_text("context,choice1,choice2,choice3,label\nwho,me,you,,1\nwhat,this,,that,2\n")
     assert read(path).columns["choices"] == [["me", "you"], ["this", "", "that"]]
-    path.write_text("context,choice1,choice2,choice3,label\nwhat,this,,that,1\nwho,me,you,,2\n")
+    assert read(path).columns["label"] == [0, 1]  # no label is 0: they are the columns' numbers
+    path.write_text("context,choice1,choice2,choice3,label\nwhat,this,,that,0\nwho,me,you,,2\n")
     with pytest.raises(DataError, match=r"a.csv:3: .*'2' .*2 choices"):
         read(path)
 

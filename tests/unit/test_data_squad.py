@@ -231,8 +231,8 @@ def test_documents_that_are_no_questions_are_refused(tmp_path):
 
 def test_ids_that_stand_twice_are_said_and_numbered(tmp_path):
     path = tmp_path / "x.jsonl"
-    row = json.dumps({"id": "k", "question": "q", "context": CONTEXT, "answers": []})
-    path.write_text(f"{row}\n{row}\n")
+    rows = [{"id": "k", "question": question, "context": CONTEXT, "answers": []} for question in ("q", "r")]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     heard = _Heard()
     assert list(_read(path, heard).rows.ids) == ["0", "1"]
     assert any("stand twice" in line for line in heard.lines)

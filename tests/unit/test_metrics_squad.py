@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertctl.metrics.squad import answer_exact, answer_f1, best_threshold, chosen_threshold, normalized_answer
+from bertctl.metrics.squad import (
+    answer_exact,
+    answer_f1,
+    best_threshold,
+    chosen_threshold,
+    normalized_answer,
+    raw_scores,
+)
 from tests.scoring import answer_metrics, official_scores
 
 
@@ -88,6 +95,37 @@ def test_a_gold_answer_of_which_nothing_is_left_differs_by_version():
     assert answer_exact("the", ["The"], version=1) == 1.0
     assert answer_f1("", ["The"], version=2) == 1.0
     assert answer_f1("red", ["The", "red"], version=2) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("prediction", "gold", "expected"),
+    [
+        ("奥斯陆", "奥斯陆", 1.0),
+        ("奥斯陆市", "奥斯陆", 6 / 7),
+        ("奥斯陆。", "「奥斯陆」", 1.0),
+        ("1998年5月", "1998年", 2 / 3),  # 1998 and 年
+        ("東京タワー", "東京", 4 / 7),
+        ("กรุงเทพ", "กรุงเทพมหานคร", 12 / 18),
+        ("พื้น", "พื้นที่", 4 / 5),
+        ("Windows 系统", "系统", 0.8),
+        ("", "奥斯陆", 0.0),
+    ],
+)
+def test_answers_in_scripts_without_spaces_are_compared_by_characters(prediction, gold, expected):
+    exact, f1 = raw_scores([prediction], [[gold]], version=1)
+    assert f1[0] == pytest.approx(expected)
+    assert exact[0] == float(expected == 1.0)
+
+
+def test_english_answers_are_compared_as_ever_whatever_stands_between():
+    """A name in Chinese letters is one word, and quotation marks count, as in the official scorer."""
+    gold = [["the Yuan dynasty (大元)"], ["大元"], ["Kublai Khan"], ["“Great Khan”"]]
+    predictions = ["大元", "大", "Khan", "Great Khan"]
+    exact, f1 = raw_scores(predictions, gold, version=1)
+    by_hand = [_f1_by_hand(p, g, 1) for p, g in zip(predictions, gold, strict=True)]
+    assert f1.tolist() == pytest.approx(by_hand)
+    assert f1.tolist() == pytest.approx([0.5, 0.0, 2 / 3, 0.0])
+    assert not exact.any()
 
 
 def test_metrics_of_answerable_questions_are_two():

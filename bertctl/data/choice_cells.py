@@ -1,0 +1,143 @@
+"""The choices of a row as files write them, and the names that they have there: `A`, `B`; `1`, `2`.
+
+List: `["Oslo", "Bergen"]`. ARC, OpenBookQA, CommonsenseQA: `{"text": ["Oslo", "Bergen"], "label": ["A", "B"]}`, or, as
+their authors publish it, `[{"label": "A", "text": "Oslo"}, ...]`. MedQA: `{"A": "Oslo", "B": "Bergen"}`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bertctl.data.table import Table, table_of_objects
+from bertctl.data.written_values import written_value
+from bertctl.errors import DataError
+
+_TEXT = ("text", "choice", "option", "answer", "content")
+_KEY = ("label", "key", "id", "letter", "name")
+
+
+class Choices(NamedTuple):
+    """The choices of one row.
+
+    Attributes:
+        texts: In order.
+        keys: Their names in the file, such as letters, in the same order. Empty where they have none.
+    """
+
+    texts: list[str]
+    keys: tuple[str, ...] = ()
+
+
+class UnreadableChoicesError(Exception):
+    """A cell that holds no choices. The message completes the sentence "column 'choices' ..."."""
+
+
+def choices_in(cell: Any) -> Choices:
+    """Returns the choices that a cell holds.
+
+    Raises:
+        UnreadableChoicesError: It holds none.
+    """
+    value = written_value(cell) if isinstance(cell, str) else cell
+    if isinstance(value, Mapping):
+        return _of_mapping(value, cell)
+    if not isinstance(value, list | tuple):
+        raise UnreadableChoicesError(f"holds {cell!r:.80} where a list of choices is needed")
+    if value and all(isinstance(choice, Mapping) for choice in value):
+        return _of_objects(value, cell)
+    return Choices(_texts(value))
+
+
+def _of_mapping(value: Mapping[str, Any], cell: Any) -> Choices:
+    """Returns the choices of an object: lists of texts and their keys, or a text for each key."""
+    texts = next((value[name] for name in _TEXT if isinstance(value.get(name), list | tuple)), None)
+    if texts is not None:
+        keys = next((value[name] for name in _KEY if isinstance(value.get(name), list | tuple)), ())
+        if keys and len(keys) != len(texts):
+            raise UnreadableChoicesError(f"holds {len(texts)} texts and {len(keys)} labels of choices: {cell!r:.80}")
+        return Choices(_texts(texts), tuple(str(key) for key in keys))
+    filled = {str(key): text for key, text in value.items() if text is not None}
+    if not filled or not all(len(key) == 1 or key.isdecimal() for key in filled):
+        raise UnreadableChoicesError(f"holds {cell!r:.80} where a list of choices is needed")
+    return Choices(_texts(list(filled.values())), tuple(filled))
+
+
+def _of_objects(value: Sequence[Mapping[str, Any]], cell: Any) -> Choices:
+    """Returns the choices of a list of objects."""
+    text_name = next((name for name in _TEXT if all(name in choice for choice in value)), None)
+    if text_name is None:
+        raise UnreadableChoicesError(f"holds {cell!r:.80}, objects without a 'text'")
+    key_name = next((name for name in _KEY if all(name in choice for choice in value)), None)
+    keys = tuple(str(choice[key_name]) for choice in value) if key_name else ()
+    return Choices(_texts([choice[text_name] for choice in value]), keys)
+
+
+def _texts(values: Sequence[Any]) -> list[str]:
+    for number, choice in enumerate(values):
+        if not isinstance(choice, str | int | float) or isinstance(choice, bool):
+            raise UnreadableChoicesError(f"has {choice!r:.80} as choice {number}, which is no text")
+    return [str(choice) for choice in values]
+
+
+def flattened(table: Table) -> Table:
+    """Returns a table of multiple choice with a question per row, and the choices in a column of their own.
+
+    ARC's and CommonsenseQA's own files have the choices inside the question; RACE's have several questions per article.
+
+    Raises:
+        DataError: An article of RACE with lists of unlike lengths, with its line.
+    """
+    question = table.columns.get("question", ())
+    if len(question) and all(isinstance(cell, Mapping) and {"stem", "choices"} <= cell.keys() for cell in question):
+        return _with_stems(table)
+    race = ("article", "questions", "options", "answers")
+    if all(name in table.columns for name in race):
+        return _with_articles(table)
+    return table
+
+
+def _rows(table: Table) -> list[dict[str, Any]]:
+    return [dict(zip(table.columns, values, strict=True)) for values in zip(*table.columns.values(), strict=True)]
+
+
+def _table_like(table: Table, rows: Sequence[Mapping[str, Any]], places: Sequence[int]) -> Table:
+    """Returns a table of these rows, each of which stands at a place of another table."""
+    lines = [table.lines[place] if table.lines else place + 1 for place in places]
+    found = table_of_objects(list(zip(lines, rows, strict=True)), table.source)
+    if not table.lines:
+        found = Table(found.columns, table.source, first=table.first)
+    return found
+
+
+def _with_stems(table: Table) -> Table:
+    rows = []
+    for row in _rows(table):
+        question = dict(row.pop("question"))
+        stem = question.pop("stem")
+        rows.append({"question": stem, **question, **row})
+    return _table_like(table, rows, range(len(rows)))
+
+
+def _with_articles(table: Table) -> Table:
+    rows: list[dict[str, Any]] = []
+    places: list[int] = []
+    for place, row in enumerate(_rows(table)):
+        lists = [row["questions"], row["options"], row["answers"]]
+        alike = all(isinstance(each, list | tuple) for each in lists) and len({len(each) for each in lists}) == 1
+        if not alike:
+            raise DataError(
+                f"{table.where(place)}: questions, options and answers are not lists of one length",
+                remedy="RACE's articles have an option list and an answer for each question.",
+            )
+        name = row.get("id")
+        for question, options, answer in zip(*lists, strict=True):
+            rows.append(
+                {
+                    "example_id": name,
+                    "article": row["article"],
+                    "question": question,
+                    "options": options,
+                    "answer": answer,
+                }
+            )
+            places.append(place)
+    return _table_like(table, rows, places)

@@ -1,0 +1,247 @@
+"""Which choice a label means: by its key in the file, by its number, by its text or by its letter.
+
+A column is what nearly all of its labels are. Numbers count from 0 or from 1. Which of the two is seen from a 0, or
+from columns that are numbered themselves; where neither says it, the person is asked.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bertctl.data.choice_cells import Choices
+from bertctl.data.rows import is_missing
+from bertctl.data.table import Table, require_label
+from bertctl.errors import DataError, WholeFileError
+from bertctl.words import count
+
+Kind = Literal["key", "number", "text", "letter"]
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_KINDS: tuple[Kind, ...] = ("key", "number", "text", "letter")
+"""How a label may be read. Of several that fit as many labels, the first is taken."""
+_COUNTING = "--set data.first_choice=0 or --set data.first_choice=1"
+
+
+@dataclass(frozen=True)
+class LabelReading:
+    """How the labels of a file are read.
+
+    Attributes:
+        kind: As what they are read.
+        first: The number of the first choice, where they are numbers.
+        fitting: How many labels of the file fit it.
+        is_open: Whether they could count from 0 or from 1 as well, and nothing says which.
+        seen_first: The number of the first choice where the labels themselves show it; else None.
+    """
+
+    kind: Kind
+    first: int = 0
+    fitting: int = 0
+    is_open: bool = False
+    seen_first: int | None = None
+
+    def choice_of(self, label: Any, choices: Choices) -> int | None:
+        """Returns the number of the choice that a label means, counted from 0; None where it means none."""
+        if self.kind == "key":
+            return _by_key(label, choices)
+        if self.kind == "number":
+            return _by_number(label, choices, self.first)
+        return _by_text(label, choices) if self.kind == "text" else _by_letter(label, choices)
+
+
+def find_reading(labels: Sequence[Any], choices: Sequence[Choices], first: int | None) -> LabelReading:
+    """Returns the reading that fits most labels.
+
+    Args:
+        labels: Of a whole file; missing ones are left out of the count.
+        choices: Of each row.
+        first: The number of the first choice, where it is known.
+    """
+    pairs = [(label, row) for label, row in zip(labels, choices, strict=True) if not is_missing(label) and label != ""]
+    n_first = sum(_whole(label) == 0 for label, _ in pairs)
+    n_last = sum(_whole(label) == len(row.texts) for label, row in pairs)
+    kinds = _KINDS if n_last > n_first or not n_first else ("number", "key", "text", "letter")
+    counts: dict[Kind, int] = {}
+    for kind in kinds:
+        reading = LabelReading(kind, first or 0)
+        counts[kind] = sum(reading.choice_of(label, row) is not None for label, row in pairs)
+    kind = max(counts, key=counts.__getitem__)  # of equal ones the first
+    seen = None
+    if kind == "number":
+        seen = 0 if n_first else None
+    elif kind == "key" and n_last > n_first:
+        seen = 1
+    is_open = kind == "number" and first is None and not n_first and not n_last and bool(pairs)
+    return LabelReading(kind, first or 0, counts[kind], is_open, seen)
+
+
+def numbers_of_choices(
+    table: Table,
+    name: str,
+    choices: Sequence[Choices],
+    reading: LabelReading,
+    *,
+    keys_are_columns: bool,
+    is_whole: bool = True,
+) -> list[int]:
+    """Returns labels as numbers of choices, counted from 0.
+
+    The whole column decides how they are read, since the choices of an arithmetic exercise can be numbers themselves.
+
+    Args:
+        table: The file.
+        name: Its label column.
+        choices: Of each row.
+        reading: Of the whole file.
+        keys_are_columns: Whether the keys of the choices are numbers in the names of their columns.
+        is_whole: Whether this is all of the file; a part of it does not say whether labels count from 0.
+
+    Raises:
+        DataError: A label that is missing, or means none of the row's choices; numbers that could count from 0 and
+            from 1.
+    """
+    labels = [require_label(table, index, name) for index in range(len(table))]
+    numbers = [reading.choice_of(label, row) for label, row in zip(labels, choices, strict=True)]
+    wrong = next((index for index, number in enumerate(numbers) if number is None), None)
+    if wrong is not None:
+        raise _refused(table, labels, choices, wrong, reading)
+    if reading.kind == "number" or (reading.kind == "key" and keys_are_columns):
+        texts = [_by_text(label, row) for label, row in zip(labels, choices, strict=True)]
+        if None not in texts and texts != numbers:
+            what = f"{table.source}: each label in '{name}' fits as the number of one choice and as the text of another"
+            raise DataError(what, remedy="Write them as letters: A is the first choice.")
+    if reading.is_open and is_whole:
+        raise WholeFileError(
+            f"{table.source}: whether the labels in '{name}' count from 0 or from 1 can't be seen: none is 0, and none "
+            "is the number of choices",
+            remedy=f"Say in training what the first choice is called: {_COUNTING} (in a recipe: data.first_choice). Or "
+            "write letters: A is the first choice.",
+        )
+    return [number for number in numbers if number is not None]
+
+
+def refuse_other_label(
+    table: Table, names: tuple[str, str], numbers: Sequence[int], choices: Sequence[Choices], reading: LabelReading
+) -> None:
+    """Refuses rows of which two columns say another right choice.
+
+    Args:
+        table: The file.
+        names: Of the column that was read, and of the other.
+        numbers: The right choices by the first, counted from 0.
+        choices: Of each row.
+        reading: Of the other column.
+
+    Raises:
+        DataError: With file and line, and how many rows there are.
+    """
+    label, other = names
+    differing = []
+    for index, (number, row) in enumerate(zip(numbers, choices, strict=True)):
+        second = reading.choice_of(table.columns[other][index], row)
+        if second is not None and second != number:
+            differing.append((index, second))
+    if not differing:
+        return
+    index, second = differing[0]
+    texts = choices[index].texts
+    rows = f" ({count(len(differing), 'row')} of {len(table)} differ)" if len(differing) > 1 else ""
+    raise DataError(
+        f"{table.where(index)}: the right choice is {texts[numbers[index]]!r:.60} by '{label}' and "
+        f"{texts[second]!r:.60} by '{other}'{rows}",
+        remedy="Correct the rows, or take the column out that does not count.",
+    )
+
+
+def _by_key(label: Any, choices: Choices) -> int | None:
+    key = _as_key(label)
+    keys = [each.strip().lower() for each in choices.keys]
+    return keys.index(key) if keys.count(key) == 1 else None
+
+
+def _as_key(label: Any) -> str:
+    number = _whole(label)
+    return str(label).strip().lower() if number is None else str(number)
+
+
+def _by_number(label: Any, choices: Choices, first: int) -> int | None:
+    number = _whole(label)
+    return number - first if number is not None and 0 <= number - first < len(choices.texts) else None
+
+
+def _by_text(label: Any, choices: Choices) -> int | None:
+    texts = [text.strip() for text in choices.texts]
+    text = label.strip() if isinstance(label, str) else str(label)
+    return texts.index(text) if texts.count(text) == 1 else None
+
+
+def _by_letter(label: Any, choices: Choices) -> int | None:
+    letter = label.strip().strip("().").lower() if isinstance(label, str) else ""
+    number = _LETTERS.find(letter) if len(letter) == 1 else -1
+    return number if 0 <= number < len(choices.texts) else None
+
+
+def _whole(label: Any) -> int | None:
+    """Returns a label as a whole number, where it is one: 2, '2', '2.0', 2.0."""
+    if isinstance(label, bool):
+        return None
+    if isinstance(label, str):
+        text = label.strip()
+        return int(float(text)) if re.fullmatch(r"-?[0-9]+(\.0*)?", text) else None
+    if isinstance(label, float):
+        return int(label) if label.is_integer() else None
+    return label if isinstance(label, int) else None
+
+
+def _refused(
+    table: Table, labels: Sequence[Any], choices: Sequence[Choices], index: int, reading: LabelReading
+) -> DataError:
+    """Returns the error for a label that means no choice."""
+    label = labels[index]
+    texts = choices[index].texts
+    kind: type[DataError] = DataError
+    number = _whole(label)
+    remedy = (
+        f"A label is the number of the right choice counted from {reading.first}, its letter (A is the first), or its "
+        "text."
+    )
+    is_letter = isinstance(label, str) and len(label.strip()) == 1 and label.strip().isalpha()
+    others = _described(reading, reading.fitting)
+    if number is not None and reading.kind in ("letter", "text", "key") and others:
+        what = f"is a number, and {others}"
+        remedy = "Write it as the others are written. " + remedy
+    elif is_letter and reading.kind in ("number", "text") and others:
+        what = f"is a letter, and {others}"
+        remedy = "Write it as the others are written. " + remedy
+    elif reading.kind == "key" and others:
+        what = f"is none of the labels of its choices: {', '.join(choices[index].keys)}"
+    elif number is not None:
+        last = len(texts) - 1 + reading.first
+        what = f"points outside its {len(texts)} choices, which are numbers {reading.first} to {last}"
+        from_one = [_by_number(value, row, 1) for value, row in zip(labels, choices, strict=True)]
+        if reading.first == 0 and None not in from_one:
+            kind = WholeFileError
+            remedy += (
+                " No label of this file is 0: if they count from 1, say --set data.first_choice=1, or take 1 off each."
+            )
+    elif is_letter:
+        what = f"points outside its {len(texts)} choices, which are letters A to {_LETTERS[len(texts) - 1].upper()}"
+    elif isinstance(label, str) and [text.strip() for text in texts].count(label.strip()) > 1:
+        what = "is the text of several of its choices"
+    else:
+        what = f"is none of its {len(texts)} choices: " + ", ".join(f"{text!r:.40}" for text in texts[:6])
+    return kind(f"{table.where(index)}: the label {label!r:.60} {what}", remedy=remedy)
+
+
+def _described(reading: LabelReading, number: int) -> str:
+    """Returns what the labels are that fit; nothing where there are none."""
+    if not number:
+        return ""
+    singular, plural = {
+        "key": ("is the label of a choice", "are labels of choices"),
+        "number": ("is a number", "are numbers"),
+        "text": ("is the text of a choice", "are texts of choices"),
+        "letter": ("is a letter", "are letters"),
+    }[reading.kind]
+    return f"{count(number, 'label')} {singular if number == 1 else plural}"
