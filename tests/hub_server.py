@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import threading
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -141,6 +142,12 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None and isinstance(fault.kind, int):
             self._reply(fault.kind, fault.headers)
             return
+        if fault is not None and fault.kind in ("drips headers", "drips"):
+            self._drip(in_headers=fault.kind == "drips headers")
+            return
+        if fault is not None and fault.kind == "bomb":
+            self._bomb(200)
+            return
         if repo is None:
             self._reply(404, {"X-Error-Code": "RepoNotFound"})
             return
@@ -168,6 +175,12 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None and isinstance(kind, int):
             self._reply(kind, fault.headers)
             return
+        if kind == "bomb":
+            self._bomb(404) if fault and fault.at else self._bomb(200, facts)
+            return
+        if kind in ("drips headers", "drips"):
+            self._drip(in_headers=kind == "drips headers", headers=facts, length=len(content))
+            return
         if kind == "circle":
             self._reply(302, {"Location": self.path})
             return
@@ -194,9 +207,32 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self._send(content, start, file, fault)
 
+    def _drip(self, *, in_headers: bool, headers: Mapping[str, str] | None = None, length: int = 99_999) -> None:
+        """Sends a byte now and then, until the client has gone or the test is over."""
+        self.send_response(200)
+        for name, value in {**(headers or {}), "Content-Length": str(length)}.items():
+            self.send_header(name, value)
+        if in_headers:
+            self.flush_headers()
+        else:
+            self.end_headers()
+        while not self.server.go_on.wait(0.3):
+            self.wfile.write(b"X-A: b\r\n" if in_headers else b" ")
+            self.wfile.flush()
+        self.close_connection = True
+
+    def _bomb(self, status: int, headers: Mapping[str, str] | None = None) -> None:
+        """Sends 90 kB that unpack to 90 MB."""
+        packing = zlib.compressobj(9, zlib.DEFLATED, 31)
+        first, next_one = (packing.compress(bytes(1_000_000)) + packing.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
+        packed = first + 89 * next_one
+        self._reply(status, {**(headers or {}), "Content-Encoding": "gzip"}, packed)
+
     def _is_of_head(self) -> bool:
         fault = self.server.fault
-        return fault is not None and (isinstance(fault.kind, int) or fault.kind in ("circle", "no etag"))
+        if fault is None:
+            return False
+        return isinstance(fault.kind, int) or fault.kind in ("circle", "no etag", "drips headers")
 
     def _send(self, content: bytes, start: int, file: str, fault: Fault | None) -> None:
         end = fault.at if fault and fault.kind in ("stalls", "closes") else len(content)

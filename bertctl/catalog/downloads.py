@@ -9,16 +9,19 @@ import contextlib
 import fcntl
 import hashlib
 import io
+import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from bertctl.catalog import patience
 from bertctl.catalog.hub import MODULES, HubFiles, cached_files, endpoint
+from bertctl.catalog.patience import sign_of_life, within_patience
 from bertctl.documents import sha256_of
 from bertctl.errors import UnavailableError
 from bertctl.progress import SILENT, Listener
@@ -30,6 +33,9 @@ CHUNK_BYTES = 2**16
 
 MOST_WAIT = 300
 """Seconds that a hub may ask to wait (Retry-After, RateLimit): its limits are for five minutes."""
+
+MOST_ANSWER_BYTES = 2**26
+"""Bytes of an answer that is no file: the list of 300,000 files has about so many."""
 
 _NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 
@@ -81,17 +87,19 @@ def look_up(wanted: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
     """
     from huggingface_hub import constants, get_hf_file_metadata, get_token
 
-    limit_waits()
+    limit_sessions()
     said: dict[str, Any] = {}
     with contextlib.suppress(*(() if wanted.patterns else (Exception,))):
-        said = _description(wanted) if wanted.patterns or licence else {}
+        if wanted.patterns or licence:
+            said = within_patience(partial(_description, wanted), f"the list of files of {wanted.repo}")
     listed = [each["rfilename"] for each in said.get("siblings") or ()]
     stated = [tag.removeprefix("license:") for tag in said.get("tags") or () if tag.startswith("license:")]
     at = replace(wanted, revision=said.get("sha") or wanted.revision)  # one commit for all, wherever a branch moves
     files, seconds = [], constants.HF_HUB_ETAG_TIMEOUT
     matching = sorted(filter(wanted.matches, listed), key=wanted.files.__contains__)  # last what tells a whole copy
     for name in matching if wanted.patterns else wanted.files:
-        there = get_hf_file_metadata(at.address(name), get_token(), seconds, retry_on_errors=True)
+        ask = partial(get_hf_file_metadata, at.address(name), get_token(), seconds, retry_on_errors=True)
+        there = within_patience(ask, f"what the hub says of {name}")
         etag, commit = there.etag or "", there.commit_hash or ""
         if not (_NAME.fullmatch(etag) and _NAME.fullmatch(commit)):
             raise UnavailableError(f"{name} has no ETag or commit, so that what answers is no hub")
@@ -128,20 +136,44 @@ def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
 def _description(wanted: HubFiles) -> dict[str, Any]:
     """Returns what the hub says of a repository: its files and licence."""
     from huggingface_hub import constants, hf_raise_for_status
-    from huggingface_hub.utils import build_hf_headers, http_backoff  # type: ignore[attr-defined]
+    from huggingface_hub.utils import http_stream_backoff  # type: ignore[attr-defined]
 
     address = f"{endpoint()}/api/{wanted.repo_type}s/{wanted.repo}/revision/{quote(wanted.asked, safe='')}"
-    answer = http_backoff("GET", address, headers=build_hf_headers(), timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT)
-    hf_raise_for_status(answer)
-    return dict(answer.json())
+    timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+    with http_stream_backoff("GET", address, headers=_headers(), timeout=timeout) as answer:
+        hf_raise_for_status(answer)
+        content = bytearray()
+        for piece in answer.iter_bytes(CHUNK_BYTES):
+            content += piece
+            if len(content) > MOST_ANSWER_BYTES:
+                limit = human_bytes(MOST_ANSWER_BYTES)
+                raise UnavailableError(f"what the hub says of {wanted.repo} is longer than {limit}")
+    return dict(json.loads(content))
+
+
+def _headers() -> dict[str, str]:
+    """Returns the headers of a request: bytes are asked for as they are, since packed ones may unpack to any size."""
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+    return {**build_hf_headers(), "Accept-Encoding": "identity"}
 
 
 class _Growing(io.BufferedWriter):
-    """A file that is written through, so that a kill keeps what has come, and that tells how long it is."""
+    """A file that is written through, so that a kill keeps what has come, and that tells how long it is.
+
+    Attributes:
+        tell_of: Hears of the length.
+        announced: Bytes that the hub says there are; None where it doesn't say.
+    """
 
     tell_of: Callable[[int], None]
+    announced: int | None = None
 
     def write(self, data: Any, /) -> int:
+        sign_of_life(patience.PIECE_SECONDS)
+        if self.announced is not None and self.tell() + len(data) > self.announced:
+            self.truncate(0)
+            raise UnavailableError(f"the hub sends more than the {self.announced:,} bytes that it has announced")
         size = super().write(data)
         self.flush()
         self.tell_of(self.tell())
@@ -168,9 +200,10 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
         with _Growing(io.FileIO(open_in_place(part, os.O_RDWR | os.O_APPEND), "a")) as out:
             fcntl.flock(out, fcntl.LOCK_EX)  # another process may be loading it
             out.tell_of = partial(listener.advance, file.path, total=file.size or 0)
+            out.announced = file.size
             if not blob.is_file():
                 try:
-                    _load(file, part, out)
+                    within_patience(partial(_load, file, part, out), file.path)
                 except KeyboardInterrupt as stop:
                     came = human_bytes(out.seek(0, io.SEEK_END))
                     stop.add_note(f"{came} of {file.path} are kept\nThe same command goes on from there.")
@@ -184,22 +217,22 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
     """Loads what is missing of a file, and looks at the whole; what is wrong is thrown away."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils import build_hf_headers, disable_progress_bars  # type: ignore[attr-defined]
+    from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
     constants.DOWNLOAD_CHUNK_SIZE = CHUNK_BYTES
     disable_progress_bars("huggingface_hub.http_get")
     begun, address = out.seek(0, io.SEEK_END), replace(file.wanted, revision=file.commit).address(file.path)
     if begun > (file.size or begun):
         begun = out.truncate(0)
-    http_get(address, out, resume_size=begun, headers=build_hf_headers(), expected_size=file.size)
+    http_get(address, out, resume_size=begun, headers=_headers(), expected_size=file.size)
     if problem := file.problem(part):
         out.truncate(0)  # it stays the file that other processes wait for
         raise UnavailableError(f"{file.path} is damaged or was changed on its way: {problem}")
     os.fsync(out.fileno())
 
 
-def limit_waits() -> None:
-    """Has huggingface_hub's sessions refuse an answer after which they would wait for longer than `MOST_WAIT`."""
+def limit_sessions() -> None:
+    """Gives huggingface_hub's sessions limits: how long they wait when asked to, and how long an error may be."""
     from huggingface_hub import get_session, set_client_factory
     from huggingface_hub.utils import _http
 
@@ -207,19 +240,54 @@ def limit_waits() -> None:
 
     def limited() -> Any:  # after a refused connection it makes a new one
         session = made()
-        session.event_hooks = {**session.event_hooks, "response": [_refuse_long_wait]}
+        session.event_hooks = {**session.event_hooks, "response": [_limit_answer]}
         return session
 
-    if _refuse_long_wait not in get_session().event_hooks["response"]:
+    if _limit_answer not in get_session().event_hooks["response"]:
         set_client_factory(limited)
 
 
-def _refuse_long_wait(response: Any) -> None:
-    from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
-
-    rate, said = parse_ratelimit_headers(response.headers), response.headers.get("Retry-After", "").strip()
-    used_up = response.status_code == 429 and rate is not None and rate.remaining == 0
-    wait = rate.reset_in_seconds if rate is not None and used_up else int(said) if said.isdecimal() else 0
-    if response.is_error and wait > MOST_WAIT:
+def _limit_answer(response: Any) -> None:
+    """Looks at the headers of an answer: refuses long waits, and bounds the body of an error."""
+    wait = _seconds_to_wait(response) if response.is_error else 0
+    if wait > MOST_WAIT:
         status = f"{response.status_code} {response.reason_phrase}"
         raise UnavailableError(f"{status}, and it asks to wait {human_seconds(wait)}")
+
+    sign_of_life(patience.ANSWER_SECONDS + wait)
+    if response.is_error:
+        # huggingface_hub reads all of it for a message, and would unpack what is packed.
+        response.headers.pop("Content-Encoding", None)
+        response.stream = _bounded(response.stream)
+
+
+def _seconds_to_wait(response: Any) -> int:
+    """Returns how long the server asks clients to wait, by its rate-limit headers or `Retry-After`."""
+    from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
+
+    rate_limit = parse_ratelimit_headers(response.headers)
+    if response.status_code == 429 and rate_limit is not None and rate_limit.remaining == 0:
+        return int(rate_limit.reset_in_seconds)
+
+    retry_after = response.headers.get("Retry-After", "").strip()
+    return int(retry_after) if retry_after.isdecimal() else 0
+
+
+def _bounded(stream: Any) -> Any:
+    """Returns a body of which at most `MOST_ANSWER_BYTES` are read."""
+    # huggingface_hub has stood on httpx, and stands on httpx2: the base class is that of the library in use.
+    base: Any = next(parent for parent in type(stream).__mro__ if parent.__name__ == "SyncByteStream")
+
+    class Bounded(base):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[bytes]:
+            length = 0
+            for piece in stream:
+                length += len(piece)
+                if length > MOST_ANSWER_BYTES:
+                    raise UnavailableError(f"its error message is longer than {human_bytes(MOST_ANSWER_BYTES)}")
+                yield piece
+
+        def close(self) -> None:
+            stream.close()
+
+    return Bounded()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
+from bertctl.catalog import patience
 from bertctl.catalog.lock import Found, Kind, in_force, noted
 from bertctl.documents import loading, weight_files
 from bertctl.errors import UnavailableError, UsageError
@@ -279,6 +280,7 @@ def asking(wanted: HubFiles, what: str, ways: str = "", listener: Listener = SIL
         raise UnavailableError(shown(problem), remedy=ways)
 
     def heard(record: logging.LogRecord) -> bool:
+        patience.sign_of_life(patience.ANSWER_SECONDS)
         listener.say(f"hub: {shown(' '.join(record.getMessage().split()))}")
         return False
 

@@ -3,7 +3,9 @@
 import errno
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -133,6 +135,8 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
         return DeviceError("out of memory", remedy=remedy)
     if is_worker() and any(sign in str(error) for sign in _LOST):
         return another_ended()
+    if broken := _broken_package(error):
+        return broken
     if isinstance(error, OSError) and error.filename is not None:
         return UnavailableError(f"{error.filename}: {error.strerror or error}", file=error.filename)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
@@ -144,6 +148,33 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
         return UsageError(f"{what} is not UTF-8", remedy="Rename it, or take a UTF-8 locale (LC_ALL=C.UTF-8).")
     remedy = "This is a bug in bertctl. Run the same command with --debug for the traceback to report."
     return BertctlError(f"{type(error).__name__}: {error}", remedy=remedy)
+
+
+def _broken_package(error: BaseException | None) -> UnavailableError | None:
+    """Returns the error of a package that can't be imported, where one is behind this error and it is not ours."""
+    while error is not None and not isinstance(error, ImportError):
+        error = error.__cause__ or error.__context__
+    if error is None:
+        return None
+
+    package = (error.name or "").partition(".")[0] or _importing_package(error)
+    if not package or package == "bertctl":
+        return None
+    if isinstance(error, ModuleNotFoundError):
+        what = f"the package {package} is not installed, or not all of it"
+    else:
+        what = f"the package {package} is installed and can't be imported: {error}"
+    return UnavailableError(what, remedy=f"Install it again: pip install --force-reinstall {package}")
+
+
+def _importing_package(error: ImportError) -> str:
+    """Returns the installed package in which an import failed, or an empty string."""
+    package = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        parts = Path(frame.f_code.co_filename).parts
+        if "site-packages" in parts[:-1]:
+            package = parts[parts.index("site-packages") + 1]
+    return package
 
 
 def _report(error: BertctlError, outputs: "Sequence[Output]", arguments: "Sequence[str]") -> int:

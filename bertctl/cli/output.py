@@ -99,7 +99,10 @@ class Output(Listener):
         """Writes an error to stderr, what was given, then what to type; with `--json` a document to stdout too."""
         self.close()
         if self.debug:
-            self.talk.print(_text("".join(traceback.format_exception(error))))
+            from bertctl.catalog.hub import shown
+
+            # Addresses of a hub or a proxy have passwords and signatures in them, which causes repeat.
+            self.talk.print(_text(shown("".join(traceback.format_exception(error)))))
         self.talk.print(_text(("error: ", "bold red"), error.message))
         if error.remedy:
             self.talk.print(_text(error.remedy))

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from bertctl.catalog.downloads import limit_waits
+from bertctl.catalog.downloads import limit_sessions
 from bertctl.catalog.hub import endpoint, has_token, is_offline, shown, unreachable
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.progress import Listener
@@ -45,7 +45,7 @@ def push_run(
     size = sum(path.stat().st_size for path in files.values())
     listener.say(f"uploading {len(files)} files, {size / 1e6:.1f} MB, to {shown(endpoint())}/{hub_id}")
     disable_progress_bars()
-    limit_waits()
+    limit_sessions()
     hub = HfApi(endpoint=endpoint(), library_name="bertctl")
     try:
         repository = hub.create_repo(hub_id, private=private or None, exist_ok=True)

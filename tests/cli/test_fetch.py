@@ -15,8 +15,9 @@ from subprocess import CompletedProcess
 import pytest
 
 from bertctl.catalog import hub as hub_door
+from bertctl.catalog import patience
 from bertctl.catalog.datasets import find_dataset
-from bertctl.catalog.downloads import CHUNK_BYTES, limit_waits
+from bertctl.catalog.downloads import CHUNK_BYTES, limit_sessions
 from bertctl.catalog.lock import Lock
 from bertctl.errors import UnavailableError
 from bertctl.fetching.fetch import fetch, needs_of_name, wanted_of
@@ -312,7 +313,7 @@ def test_a_hub_that_was_away_for_a_moment_is_not_waited_for_either():
     from httpx2 import Request, Response
     from huggingface_hub import close_session, get_session
 
-    limit_waits()
+    limit_sessions()
     close_session()
     busy = Response(429, headers={"Retry-After": "3600"}, request=Request("GET", "http://127.0.0.1:9"))
     [hook] = get_session().event_hooks["response"]
@@ -565,10 +566,20 @@ QUICK: dict[str, tuple[Fault, int, str]] = {
     "closes early once": (Fault("closes", at=300_000, times=1), 0, "resume"),
     "another content": (Fault("content"), 4, "model.safetensors is damaged or was changed on its way"),
     "shorter": (Fault("shorter"), 4, "should be of size 700000"),
-    "longer": (Fault("longer"), 4, "should be of size 700000"),
+    "longer": (Fault("longer"), 4, "sends more than the 700,000 bytes that it has announced"),
+    "a file that unpacks to 90 MB": (Fault("bomb", "config.json"), 4, "bytes that it has announced"),
+    "a list of files that unpacks to 90 MB": (Fault("bomb", "api"), 4, "is longer than"),
     "redirects in a circle": (Fault("circle"), 4, "redirects"),
     "no ETag": (Fault("no etag"), 4, "no hub"),
 }
+DRIPS: dict[str, tuple[Fault, int, str]] = {
+    "a list of files that drips": (Fault("drips", "api"), 4, "so slowly that it was given up"),
+    "a list of files whose headers drip": (Fault("drips headers", "api"), 4, "so slowly that it was given up"),
+    "a file that drips": (Fault("drips"), 4, "so slowly that it was given up"),
+    "a file whose headers drip": (Fault("drips headers", "vocab.txt"), 4, "so slowly that it was given up"),
+}
+"""A byte comes before each timeout of the HTTP library, and the last one never comes."""
+
 LONG: dict[str, tuple[Fault, int, str]] = {
     "stalls once": (Fault("stalls", at=300_000, times=1), 0, "resume"),
     "stalls for ever": (Fault("stalls", at=0), 4, "timed out"),
@@ -588,7 +599,7 @@ class Heard(Listener):
         self.said += text + "\n"
 
 
-@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)])
+@pytest.mark.parametrize("name", [*QUICK, *DRIPS, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)])
 def test_a_hub_that_misbehaves_leaves_nothing_half_and_is_gone_on_with(large, name, tmp_path, monkeypatch):
     """In this process, whose library has read its variables long ago: they are set where it keeps them."""
     from huggingface_hub import constants
@@ -600,7 +611,10 @@ def test_a_hub_that_misbehaves_leaves_nothing_half_and_is_gone_on_with(large, na
     values = {"HF_HUB_OFFLINE": False, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_DOWNLOAD_TIMEOUT": 1}
     for constant, value in values.items():
         monkeypatch.setattr(constants, constant, value)
-    large.fault, code, said = {**QUICK, **LONG}[name]
+    large.fault, code, said = {**QUICK, **DRIPS, **LONG}[name]
+    if name in DRIPS:
+        monkeypatch.setattr(patience, "ANSWER_SECONDS", 1.0)
+        monkeypatch.setattr(patience, "PIECE_SECONDS", 1.0)
     heard, place = Heard(), Lock(tmp_path / "bertctl.lock")
     needs = list(needs_of_name("google-bert/bert-base-uncased"))
     with nullcontext() if code == 0 else pytest.raises(UnavailableError) as refused:
@@ -617,6 +631,8 @@ def test_a_hub_that_misbehaves_leaves_nothing_half_and_is_gone_on_with(large, na
     assert place.path.exists() == ("model.safetensors" in here) == (code == 0)
 
     large.fault = None
+    monkeypatch.setattr(patience, "ANSWER_SECONDS", 3600.0)
+    monkeypatch.setattr(patience, "PIECE_SECONDS", 3600.0)
     fetch(wanted_of(needs), needs, place, heard)
     assert files_of(tmp_path)["model.safetensors"] == whole["model.safetensors"]
     assert not list(tmp_path.rglob("*.incomplete"))

@@ -1,0 +1,102 @@
+"""How long a hub is waited for: until nothing more is to be expected of it, and no longer.
+
+The timeouts of an HTTP library count from one byte to the next, so a server that sends a byte each second is never
+given up. Here a piece of work runs in a thread of its own, and the one who waits for it looks at a watch, which every
+sign of life winds up again: headers of an answer, a piece of a file, a retry that was announced.
+"""
+
+import contextvars
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from bertctl.errors import UnavailableError
+
+ANSWER_SECONDS = 40.0
+"""Time for a whole answer that is no file, from the request to its last byte."""
+
+PIECE_SECONDS = 60.0
+"""Time for the next piece of a file: 64 kB in a minute is the least rate, about 1 kB/s."""
+
+_LOOK_SECONDS = 0.1
+
+_Result = TypeVar("_Result")
+
+
+class Watch:
+    """Moment at which a piece of work is given up.
+
+    Attributes:
+        is_over: whether it was given up; the work is to end as soon as it hears of that.
+    """
+
+    def __init__(self) -> None:
+        """Winds the watch up for a first answer."""
+        self.is_over = False
+        self._end = 0.0
+        self.wind(ANSWER_SECONDS)
+
+    def wind(self, seconds: float) -> None:
+        """Sets the moment to so many seconds from now; it never moves back."""
+        self._end = max(self._end, time.monotonic() + seconds)
+
+    @property
+    def has_run_out(self) -> bool:
+        """Returns whether the moment has passed."""
+        return time.monotonic() > self._end
+
+
+_watch: contextvars.ContextVar[Watch | None] = contextvars.ContextVar("watch", default=None)
+
+
+def sign_of_life(seconds: float) -> None:
+    """Allows the work that is under way so many seconds more; does nothing where nobody looks at a watch.
+
+    Raises:
+        UnavailableError: the work was given up meanwhile.
+    """
+    watch = _watch.get()
+    if watch is None:
+        return
+    if watch.is_over:
+        raise UnavailableError("it was given up")
+    watch.wind(seconds)
+
+
+def within_patience(work: Callable[[], _Result], what: str) -> _Result:
+    """Returns what the work returns, unless it goes on for longer than its signs of life allow.
+
+    Args:
+        work: Asks a hub; runs in a thread of its own, which ends with the process where it hears of nothing.
+        what: Name of that which is waited for.
+
+    Raises:
+        UnavailableError: the hub has been silent, or has dripped, for too long.
+        Exception: whatever the work raises.
+    """
+    watch = Watch()
+    _watch.set(watch)
+    context = contextvars.copy_context()
+    _watch.set(None)
+    outcome: dict[str, Any] = {}
+
+    def run() -> None:
+        try:
+            outcome["result"] = context.run(work)
+        except BaseException as error:  # noqa: BLE001 - raised again where the work is waited for
+            outcome["error"] = error
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(_LOOK_SECONDS)
+            if watch.has_run_out and thread.is_alive():
+                raise UnavailableError(f"{what} comes so slowly that it was given up, or not at all")
+    finally:
+        watch.is_over = True
+    if "error" in outcome:
+        raise outcome["error"]
+    result: _Result = outcome["result"]
+    return result
