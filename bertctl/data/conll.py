@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.annotations.surface import same_words
 from bertctl.data.reading import ReadOptions
 from bertctl.errors import DataError, UsageError
-from bertctl.words import did_you_mean
+from bertctl.words import did_you_mean, shorten
 
 _UD_NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _USUAL_NAMES = {1: ("word",), 2: ("word", "tag"), 3: ("word", "pos", "tag"), 4: ("word", "pos", "chunk", "ner")}
@@ -128,6 +129,8 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
                 options.listener.say(f"{source}: {layout.sentence()}")
             try:
                 sentence = _sentence(block, layout, source, document, tags_needed=tags_needed)
+                if ud and tags_needed:
+                    _require_whole(block, comments, source)
             except DataError as error:
                 if options.skipped is None:
                     raise
@@ -246,6 +249,40 @@ def _sentence(
             tags.append(tag)
     has_tags = layout.tag is not None and all(tags)
     return Sentence(block[0].number, document, words, tags if has_tags else None)
+
+
+def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str) -> None:
+    """Refuses a sentence of CoNLL-U whose words are not those of its `# text`, or whose numbers leave one out.
+
+    Raises:
+        DataError: with file and line.
+    """
+    numbered = 0
+    parts: list[str] = []
+    written_together = 0
+    for number, text in block:
+        fields = text.rstrip("\r\n").split("\t")
+        first, hyphen, last = fields[0].partition("-")
+        if hyphen and first.isdecimal() and last.isdecimal():
+            parts.append(fields[1])
+            written_together = int(last)
+        if not fields[0].isdecimal():
+            continue
+        numbered += 1
+        if int(fields[0]) != numbered:
+            what = f"{source}:{number}: the word {fields[1]!r} has the number {fields[0]}, where {numbered} is next"
+            raise DataError(what, remedy="Words are numbered from 1; a line may be missing or repeated.")
+        if numbered > written_together:
+            parts.append(fields[1])
+
+    for comment in comments:
+        key, _, text = comment.removeprefix("#").partition("=")
+        if key.strip() == "text" and not same_words("".join(parts), text):
+            raise DataError(
+                f"{source}:{block[0].number}: '# text' is {shorten(text.strip())!r}, its words are "
+                f"{shorten(' '.join(parts))!r}",
+                remedy="Correct the comment or the words; without the comment nothing is compared.",
+            )
 
 
 def _wrong_width(where: str, width: int, names: Sequence[str], text: str) -> DataError:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Literal, cast, get_args
 from bertctl.data.annotations import label_studio
 from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
 from bertctl.data.reading import ReadOptions
-from bertctl.data.table import Table, in_chunks, table_of_objects, table_of_records
+from bertctl.data.table import Table, entries_of, in_chunks, table_of_objects, table_of_records
 from bertctl.data.text_files import (
     LONGEST_DOCUMENT,
     Source,
@@ -115,7 +115,7 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
                 options.listener.expect(len(whole))
                 yield from whole.chunks(options.chunk_rows)
             else:
-                yield from _expecting(file, tables, options)
+                yield from _expecting(file, (_without_tasks(table, options) for table in tables), options)
             return
         lines = text_lines(file, name, options)
         if kind == "lines":
@@ -125,6 +125,15 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
         else:
             tables = _delimited_tables(source, lines, options, tabs=kind == "tsv")
         yield from _expecting(file, tables, options)
+
+
+def _without_tasks(table: Table, options: ReadOptions) -> Table:
+    """Returns objects that stand one per line; Label Studio's tasks as rows."""
+    if not label_studio.has_tasks(table):
+        return table
+    with loading(table.source, remedy=options.form):
+        rows = label_studio.rows_of(entries_of(table), options)
+    return table_of_objects(list(zip(table.lines, rows, strict=True)), table.source)
 
 
 def _expecting(file: BinaryIO, tables: Iterable[Table], options: ReadOptions) -> Iterator[Table]:
@@ -215,9 +224,9 @@ def table_of_document(document: Any, source: str, options: ReadOptions) -> Table
         raise DataError(f"{source}: this JSON has no list of objects", remedy=options.form)
     if not entries:
         raise DataError(f"{source} has no rows", remedy=options.form)
-    if all("annotations" in entry and isinstance(entry.get("data"), dict) for entry in entries):
+    if all(map(label_studio.is_task, entries)):
         with loading(source, remedy=options.form):
-            entries = [label_studio.row_of(entry) for entry in entries]
+            entries = label_studio.rows_of(entries, options)
     return replace(table_of_objects(list(enumerate(entries, start=1)), source), lines=())
 
 

@@ -19,7 +19,7 @@ from bertctl.data.conll import Sentence, conll_sentences
 from bertctl.data.files import SUFFIXES, document_or_tables, read_tables, suffix_of, table_of_document, text_lines
 from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows, json_form
 from bertctl.data.rows import Rows
-from bertctl.data.table import Table, in_chunks
+from bertctl.data.table import Table, entries_of, in_chunks
 from bertctl.data.tag_schemes import TagKind, tag_kind
 from bertctl.data.tagged_tables import TaggedColumns, find_columns, rows_of_table
 from bertctl.data.text_files import Source, decoded_lines, open_bytes, require_file, rows_expected, source_name
@@ -27,7 +27,7 @@ from bertctl.data.word_splitting import split_words
 from bertctl.documents import loading
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT
-from bertctl.words import unknown
+from bertctl.words import count, unknown
 
 TaggedKind = Literal["lines", "conll", "conllu", "csv", "jsonl", "json", "parquet", "brat", "pubtator", "docbin"]
 TAGGED_KINDS: tuple[TaggedKind, ...] = get_args(TaggedKind)
@@ -97,7 +97,7 @@ class TaggingReader(Reader):
         return found
 
     def _readings(self, source: Source, kind: TaggedKind, options: ReadOptions) -> Iterator[Reading]:
-        if kind == "jsonl" or kind == "parquet" or kind == "csv":
+        if kind == "parquet" or kind == "csv":
             tables = (_with_lists(table, kind, options) for table in read_tables(source, kind, options))
             yield from self.table_readings(tables, options)
             return
@@ -270,25 +270,38 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
 
     Args:
         source: the file.
-        kind: `brat`, `pubtator`, `docbin`, or `json`: that of Label Studio, BioC, a list of objects, or one per line.
+        kind: `brat`, `pubtator`, `docbin`, or JSON: that of Label Studio, BioC, a list of objects, or one per line.
         options: how it is read.
     """
-    if kind != "json":
+    if kind not in ("json", "jsonl"):
         yield from _of_documents(_ANNOTATED[kind](source, options), source_name(source), options)
         return
     name = source_name(source)
     with open_bytes(source) as file, loading(name, remedy=options.form):
         document, tables = document_or_tables(file, name, options)
         if document is None:
-            yield from tables
+            for table in tables:
+                if label_studio.has_tasks(table):
+                    yield from _of_tasks(entries_of(table), name, table.lines, options)
+                else:
+                    yield _with_lists(table, "jsonl", options)
         elif isinstance(document, dict) and "documents" in document:
             yield from _of_documents(bioc.documents_of(document, name), name, options)
-        elif isinstance(document, list) and document and isinstance(document[0], dict) and "data" in document[0]:
-            if options.label_needed:
-                label_studio.require_spans(document, name)
-            yield from _of_documents(label_studio.documents_of(document, name), name, options)
+        elif isinstance(document, list) and document and all(map(label_studio.is_task, document)):
+            yield from _of_tasks(document, name, (), options)
         else:
-            yield from table_of_document(document, name, options).chunks(options.chunk_rows)
+            table = table_of_document(document, name, options)
+            yield from (_with_lists(chunk, "jsonl", options) for chunk in table.chunks(options.chunk_rows))
+
+
+def _of_tasks(
+    tasks: Sequence[Mapping[str, Any]], name: str, lines: Sequence[int], options: ReadOptions
+) -> Iterator[Table]:
+    """Yields Label Studio's tasks as texts with spans."""
+    if options.label_needed:
+        label_studio.require_spans(tasks, name)
+    for table in _of_documents(label_studio.documents_of(tasks, name, options), name, options):
+        yield replace(table, lines=lines[table.first : table.first + len(table)])
 
 
 def _of_documents(documents: Iterator[Document], name: str, options: ReadOptions) -> Iterator[Table]:
@@ -297,10 +310,12 @@ def _of_documents(documents: Iterator[Document], name: str, options: ReadOptions
         parted += sum(document.parted for document in chunk)
         columns: dict[str, list[Any]] = {
             "text": [document.text for document in chunk],
-            "spans": [document.spans if document.annotated else None for document in chunk],
+            "spans": [document.label for document in chunk],
             "id": [document.id for document in chunk],
         }
         yield AnnotatedTable(columns, name, first=first)
         first += len(chunk)
     if parted:
-        options.listener.warn(f"{name}: {parted} spans of several parts are left out")
+        verb, possessive = ("is", "its") if parted == 1 else ("are", "their")
+        counted = f"{count(parted, 'span')} of several parts with words between {verb} left out"
+        options.listener.warn(f"{name}: {counted}; {possessive} words are learned as O")

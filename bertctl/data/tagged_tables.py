@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.annotations.surface import require_surface
 from bertctl.data.columns import FileColumns, absent_column, columns_named, ids_of, other_columns, shown_columns
 from bertctl.data.names import TEXT_NAMES
 from bertctl.data.reading import ReadOptions
 from bertctl.data.rows import Rows
-from bertctl.data.spans import Misaligned, read_span, tags_of_spans
+from bertctl.data.spans import Misaligned, read_span, surface_of, tags_of_spans
 from bertctl.data.table import Table
 from bertctl.data.word_splitting import find_words, split_words
 from bertctl.errors import DataError, UsageError
@@ -171,15 +172,40 @@ def _words(
             remedy='A row is {"words": ["Anna", "sleeps"], "tags": ["B-PER", "O"]}.',
         )
     if value and all(isinstance(token, dict) and isinstance(token.get("text"), str) for token in value):
-        places = [(token.get("start"), token.get("end")) for token in value]
-        known = text is not None and all(type(a) is int and type(b) is int for a, b in places)
-        return [token["text"] for token in value], places if known else None
+        offsets = [(token.get("start"), token.get("end")) for token in value]
+        if text is None or any(type(start) is not int or type(end) is not int for start, end in offsets):
+            return [token["text"] for token in value], None
+        for token, (start, end) in zip(value, offsets, strict=True):
+            require_surface(text, start, end, token["text"], where)
+        return [token["text"] for token in value], offsets
     if any(type(word) is not str for word in value):
         strange = next(word for word in value if type(word) is not str)
         what = f"{where}: {strange!r:.60} in the column '{columns.words}' is no word"
         raise DataError(what, remedy="Words are texts.")
     words = list(value)
     return words, find_words(words, text) if text is not None else None
+
+
+def _require_token_numbers(value: Any, span: tuple[int, int], offsets: Offsets, where: str) -> None:
+    """Refuses a span of Prodigy whose `token_start` and `token_end` are other words than its characters.
+
+    Raises:
+        DataError: with both.
+    """
+    if not isinstance(value, Mapping):
+        return
+    first, last = value.get("token_start"), value.get("token_end")
+    if type(first) is not int or type(last) is not int:
+        return
+    start, end = span
+    inside = 0 <= first <= last < len(offsets)
+    if inside and offsets[first][0] <= start < offsets[first][1] and offsets[last][0] < end <= offsets[last][1]:
+        return
+    counted = f"characters {offsets[first][0]} to {offsets[last][1]}" if inside else f"not among its {len(offsets)}"
+    raise DataError(
+        f"{where}: the span {start} to {end} has the tokens {first} to {last}, which are {counted}",
+        remedy="Export the rows again, or take `token_start` and `token_end` out if `start` and `end` are right.",
+    )
 
 
 def _tags(
@@ -195,7 +221,11 @@ def _tags(
         if text is None or offsets is None:
             what = f"{where}: there are spans, but the words' places in the text are not known"
             raise DataError(what, remedy="Spans need the column `text`, in which the words stand in their order.")
-        return tags_of_spans([read_span(span, where) for span in label], text, offsets, where, misaligned)
+        spans = [read_span(span, where) for span in label]
+        for value, (start, end, _) in zip(label, spans, strict=True):
+            require_surface(text, start, end, surface_of(value), where)
+            _require_token_numbers(value, (start, end), offsets, where)
+        return tags_of_spans(spans, text, offsets, where, misaligned)
     tags = [str(tag) for tag in label if tag is not None and tag != ""]
     if len(tags) != len(words):
         what = f"{where}: {len(words)} words and {len(tags)} tags: {words[:8]}, {tags[:8]}"

@@ -241,13 +241,13 @@ SPAN = {"infons": {"type": "PER"}, "locations": [{"offset": 0, "length": 4}]}
 
 
 def test_bioc_with_its_text_in_sentences_and_spans_of_parts(tmp_path):
-    parts = {"infons": {"type": "LOC"}, "locations": [{"offset": 10, "length": 3}, {"offset": 14, "length": 4}]}
+    parts = {"infons": {"type": "LOC"}, "locations": [{"offset": 7, "length": 2}, {"offset": 14, "length": 4}]}
     sentence = {"offset": 0, "text": TEXT, "annotations": [SPAN, parts]}
     passage, heard = {"offset": 0, "infons": {}, "sentences": [sentence], "annotations": []}, Heard()
     document = {"documents": [{"id": "1", "passages": [passage]}], "source": ""}
     rows = read(tmp_path / "a.json", json.dumps(document), heard=heard)
     assert rows.columns["label"] == [["B-PER", *["O"] * 5]]
-    assert [text for text in heard.warned if "1 spans of several parts" in text]
+    assert [text for text in heard.warned if "1 span of several parts with words between is left out" in text]
 
 
 def test_spans_that_count_what_a_browser_shows_are_refused(tmp_path):
@@ -433,14 +433,14 @@ def test_choices_of_label_studio_in_another_shape_are_refused(tmp_path):
         list(READERS["text-classification"].stream(tmp_path / "a.json", DataSection()))
 
 
-def test_a_task_of_label_studio_that_was_skipped_or_is_new_has_no_tags(tmp_path):
+def test_a_task_of_label_studio_that_was_skipped_or_is_new_is_no_row(tmp_path):
     said = {"result": [{"type": "labels", "value": {"start": 0, "end": 4, "labels": ["PER"]}}]}
-    given = [[said], [{"result": []}], [{"result": [], "was_cancelled": True}], []]
+    given = [[{"result": [], "was_cancelled": True}], [said], [], [{"result": []}]]
     content = json.dumps([{"data": {"text": "Anna sleeps"}, "annotations": each} for each in given])
-    (tmp_path / "done.json").write_text(json.dumps(json.loads(content)[:2]))
-    assert READER.read(tmp_path / "done.json", DataSection(), split="train", label_needed=True).rows.columns[
-        "label"
-    ] == [["B-PER", "O"], ["O", "O"]]
-    with pytest.raises(DataError, match=r"a\.json, row 3: the sentence has no tags"):
-        read(tmp_path / "a.json", content)
+    heard = Heard()
+    rows = read(tmp_path / "a.json", content, heard=heard)
+    assert rows.columns["label"] == [["B-PER", "O"], ["O", "O"]]
+    assert [rows.where(index).rpartition(", ")[2] for index in range(2)] == ["row 2", "row 4"]
+    [warning] = heard.warned
+    assert "2 of 4 rows (50.0 %) have no label of their own and are left out (skipped: 1, not annotated: 1)" in warning
     assert not read(tmp_path / "a.json", content, needed=False).has("label")
