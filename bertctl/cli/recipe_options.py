@@ -114,6 +114,7 @@ GROUPS: Mapping[str, Sequence[FieldOption]] = {
         _VALIDATION_FILE,
         FieldOption("data.test_file", "--test-file", Path, "FILE", "Data"),
         *_COLUMNS,
+        FieldOption("data.annotator", "--annotator", metavar="NAME|predictions", panel="Data"),
         *_LAYOUT,
         FieldOption("data.max_train_rows", "--max-train-rows", int, panel="Data"),
         FieldOption("data.max_eval_rows", "--max-eval-rows", int, panel="Data"),

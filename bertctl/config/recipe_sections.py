@@ -103,8 +103,8 @@ class DataSection(RecipeSection):
     others are counted."""
     annotator: Annotated[Text | None, Mark.LATER] = None
     """Annotator whose labels are learned where a file has several: a name, an e-mail address or a number, as the file
-    has it. `predictions` takes the labels of the model that annotated before. Default: all people; a row on which they
-    disagree is refused unless one annotation is marked as ground truth."""
+    has it; with `predictions` the model that annotated before. Default: all people; a row on which they disagree is
+    refused unless one annotation is marked as ground truth."""
     validation_fraction: Share = 0.1
     """Share of the training rows held out where there is no validation file. The rows are chosen by `data.split_seed`,
     stratified by label; what hangs together (`data.group_column`) stays on one side."""

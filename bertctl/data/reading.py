@@ -22,7 +22,7 @@ from bertctl.writing import write_jsonl
 
 _SHOWN = 5
 _UNLABELLED = (
-    "Annotate them, or learn from another annotator: --set data.annotator=NAME (`predictions` takes those of a model)."
+    "Annotate them, or learn from another annotator: --annotator NAME (`predictions` takes those of a model)."
 )
 
 OnBadRecord = Callable[[DataError], None]

@@ -35,7 +35,8 @@ TAGGED_KINDS: tuple[TaggedKind, ...] = get_args(TaggedKind)
 _COLUMN_SUFFIXES = (".conll", ".iob", ".iob2", ".bio", ".tsv")
 _UD_SUFFIXES = (".conllu", ".conllup")
 _SNIFFED_LINES = 60
-_TAG = re.compile(r"O|[BIESLU]-\S+")
+_TAG = re.compile(r"[Oo]|[BIESLUMbieslum][-_:./]\S+|\S{2,}[-_:/][BIESLUM]")
+"""A tag of an entity; written otherwise than it should be, too, so that it is refused as such."""
 _LONGEST_DOCUMENT = 8  # chunks; a document is cut into several only beyond
 
 _ANNOTATED: Mapping[str, Callable[[Source, ReadOptions], Iterator[Document]]] = {
