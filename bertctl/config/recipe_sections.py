@@ -344,6 +344,13 @@ class TokenClassificationSection(TaskSettings):
     scheme: Annotated[Literal["iob1", "iob2", "bioes", "bilou"] | None, Mark.LATER] = None
     """Scheme in which entities are answered, and gold tags shown beside them. Default: that of the labelled file, else
     that of the training file."""
+    rename_tags: Annotated[
+        list[Annotated[str, Field(pattern=r"^[^=]+=[^=]+$")]] | None,
+        Field(examples=[["PERSON=PER", "GPE=LOC"]]),
+        Mark.LATER,
+    ] = None
+    """Entity types, or plain tags, that get another name when a file is read, as OLD=NEW. So a model that was trained
+    elsewhere is scored on a file that calls its types otherwise. Default: none."""
     entity_threshold: Annotated[Fraction, Mark.LATER] = 0.0
     """Probability from which an entity is answered: that of its least sure word. Default: any."""
 

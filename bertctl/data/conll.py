@@ -6,7 +6,8 @@
     official NN   I-NP  O           a blank line ends a sentence
 
 CoNLL-U (universaldependencies.org/format.html) has ten columns with tabs; words written together (`3-4`) and empty
-nodes (`8.1`) are no words of the tagged text and are left out, `# newdoc` begins a document.
+nodes (`8.1`) are no words of the tagged text and are left out, `# newdoc` begins a document. Its tags are those of UPOS,
+or entities in MISC (`NER=B-PER`).
 """
 
 import itertools
@@ -24,10 +25,28 @@ from bertctl.words import did_you_mean, shorten
 _UD_NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _USUAL_NAMES = {1: ("word",), 2: ("word", "tag"), 3: ("word", "pos", "tag"), 4: ("word", "pos", "chunk", "ner")}
 """What columns can be called where a file names none; four are those of CoNLL-2003."""
+ENTITY_KEY = "NER"
+"""Key of entities in MISC of CoNLL-U, as `predict --format conllu` and stanza write them."""
 _BLANKS = " \t\r\n"
 _COMMENT = re.compile(r"#\s*(?:id|sent_id|text|newdoc)\b")
 _TAG = re.compile(r"\s(?:O|[BIESLU]-\S+)\s*$")
 _SPACES = re.compile(r"[ \t]+")
+
+
+def kinds_of_tags(lines: Iterable[str]) -> set[str]:
+    """Returns which tags lines of CoNLL-U have: `upos`, and `NER` for entities in MISC."""
+    kinds = set()
+    for line in lines:
+        fields = line.rstrip("\r\n").split("\t")
+        if len(fields) != len(_UD_NAMES) or not fields[0].isdecimal():
+            continue
+        if fields[_UD_NAMES.index("upos")] != "_":
+            kinds.add("upos")
+        if any(pair.casefold().startswith(f"{ENTITY_KEY.casefold()}=") for pair in fields[-1].split("|")):
+            kinds.add(ENTITY_KEY)
+        if len(kinds) == 2:
+            break
+    return kinds
 
 
 class Sentence(NamedTuple):
@@ -64,6 +83,7 @@ class ConllLayout:
         word: position of the words.
         tag: position of the tags, or None.
         ud: whether it is CoNLL-U.
+        misc_key: key of the tags in the tags' column, which is MISC of CoNLL-U; empty where a tag is all of the column.
     """
 
     tabs: bool
@@ -71,6 +91,7 @@ class ConllLayout:
     word: int
     tag: int | None
     ud: bool
+    misc_key: str = ""
 
     def fields(self, line: str) -> list[str]:
         """Returns the columns of a line."""
@@ -81,7 +102,22 @@ class ConllLayout:
         word = f"words from column {self.word} ({self.names[self.word]})"
         if self.tag is None:
             return f"{word}, no tags"
+        if self.misc_key:
+            return f"{word}, tags from {self.misc_key}= in column {self.tag} ({self.names[self.tag]})"
         return f"{word}, tags from column {self.tag} ({self.names[self.tag]}) of {len(self.names)}"
+
+    def tag_of(self, fields: Sequence[str]) -> str:
+        """Returns the tag of a line's columns; empty where there is none."""
+        if self.tag is None:
+            return ""
+        cell = fields[self.tag].strip(" ")
+        if not self.misc_key:
+            return "" if self.ud and cell == "_" else cell
+        for pair in cell.split("|"):
+            key, equals, value = pair.partition("=")
+            if equals and key.strip().casefold() == self.misc_key.casefold():
+                return value.strip()
+        return "O"
 
 
 def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, ud: bool) -> Iterator[Sentence]:
@@ -186,6 +222,9 @@ def _layout(
         word = 1 if is_count else 0
     tag = width - 1 if width > 1 else None
     tagged = settings.label_column or ("upos" if ud else None)
+    misc_key = ""
+    if ud and tagged is not None and tagged.casefold() == ENTITY_KEY.casefold() and _place(tagged, names) is None:
+        misc_key, tagged = ENTITY_KEY, "misc"
     if tagged is not None:
         asked = tags_needed or _place(tagged, names) is not None
         tag = _position(tagged, names, where, "--label-column") if asked else None
@@ -194,7 +233,7 @@ def _layout(
     if tag is None and tags_needed:
         remedy = "Each line needs a word and its tag, with a tab or spaces between; blank lines part sentences."
         raise DataError(f"{where}: there are words but no tags: {first.text.strip(_BLANKS)[:80]!r}", remedy=remedy)
-    return ConllLayout(tabs, tuple(names), word, tag, ud)
+    return ConllLayout(tabs, tuple(names), word, tag, ud, misc_key)
 
 
 def _place(column: str, names: Sequence[str]) -> int | None:
@@ -237,15 +276,14 @@ def _sentence(
             raise DataError(what, remedy="Write the word, or take the line out; blank lines part sentences.")
         words.append(fields[layout.word])
         if layout.tag is not None:
-            tag = fields[layout.tag].strip(" ")
-            if not tag or (layout.ud and tag == "_"):
+            tag = layout.tag_of(fields)
+            if not tag:
                 if tags_needed:
                     raise DataError(
                         f"{source}:{number}: the word {fields[layout.word]!r} has no tag in the column "
                         f"'{layout.names[layout.tag]}'",
                         remedy="Every word of a labelled file needs a tag; is --label-column the right one?",
                     )
-                tag = ""
             tags.append(tag)
     has_tags = layout.tag is not None and all(tags)
     return Sentence(block[0].number, document, words, tags if has_tags else None)

@@ -21,9 +21,7 @@ from bertctl.words import count
 from bertctl.writing import write_jsonl
 
 _SHOWN = 5
-_UNLABELLED = (
-    "Annotate them, or learn from another annotator: --annotator NAME (`predictions` takes those of a model)."
-)
+_UNLABELLED = "Annotate them, or learn from another annotator: --annotator NAME (`predictions` takes those of a model)."
 
 OnBadRecord = Callable[[DataError], None]
 """Is told of a record that can't be read, which is then left out."""
@@ -167,6 +165,7 @@ class Told(TypedDict, total=False):
     listener: Listener
     hints: frozenset[str]
     skipped: SkippedRows | None
+    keep_labels: bool
 
 
 class Reader(ABC):
@@ -330,13 +329,14 @@ class Reader(ABC):
     ) -> Iterator[Rows]:
         """Yields the rows of a file or of stdin (`-`) in chunks of at most `chunk_rows` (None: all), labels optional.
 
-        `skipped` gets those that can't be read.
+        `skipped` gets those that can't be read. Labels are there if the task's answers need them, or with `keep_labels`.
 
         Raises:
             UsageError: an unknown kind or suffix, columns that can't be guessed.
             DataError: nothing there, or not what it should be, with file and line.
             UnavailableError: the file does not exist.
         """
-        options = ReadOptions(settings, "predict", keep_labels=self.streams_labels, chunk_rows=chunk_rows, **told)
+        keep_labels = told.pop("keep_labels", self.streams_labels)
+        options = ReadOptions(settings, "predict", keep_labels=keep_labels, chunk_rows=chunk_rows, **told)
         for reading in self.readings(source, replace(options.skipping(options.skipped), form=self.form)):
             yield reading.rows

@@ -53,7 +53,8 @@ class Misaligned:
         shown = "\n".join(f"  {example}" for example in self.examples) + (f"\n  ... and {more} more" if more else "")
         listener.warn(
             f"{source}: {self.count + self.lost} of {total} spans begin or end inside a word; {self.count} are taken "
-            f"as the whole words{lost}:\n{shown}"
+            f"as the whole words{lost}:\n{shown}\n  To tag parts of these words, give the words yourself: a column "
+            "`tokens` with a list of them beside the text"
         )
 
 

@@ -171,10 +171,21 @@ def written_as_mark(tag: str) -> str | None:
 
     `B_PER`, `B:PER`, `b-per` and `PER-B` are `B-PER` (with the type as it stands), `o` is `O`.
     """
-    if tag.casefold() in _OUTSIDE:
+    if tag == "O" or tag.casefold() in _OUTSIDE:
         return "O"
     match = _PREFIXED.fullmatch(tag) or _SUFFIXED.fullmatch(tag)
     return f"{match['letter'].upper()}-{match['type']}" if match else None
+
+
+def as_marks(tags: Sequence[str]) -> tuple[str, ...]:
+    """Returns all tags of a model as schemes write them (`B-PER` for `B_PER`); as they are, where they mark nothing."""
+    if _mark_entities(set(tags)):
+        return tuple(tags)
+    marks = [written_as_mark(tag) for tag in tags]
+    are_marks = "O" in marks and None not in marks and any(mark != "O" for mark in marks)
+    if not are_marks or len(set(marks)) < len(marks):
+        return tuple(tags)
+    return tuple(mark for mark in marks if mark is not None)
 
 
 def _refuse_other_writing(found: Mapping[str, tuple[int, int]], where: Callable[[int], str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast, get_args
 from bertctl.data.annotations import bioc, brat, docbin, label_studio, pubtator
 from bertctl.data.annotations.document import Document
 from bertctl.data.column_contents import with_lists
-from bertctl.data.conll import Sentence, conll_sentences
+from bertctl.data.conll import ENTITY_KEY, Sentence, conll_sentences, kinds_of_tags
 from bertctl.data.files import SUFFIXES, document_or_tables, read_tables, suffix_of, table_of_document, text_lines
 from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows, json_form
 from bertctl.data.rows import Rows
@@ -23,7 +23,7 @@ from bertctl.data.table import Table, entries_of, in_chunks
 from bertctl.data.tag_schemes import TagKind, tag_kind
 from bertctl.data.tagged_tables import TaggedColumns, find_columns, rows_of_table
 from bertctl.data.text_files import Source, decoded_lines, open_bytes, require_file, rows_expected, source_name
-from bertctl.data.word_splitting import split_words
+from bertctl.data.word_splitting import split_tagged_words
 from bertctl.documents import loading
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT
@@ -106,6 +106,8 @@ class TaggingReader(Reader):
             yield from self.table_readings(_annotated_tables(source, kind, options), options)
             return
         name = source_name(source)
+        if kind == "conllu" and source != "-" and options.keep_labels:
+            options = _with_entities(source, options)
         with open_bytes(source) as file:
             lines = text_lines(file, name, options)
             if kind == "lines":
@@ -127,6 +129,21 @@ class TaggingReader(Reader):
     def rows_of(self, table: Table, columns: TaggedColumns, options: ReadOptions, *, first_id: int) -> Rows:
         """Returns a file's columns under their canonical names."""
         return _with_tag_kind(rows_of_table(table, columns, options, first_id=first_id), options)
+
+
+def _with_entities(source: Path, options: ReadOptions) -> ReadOptions:
+    """Returns the options of a CoNLL-U file, with entities in MISC as its tags where it has no parts of speech."""
+    if options.settings.label_column is not None and "label_column" not in options.hints:
+        return options
+    with open_bytes(source) as file:
+        lines = decoded_lines(file, str(source), options.settings.encoding, SILENT, errors="replace")
+        kinds = kinds_of_tags(lines)
+    if ENTITY_KEY not in kinds:
+        return options
+    if "upos" in kinds:
+        options.listener.say(f"{source}: there are entities, too ({ENTITY_KEY}= in MISC): --label-column {ENTITY_KEY}")
+        return options
+    return replace(options, settings=options.settings.model_copy(update={"label_column": ENTITY_KEY}))
 
 
 def _kind(source: Source, options: ReadOptions) -> TaggedKind:
@@ -230,7 +247,7 @@ def _whole_documents(sentences: Iterable[Sentence], size: int) -> Iterator[list[
 def _rows_of_lines(lines: Iterable[str], name: str, options: ReadOptions) -> Iterator[Rows]:
     count = 0
     for chunk in in_chunks((line.rstrip("\n").removesuffix("\r") for line in lines), options.chunk_rows):
-        split = [split_words(text) for text in chunk]
+        split = [split_tagged_words(text) for text in chunk]
         numbers = range(count, count + len(chunk))
         columns: dict[str, Sequence[Any]] = {
             "text": chunk,

@@ -12,8 +12,9 @@ from bertctl.data.reading import ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.spans import Misaligned, read_span, surface_of, tags_of_spans
 from bertctl.data.table import Table
-from bertctl.data.word_splitting import find_words, split_words
+from bertctl.data.word_splitting import find_words, split_tagged_words
 from bertctl.errors import DataError, UsageError
+from bertctl.words import count_of
 
 Offsets = list[tuple[int, int]]
 Content = Literal["text", "words", "numbers", "objects", "nothing"]
@@ -140,6 +141,10 @@ def rows_of_table(table: Table, columns: TaggedColumns, options: ReadOptions, *,
         texts.append(text)
         labels.append(tags)
     misaligned.tell(table.source, spans, options.listener)
+    unlabelled = labels.count(None)
+    if columns.label is not None and 0 < unlabelled < len(labels):
+        counted = count_of(unlabelled, len(labels), "row")
+        options.listener.warn(f"{table.source}: {counted} have no tags, so those of the others are not used")
     found: dict[str, Sequence[Any]] = {"words": words}
     found |= {name: values for name, values in (("text", texts), ("offsets", offsets), ("label", labels))
               if all(value is not None for value in values)}  # fmt: skip
@@ -163,7 +168,7 @@ def _words(
         if isinstance(label, list) and label and isinstance(label[0], str):  # tags of words with spaces between
             parts = (text or "").split()
             return parts, find_words(parts, text or "")
-        return split_words(text or "")
+        return split_tagged_words(text or "")
     value = table.columns[columns.words][index]
     if not isinstance(value, list | tuple):
         raise DataError(
