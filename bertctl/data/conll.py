@@ -6,14 +6,17 @@
     official NN   I-NP  O           a blank line ends a sentence
 
 CoNLL-U (universaldependencies.org/format.html) has ten columns with tabs; words written together (`3-4`) and empty
-nodes (`8.1`) are no words of the tagged text and are left out, `# newdoc` begins a document. Its tags are those of UPOS,
-or entities in MISC (`NER=B-PER`).
+nodes (`8.1`) are no words of the tagged text and are left out, `# newdoc` begins a document. Its tags are those of
+UPOS, or entities in MISC (`NER=B-PER`).
+
+Entities in brackets, as OntoNotes has them (`(PERSON*`, `*`, `*)`), are read as IOB2; files of CoNLL-2012, which begin
+with `#begin document`, have theirs in column 10. spaCy's `.iob` has a sentence on each line: `Anna|B-PER sleeps|O`.
 """
 
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from bertctl.config.recipe_sections import DataSection
@@ -30,6 +33,11 @@ ENTITY_KEY = "NER"
 _BLANKS = " \t\r\n"
 _COMMENT = re.compile(r"#\s*(?:id|sent_id|text|newdoc)\b")
 _TAG = re.compile(r"\s(?:O|[BIESLU]-\S+)\s*$")
+_PIPED = re.compile(r"\S+?(?:\|[^\s|]+)?\|(?:O|[BIESLU]-\S+)")
+_BRACKETS = re.compile(r"(?:\([^()*\s]+)*\*?\)*(?<=[*)])")
+_ONTONOTES_DOCUMENT = ("#begin document", "#end document")
+_ONTONOTES_WORD, _ONTONOTES_TAG = 3, 10
+"""Columns of CoNLL-2012; behind them as many as the sentence has verbs."""
 _SPACES = re.compile(r"[ \t]+")
 
 
@@ -58,7 +66,7 @@ class Sentence(NamedTuple):
         words: as written.
         tags: one per word; None where the file has none.
         lines: all lines, comments too, and whether each is a word; only where a file is read in chunks, for answers
-            that are written beside them.
+            that are written beside them, and where the tag is the last column, or it is CoNLL-U.
     """
 
     line: int
@@ -83,6 +91,7 @@ class ConllLayout:
         word: position of the words.
         tag: position of the tags, or None.
         ud: whether it is CoNLL-U.
+        has_more: whether lines may have more columns, as those of CoNLL-2012.
         misc_key: key of the tags in the tags' column, which is MISC of CoNLL-U; empty where a tag is all of the column.
     """
 
@@ -92,6 +101,7 @@ class ConllLayout:
     tag: int | None
     ud: bool
     misc_key: str = ""
+    has_more: bool = False
 
     def fields(self, line: str) -> list[str]:
         """Returns the columns of a line."""
@@ -143,7 +153,12 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
     count = 0
     left_out = 0
     block: list[_Line] = []
+    is_ontonotes = False
     for line in itertools.chain(numbered, [_Line(0, "")]):
+        if not ud and line.text.startswith(_ONTONOTES_DOCUMENT):
+            is_ontonotes = True
+            document += line.text.startswith(_ONTONOTES_DOCUMENT[0])
+            line = _Line(line.number, "")  # ends a sentence, too
         if line.text.strip(_BLANKS) and not line.text.startswith("-DOCSTART-"):
             if settings.header and not ud and layout is None and names is None:
                 names = tuple(_SPACES.split(line.text.strip(_BLANKS)))
@@ -161,7 +176,12 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
             document += comment.startswith(("# newdoc", "#newdoc"))
         if block:
             if layout is None:
+                if is_ontonotes:
+                    columns = {"text_column": str(_ONTONOTES_WORD), "label_column": str(_ONTONOTES_TAG)}
+                    given = settings.model_dump(include=set(columns), exclude_none=True)
+                    settings = settings.model_copy(update={**columns, **given})
                 layout = _layout(block, source, settings, names=names, ud=ud, tags_needed=tags_needed)
+                layout = replace(layout, has_more=is_ontonotes)
                 options.listener.say(f"{source}: {layout.sentence()}")
             try:
                 sentence = _sentence(block, layout, source, document, tags_needed=tags_needed)
@@ -173,7 +193,8 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
                 options.skipped.errors.append(error)
             else:
                 if sentence.words:
-                    if not options.whole:
+                    tag_is_last = layout.tag in (None, len(layout.names) - 1) and not layout.has_more
+                    if not options.whole and (ud or tag_is_last):
                         words = {entry.number for entry in block if not ud or entry.text.split("\t")[0].isdecimal()}
                         shown = [(entry.text.rstrip("\r\n"), entry.number in words) for entry in all_lines]
                         sentence = sentence._replace(lines=shown)
@@ -267,7 +288,8 @@ def _sentence(
     tags: list[str] = []
     for number, text in block:
         fields = layout.fields(text)
-        if len(fields) != len(layout.names):
+        is_too_short = len(fields) <= max(layout.word, layout.tag or 0)
+        if is_too_short if layout.has_more else len(fields) != len(layout.names):
             raise _wrong_width(f"{source}:{number}", len(fields), layout.names, text)
         if layout.ud and not fields[0].isdecimal():  # 3-4 is a contraction, 8.1 a word that is not in the text
             continue
@@ -277,16 +299,71 @@ def _sentence(
         words.append(fields[layout.word])
         if layout.tag is not None:
             tag = layout.tag_of(fields)
-            if not tag:
-                if tags_needed:
-                    raise DataError(
-                        f"{source}:{number}: the word {fields[layout.word]!r} has no tag in the column "
-                        f"'{layout.names[layout.tag]}'",
-                        remedy="Every word of a labelled file needs a tag; is --label-column the right one?",
-                    )
+            if not tag and tags_needed:
+                raise DataError(
+                    f"{source}:{number}: the word {fields[layout.word]!r} has no tag in the column "
+                    f"'{layout.names[layout.tag]}'",
+                    remedy="Every word of a labelled file needs a tag; is --label-column the right one?",
+                )
             tags.append(tag)
     has_tags = layout.tag is not None and all(tags)
+    if has_tags and any("*" in tag or "(" in tag for tag in tags) and all(map(_BRACKETS.fullmatch, tags)):
+        tags = _tags_of_brackets(tags, f"{source}:{block[0].number}")
     return Sentence(block[0].number, document, words, tags if has_tags else None)
+
+
+def _tags_of_brackets(tags: Sequence[str], where: str) -> list[str]:
+    """Returns entities in brackets (`(PERSON*`, `*)`) as IOB2.
+
+    Raises:
+        DataError: brackets in brackets, or one that is not closed.
+    """
+    found: list[str] = []
+    kind = ""
+    for tag in tags:
+        opened = tag.count("(")
+        if opened and (kind or opened > 1):
+            what = f"{where}: entities in brackets stand inside each other: {' '.join(tags)[:80]}"
+            raise DataError(what, remedy="A word has one tag: keep the outer brackets, or the inner ones.")
+        if opened:
+            kind = tag.strip("()*")
+            found.append(f"B-{kind}")
+        else:
+            found.append(f"I-{kind}" if kind else "O")
+        if tag.endswith(")"):
+            kind = ""
+    if kind:
+        raise DataError(f"{where}: the bracket of {kind} is not closed", remedy="Entities end with their sentence.")
+    return found
+
+
+def piped_sentences(lines: Iterable[str], source: str) -> Iterator[Sentence]:
+    """Yields the sentences of spaCy's `.iob`, one per line: words with their tags, or tag of speech and tag.
+
+    Raises:
+        DataError: a word with more or fewer parts than the first.
+    """
+    width = 0
+    count = 0
+    for number, line in enumerate(lines, start=1):
+        words = [item.rsplit("|", max(width - 1, 0) or 2) for item in line.split()]
+        if not words:
+            continue
+        width = width or len(words[0])
+        strange = next((parts for parts in words if len(parts) != width or not all(parts)), None)
+        if strange is not None:
+            what = f"{source}:{number}: {'|'.join(strange)!r:.80} has not {width} parts, as the first word has"
+            raise DataError(what, remedy="Each word is WORD|TAG, or WORD|POS|TAG, with blanks between.")
+        yield Sentence(number, -1, [parts[0] for parts in words], [parts[-1] for parts in words])
+        count += 1
+    if not count:
+        raise DataError(f"{source} has no sentences", remedy="Give a file with a sentence on each line.")
+
+
+def are_piped(lines: Iterable[str]) -> bool:
+    """Whether lines are sentences of words with their tags behind a bar."""
+    filled = [line.split() for line in lines if line.strip() and not line.startswith("-DOCSTART-")]
+    return bool(filled) and all(map(_PIPED.fullmatch, itertools.chain.from_iterable(filled)))
 
 
 def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast, get_args
 
-from bertctl.data.annotations import label_studio
+from bertctl.data.annotations import label_studio, spacy_json
 from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
 from bertctl.data.reading import ReadOptions
 from bertctl.data.table import Table, entries_of, in_chunks, table_of_objects, table_of_records
@@ -44,6 +44,14 @@ SUFFIXES: dict[str, FileKind] = {
     ".txt": "lines",
 }
 """What a file is by its suffix."""
+
+
+class NoTableError(DataError):
+    """JSON that is no list of objects: it may be a format of annotations, which another reader knows."""
+
+
+class KnownFormatError(DataError):
+    """A file in a format that is known by its content, and can't be read: it is for no other task."""
 
 
 def suffix_of(path: Path) -> str:
@@ -200,9 +208,10 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
         first = json.loads(head[-1])
         lists = [first.get(name) for name in ("data", "documents")] if isinstance(first, dict) else [first]
         objects = any(isinstance(each, list) and all(isinstance(one, dict) for one in each) for each in lists)
-        is_document = objects or isinstance(first, list)
+        is_list = isinstance(first, list) and not spacy_json.is_example(first)
+        is_document = objects or is_list or spacy_json.is_collection(first)
     except (ValueError, RecursionError):
-        begun = ("[", '{"data"', '{"version"', '{"source"')
+        begun = ("[", '{"data"', '{"version"', '{"source"', '{"classes"')
         is_document = head[-1].strip() == "{" or head[-1].lstrip().startswith(begun)
     if not is_document:
         return head, None
@@ -220,8 +229,9 @@ def table_of_document(document: Any, source: str, options: ReadOptions) -> Table
         DataError: there is no list of them.
     """
     entries = document["data"] if isinstance(document, dict) and "data" in document else document
+    entries = spacy_json.examples_of(entries)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise DataError(f"{source}: this JSON has no list of objects", remedy=options.form)
+        raise NoTableError(f"{source}: this JSON has no list of objects", remedy=options.form)
     if not entries:
         raise DataError(f"{source} has no rows", remedy=options.form)
     if all(map(label_studio.is_task, entries)):
@@ -252,6 +262,7 @@ def _json_object(line: str, where: str, form: str) -> dict[str, Any]:
         value = parse(line)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: this is not JSON: {error}: {line.strip()[:80]!r}", remedy=form) from error
+    value = spacy_json.row_of(value)
     if not isinstance(value, dict):
         raise DataError(f"{where}: {type(value).__name__} where an object is needed", remedy=form)
     return value

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.files import KnownFormatError, NoTableError
 from bertctl.data.readers import READERS
 from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows
 from bertctl.data.text_files import require_file
@@ -41,8 +42,10 @@ def guess_task(path: Path, settings: DataSection) -> Guess:
             if (reading := reader.guess(path, options)) is not None:
                 return _guess(path, task, reading, settings)
         except (UsageError, DataError) as error:
-            error.task = task if isinstance(error, DataError) and _is_mostly_for(reader, path, options) else ""
-            if error.task or (reader.is_sure and isinstance(error, DataError)):
+            is_for_task = isinstance(error, DataError) and _is_mostly_for(reader, path, options)
+            error.task = task if is_for_task or isinstance(error, KnownFormatError) else ""
+            is_other_format = isinstance(error, NoTableError)
+            if error.task or (reader.is_sure and isinstance(error, DataError) and not is_other_format):
                 raise
             refusals.append(error)
     raise next((error for error in reversed(refusals) if isinstance(error, DataError)), refusals[-1])

@@ -329,7 +329,8 @@ class Reader(ABC):
     ) -> Iterator[Rows]:
         """Yields the rows of a file or of stdin (`-`) in chunks of at most `chunk_rows` (None: all), labels optional.
 
-        `skipped` gets those that can't be read. Labels are there if the task's answers need them, or with `keep_labels`.
+        `skipped` gets those that can't be read. Labels are there if the task's answers need them, or with
+        `keep_labels`.
 
         Raises:
             UsageError: an unknown kind or suffix, columns that can't be guessed.

@@ -15,8 +15,16 @@ from typing import Any, Literal, cast, get_args
 from bertctl.data.annotations import bioc, brat, docbin, label_studio, pubtator
 from bertctl.data.annotations.document import Document
 from bertctl.data.column_contents import with_lists
-from bertctl.data.conll import ENTITY_KEY, Sentence, conll_sentences, kinds_of_tags
-from bertctl.data.files import SUFFIXES, document_or_tables, read_tables, suffix_of, table_of_document, text_lines
+from bertctl.data.conll import ENTITY_KEY, Sentence, are_piped, conll_sentences, kinds_of_tags, piped_sentences
+from bertctl.data.files import (
+    SUFFIXES,
+    KnownFormatError,
+    document_or_tables,
+    read_tables,
+    suffix_of,
+    table_of_document,
+    text_lines,
+)
 from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows, json_form
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table, entries_of, in_chunks
@@ -24,6 +32,7 @@ from bertctl.data.tag_schemes import TagKind, tag_kind
 from bertctl.data.tagged_tables import TaggedColumns, find_columns, rows_of_table
 from bertctl.data.text_files import Source, decoded_lines, open_bytes, require_file, rows_expected, source_name
 from bertctl.data.word_splitting import split_tagged_words
+from bertctl.data.word_tables import sentence_column, sentences_of_words
 from bertctl.documents import loading
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT
@@ -78,7 +87,8 @@ class TaggingReader(Reader):
     def guess(self, path: Path, options: ReadOptions) -> Reading | None:
         """Returns the first rows of a file with words and tags; None where its lines do not look like columns."""
         kind = _kind_of(path)
-        if (kind is None or suffix_of(path) == ".tsv") and not _are_sentences(_first_lines(path, options)):
+        lines = _first_lines(path, options) if kind is None or suffix_of(path) == ".tsv" else []
+        if lines and not _are_sentences(lines) and _kind_by_sight(path, options) == "conll":
             return None
         return next(self._readings(path, kind or "conll", options), None)
 
@@ -97,13 +107,15 @@ class TaggingReader(Reader):
             options.listener.say(f"{source}: {found.sentence()}")
         return found
 
-    def _readings(self, source: Source, kind: TaggedKind, options: ReadOptions) -> Iterator[Reading]:
-        if kind == "parquet" or kind == "csv":
-            tables = (_with_lists(table, kind, options) for table in read_tables(source, kind, options))
-            yield from self.table_readings(tables, options)
+    def _readings(self, source: Source, kind: str, options: ReadOptions) -> Iterator[Reading]:
+        if kind == "conll" and source != "-":
+            kind = _kind_by_sight(source, options)
+        if kind == "parquet" or kind == "csv" or kind == "tsv":
+            tables = sentences_of_words(read_tables(source, kind, options))
+            yield from self.table_readings((_with_lists(table, kind, options) for table in tables), options)
             return
-        if kind not in ("lines", "conll", "conllu"):
-            yield from self.table_readings(_annotated_tables(source, kind, options), options)
+        if kind not in ("lines", "conll", "conllu", "piped"):
+            yield from self.table_readings(sentences_of_words(_annotated_tables(source, kind, options)), options)
             return
         name = source_name(source)
         if kind == "conllu" and source != "-" and options.keep_labels:
@@ -112,8 +124,11 @@ class TaggingReader(Reader):
             lines = text_lines(file, name, options)
             if kind == "lines":
                 found = _rows_of_lines(lines, name, options)
+            elif kind == "piped":
+                found = _rows_of_sentences_in_chunks(piped_sentences(lines, name), name, options)
             else:
-                found = _rows_of_columns(lines, name, options, ud=kind == "conllu")
+                sentences = conll_sentences(lines, name, options, ud=kind == "conllu")
+                found = _rows_of_sentences_in_chunks(sentences, name, options)
             read = 0
             for rows in found:
                 read += len(rows)
@@ -169,7 +184,7 @@ def _kind_of(path: Path) -> TaggedKind | None:
     return cast(TaggedKind, kind) if kind in TAGGED_KINDS and kind != "lines" else None
 
 
-def _with_lists(table: Table, kind: TaggedKind, options: ReadOptions) -> Table:
+def _with_lists(table: Table, kind: str, options: ReadOptions) -> Table:
     """Returns a table whose lists are written as texts with lists.
 
     Raises:
@@ -177,9 +192,11 @@ def _with_lists(table: Table, kind: TaggedKind, options: ReadOptions) -> Table:
     """
     columns = {name: with_lists(values) for name, values in table.columns.items()}
     has_none = all(columns[name] is values for name, values in table.columns.items())
-    if kind == "csv" and options.label_needed and has_none:
+    is_text = kind in ("csv", "tsv") and not any(isinstance(v, list) for values in columns.values() for v in values)
+    if is_text and options.label_needed and has_none:
         raise UsageError(
-            f"{table.source}: CSV has no place for a tag per word but lists: \"['Anna', 'sleeps']\",\"['B-PER', 'O']\"",
+            f"{table.source}: CSV has no place for a tag per word but lists: \"['Anna', 'sleeps']\",\"['B-PER', 'O']\""
+            "; or a row for each word, with the number of its sentence: sentence_id,word,tag",
             remedy="Give CoNLL columns (.conll, .tsv), CoNLL-U (.conllu), JSONL, Parquet, or what an annotation tool "
             "writes (.json of Label Studio or BioC, .ann, .pubtator, .spacy).",
         )
@@ -217,8 +234,16 @@ def _look_like_columns(lines: Sequence[str]) -> bool:
     return len({len(fields) for fields in parts}) == 1 and all(len(f) > 1 and _TAG.fullmatch(f[-1]) for f in parts)
 
 
-def _rows_of_columns(lines: Iterable[str], name: str, options: ReadOptions, *, ud: bool) -> Iterator[Rows]:
-    sentences = conll_sentences(lines, name, options, ud=ud)
+def _kind_by_sight(source: Path, options: ReadOptions) -> str:
+    """Returns what a file of columns is by its first lines: CoNLL, a table of words, or spaCy's `.iob`."""
+    lines = _first_lines(source, options)
+    if are_piped(lines):
+        return "piped"
+    header = lines[0].rstrip("\r\n").split("\t") if lines else []
+    return "conll" if sentence_column(header) is None else "tsv"
+
+
+def _rows_of_sentences_in_chunks(sentences: Iterable[Sentence], name: str, options: ReadOptions) -> Iterator[Rows]:
     chunks = [list(sentences)] if options.chunk_rows is None else _whole_documents(sentences, options.chunk_rows)
     count = 0
     for chunk in chunks:
@@ -309,7 +334,23 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
             yield from _of_tasks(document, name, (), options)
         else:
             table = table_of_document(document, name, options)
+            _refuse_spacy_paragraphs(table)
             yield from (_with_lists(chunk, "jsonl", options) for chunk in table.chunks(options.chunk_rows))
+
+
+def _refuse_spacy_paragraphs(table: Table) -> None:
+    """Refuses what spaCy 2 trained on: documents of paragraphs with tokens in sentences.
+
+    Raises:
+        DataError: with how to convert it.
+    """
+    paragraphs = table.columns.get("paragraphs", [None])[0]
+    first = paragraphs[0] if isinstance(paragraphs, list) and paragraphs else None
+    if isinstance(first, dict) and "sentences" in first:
+        raise KnownFormatError(
+            f"{table.source}: this is the JSON that spaCy 2 was trained on",
+            remedy="Convert it: python -m spacy convert FILE.json . --converter json. The .spacy file can be read.",
+        )
 
 
 def _of_tasks(

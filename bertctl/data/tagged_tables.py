@@ -7,7 +7,7 @@ from typing import Any, Literal
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.annotations.surface import require_surface
 from bertctl.data.columns import FileColumns, absent_column, columns_named, ids_of, other_columns, shown_columns
-from bertctl.data.names import TEXT_NAMES
+from bertctl.data.names import ID_NAMES, TEXT_NAMES, folded
 from bertctl.data.reading import ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.spans import Misaligned, read_span, surface_of, tags_of_spans
@@ -19,8 +19,10 @@ from bertctl.words import count_of
 Offsets = list[tuple[int, int]]
 Content = Literal["text", "words", "numbers", "objects", "nothing"]
 
-_WORDS = ("words", "tokens", "token", "form", "forms")
-_TAGS = ("tags", "ner_tags", "labels", "label", "ner", "iob", "bio", "upos", "pos_tags", "pos", "gold")
+_WORDS = ("words", "tokens", "token", "form", "forms", "word")
+_TAGS = (
+    "tags", "ner_tags", "labels", "label", "ner", "iob", "bio", "tag", "ner_tag", "upos", "pos_tags", "pos", "gold",
+)  # fmt: skip
 SPAN_COLUMNS = ("spans", "entities", "ents", "annotations")
 """Usual names of a column of spans."""
 _CANONICAL = ("words", "label", "text", "offsets")  # a column `document` is what is meant by it
@@ -58,16 +60,30 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     names = [name for name in TEXT_NAMES if words is None or name != "document"]
     text = text_name if is_text else _first(names, contents, ("text",))
     if words is None and text is None:
+        text = _text_beside_spans(contents)
+    if words is None and text is None:
         remedy = f"Name it: --text-column NAME (lists of words, or running text). {shown_columns(table)}"
         raise UsageError(f"{table.source}: no column holds words or a text", remedy=remedy)
     if label is None and (settings.label_column is None or _says_nothing(settings.label_column, table)):
         rest = {name: content for name, content in contents.items() if name != words}
         label = _first(_TAGS, rest, ("words", "numbers", "objects"))
         label = label or _first(SPAN_COLUMNS, rest, ("objects", "nothing"))
+        if label is None and text is not None:  # a file in which every list of spans is empty
+            empty = {name: content for name, content in rest.items() if any(v == [] for v in table.columns[name])}
+            label = _first(_TAGS, empty, ("nothing",))
     if label is None and label_needed:
         remedy = f"Name it: --label-column NAME (a tag for each word, or spans of the text). {shown_columns(table)}"
         raise UsageError(f"{table.source}: no column is known as the tags", remedy=remedy)
     return TaggedColumns(settings.id_column, words, text, label)
+
+
+def _text_beside_spans(contents: Mapping[str, Content]) -> str | None:
+    """Returns the text's column that has no usual name: doccano's `data`, or the only text beside spans."""
+    texts = [name for name, content in contents.items() if content == "text" and folded(name) not in ID_NAMES]
+    spans = _first((*_TAGS, *SPAN_COLUMNS), contents, ("objects",))
+    if "data" in texts and (spans is not None or len(texts) == 1):
+        return "data"
+    return texts[0] if len(texts) == 1 and spans is not None else None
 
 
 def _says_nothing(column: str, table: Table) -> bool:
@@ -126,6 +142,9 @@ def rows_of_table(table: Table, columns: TaggedColumns, options: ReadOptions, *,
         where = table.where(i)
         text = _text(table.columns[columns.text][i], where, columns.text) if columns.text is not None else None
         row_words, row_offsets = _words(table, columns, i, text, label)
+        is_accepted = "answer" in table.columns and table.columns["answer"][i] == "accept"
+        if label is None and is_accepted and columns.label in SPAN_COLUMNS and text is not None:
+            label = []  # Prodigy leaves `spans` out where there are none
         tags = _tags(label, text, row_words, row_offsets, where, misaligned)
         if tags is None and options.label_needed:
             what = f"{where}: the sentence has no tags in the column '{columns.label}'"

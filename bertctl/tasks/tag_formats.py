@@ -39,8 +39,8 @@ def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
     """Writes the file's lines with the answer behind each word: what conlleval reads, where the gold tag comes last.
 
     Rows that are no lines of columns become word, gold tag (where there is one) and answer. So do lines of CoNLL-U, in
-    which the gold tag is not the last column. Lines of `-DOCSTART-`, which conlleval would count as words, and comments,
-    at which it would stop, are left out.
+    which the gold tag is not the last column. Lines of `-DOCSTART-`, which conlleval would count as
+    words, and comments, at which it would stop, are left out.
 
     Raises:
         DataError: some rows have gold tags, others none: conlleval wants the same columns everywhere.
