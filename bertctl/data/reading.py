@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.annotations.annotators import one_row_per_task
+from bertctl.data.annotations.annotators import one_row_per_task, unapproved
 from bertctl.data.columns import FileColumns, say_blank, say_guesses
 from bertctl.data.groups import group_keys
 from bertctl.data.label_cells import UnusableLabel, labelled_places, left_out, without_marks
@@ -240,6 +240,8 @@ class Reader(ABC):
                 table = replace(table, columns={**table.columns, **lacking}) if table.lines else table
             if options.whole and options.label_needed and known.label in table.columns:
                 table = one_row_per_task(table, known.label, options.settings.annotator)
+                if message := unapproved(table):
+                    options.listener.warn(f"{table.source}: {message}")
             rows = self._sound_rows(table, known, options, first_id=total)
             if table.lines and known.id is None and options.skipped is not None:
                 rows = replace(rows, ids=options.skipped.ids(rows.lines, table.source, first_id=kept))
@@ -337,7 +339,7 @@ class Reader(ABC):
             DataError: nothing there, or not what it should be, with file and line.
             UnavailableError: the file does not exist.
         """
-        keep_labels = told.pop("keep_labels", self.streams_labels)
-        options = ReadOptions(settings, "predict", keep_labels=keep_labels, chunk_rows=chunk_rows, **told)
+        told.setdefault("keep_labels", self.streams_labels)
+        options = ReadOptions(settings, "predict", chunk_rows=chunk_rows, **told)
         for reading in self.readings(source, replace(options.skipping(options.skipped), form=self.form)):
             yield reading.rows

@@ -18,6 +18,7 @@ from bertctl.data.column_contents import with_lists
 from bertctl.data.conll import ENTITY_KEY, Sentence, are_piped, conll_sentences, kinds_of_tags, piped_sentences
 from bertctl.data.files import (
     SUFFIXES,
+    FileKind,
     KnownFormatError,
     document_or_tables,
     read_tables,
@@ -111,7 +112,7 @@ class TaggingReader(Reader):
         if kind == "conll" and source != "-":
             kind = _kind_by_sight(source, options)
         if kind == "parquet" or kind == "csv" or kind == "tsv":
-            tables = sentences_of_words(read_tables(source, kind, options))
+            tables = sentences_of_words(read_tables(source, cast(FileKind, kind), options))
             yield from self.table_readings((_with_lists(table, kind, options) for table in tables), options)
             return
         if kind not in ("lines", "conll", "conllu", "piped"):

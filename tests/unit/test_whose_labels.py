@@ -198,3 +198,18 @@ def test_users_of_an_old_doccano_export(tmp_path):
     with pytest.raises(DataError, match=r"a\.jsonl:1: its 2 annotations are not the same"):
         read(tmp_path / "a.jsonl", spans(2, 3), TAGS)
     assert labels_of(read(tmp_path / "a.jsonl", spans(2, 3), TAGS, annotator="3")) == [["B-LOC", "O"]]
+
+
+def test_rows_of_doccano_that_nobody_approved_are_counted(tmp_path):
+    rows = [{"text": "a", "label": ["x"], "annotation_approver": who} for who in ("anna", None, None)]
+    heard = Heard()
+    read(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows), heard=heard)
+    assert "2 of 3 rows (66.7 %) are not approved (annotation_approver)" in heard.warned[0]
+    heard = Heard()
+    read(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows[1:]), heard=heard)
+    assert not heard.warned
+
+
+def test_several_choices_of_the_short_json_are_a_list(tmp_path):
+    rows = [{"text": "a", "mood": {"choices": ["x", "y"]}, "annotation_id": 1}]
+    assert labels_of(read(tmp_path / "a.json", json.dumps(rows), label_column="mood")) == [["x", "y"]]

@@ -7,7 +7,7 @@ from typing import Any
 from bertctl.data.label_cells import NoLabel, UnusableLabel
 from bertctl.data.spans import named_parts
 from bertctl.data.table import Table
-from bertctl.words import listing, shorten
+from bertctl.words import count_of, listing, shorten
 
 PREDICTIONS = "predictions"
 """Value of `data.annotator` that takes the labels of a model."""
@@ -118,6 +118,17 @@ def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
             if row != chosen:
                 labels[row] = NoLabel("same row by another annotator")
     return replace(table, columns={**table.columns, label: labels})
+
+
+def unapproved(table: Table) -> str:
+    """Returns how many rows of doccano nobody approved, as a sentence; nothing where all or none are approved."""
+    approvers = table.columns.get("annotation_approver", ())
+    absent = sum(approver is None or approver == "" for approver in approvers)
+    if not 0 < absent < len(approvers):
+        return ""
+    return (
+        f"{count_of(absent, len(approvers), 'row')} are not approved (annotation_approver), and are learned like others"
+    )
 
 
 def _with_agreed_users(table: Table, label: str, annotator: str | None) -> Table:

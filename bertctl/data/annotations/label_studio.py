@@ -144,6 +144,17 @@ def rows_of(tasks: Sequence[Task], options: ReadOptions) -> list[dict[str, Any]]
     return rows
 
 
+def short_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a row of the short JSON, in which several choices for one text are a list; another row as it is."""
+    if "annotation_id" not in row:
+        return row
+    return {name: value["choices"] if _are_choices(value) else value for name, value in row.items()}
+
+
+def _are_choices(value: Any) -> bool:
+    return isinstance(value, Mapping) and value.keys() == {"choices"} and isinstance(value["choices"], list)
+
+
 def _is_of_text(result: Mapping[str, Any]) -> bool:
     """Whether a result is about the whole text, not about a region of it."""
     return result.get("type") in _OF_TEXTS and "start" not in (result.get("value") or {})
@@ -232,7 +243,7 @@ def _spans_of(results: Sequence[Mapping[str, Any]], where: str) -> "_Spans | Unu
             continue
         value = part(result, "value", dict, where)
         start, end = (part(value, name, int, where) for name in ("start", "end"))
-        labels = value.get("labels") or ()
+        labels: list[Any] = value.get("labels") or []
         surface = value.get("text")
         if len(labels) != 1:
             shown = f"the region {start} to {end} ({shorten(repr(surface))})"

@@ -3,7 +3,7 @@
 ner-annotator (tecoholic.github.io/ner-annotator) writes a list of them as `{"classes": [...], "annotations": [...]}`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 _LIKELY = 0.5  # probability from which a category of `cats` holds
@@ -22,7 +22,7 @@ def is_collection(document: Any) -> bool:
     return isinstance(document.get("annotations"), list)
 
 
-def examples_of(document: Any) -> Sequence[Any]:
+def examples_of(document: Any) -> Any:
     """Returns the examples of a document as objects; another document as it is."""
     examples = document["annotations"] if is_collection(document) else document
     if not isinstance(examples, list) or not any(map(is_example, examples)):
