@@ -102,9 +102,8 @@ class DataSection(RecipeSection):
     """What becomes of character spans over each other (token classification). `longest` keeps the longest, and the
     others are counted."""
     annotator: Annotated[Text | None, Mark.LATER] = None
-    """Annotator whose labels are learned where a file has several: a name, an e-mail address or a number, as the file
-    has it; with `predictions` the model that annotated before. Default: all people; a row on which they disagree is
-    refused unless one annotation is marked as ground truth."""
+    """Annotator whose labels are learned, by name, e-mail or number. `predictions` is the model that annotated before.
+    A row on which people disagree is refused, unless one annotation is marked as ground truth. Default: all people."""
     validation_fraction: Share = 0.1
     """Share of the training rows held out where there is no validation file. The rows are chosen by `data.split_seed`,
     stratified by label; what hangs together (`data.group_column`) stays on one side."""
