@@ -90,7 +90,7 @@ def test_predictions_are_learned_where_they_are_asked_for(tmp_path):
     assert labels_of(rows) == [["B-PER", "O"]]
     with pytest.raises(DataError, match=r"1 of 1 row .* have no label of their own") as caught:
         read(tmp_path / "b.json", json.dumps(tags), TAGS)
-    assert "--annotator NAME (`predictions`" in caught.value.remedy
+    assert "--annotator NAME (data.annotator in a recipe); `predictions` takes" in caught.value.remedy
 
 
 ANNA = {"completed_by": {"id": 7, "email": "anna@x.org", "first_name": "Anna", "last_name": "Berg"}}
@@ -122,7 +122,7 @@ def test_annotators_who_disagree_are_refused_or_skipped(tmp_path):
     with pytest.raises(DataError) as caught:
         read(tmp_path / "a.json", json.dumps(tasks))
     assert "a.json, row 2: its 2 annotations are not the same (anna@x.org: good; 8: bad)" in caught.value.message
-    assert "--annotator NAME, such as 'anna@x.org', '8'" in caught.value.remedy
+    assert "--annotator NAME (data.annotator in a recipe), such as 'anna@x.org', '8'" in caught.value.remedy
     skipped = SkippedRows()
     options = ReadOptions(DataSection(), "file", label_needed=True).skipping(skipped)
     assert len(TEXTS.read_whole(tmp_path / "a.json", options).rows) == 1

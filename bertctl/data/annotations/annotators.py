@@ -80,7 +80,7 @@ def agreed_label(
     names = list(dict.fromkeys(one.names[0] for one in chosen if one.names))
     remedy = "Agree on one where they were made, or mark it as ground truth."
     if len(names) > 1:
-        remedy += f" Or take those of one annotator: --annotator NAME, such as {listing(names)}."
+        remedy += f" Or take those of one: --annotator NAME (data.annotator in a recipe), such as {listing(names)}."
     return UnusableLabel(f"its {len(chosen)} annotations are not the same ({answers})", remedy)
 
 
