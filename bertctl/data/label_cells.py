@@ -64,4 +64,4 @@ def left_out(values: Iterable[Any], total: int) -> str:
     if not reasons:
         return ""
     shown = ", ".join(f"{reason}: {number}" for reason, number in reasons.items())
-    return f"{count_of(reasons.total(), total, 'row')} have no label of their own and are left out ({shown})"
+    return f"{count_of(reasons.total(), total, 'row')} have no label and are left out ({shown})"

@@ -21,7 +21,10 @@ from bertctl.words import count
 from bertctl.writing import write_jsonl
 
 _SHOWN = 5
-_UNLABELLED = "Annotate them, or learn from another annotator: --annotator NAME (`predictions` takes those of a model)."
+_UNLABELLED = (
+    "Annotate them, or take those of another annotator: --annotator NAME (data.annotator in a recipe); `predictions` "
+    "takes those of a model."
+)
 
 OnBadRecord = Callable[[DataError], None]
 """Is told of a record that can't be read, which is then left out."""

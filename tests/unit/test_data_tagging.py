@@ -475,7 +475,7 @@ def test_a_task_of_label_studio_that_was_skipped_or_is_new_is_no_row(tmp_path):
     assert rows.columns["label"] == [["B-PER", "O"], ["O", "O"]]
     assert [rows.where(index).rpartition(", ")[2] for index in range(2)] == ["row 2", "row 4"]
     [warning] = heard.warned
-    assert "2 of 4 rows (50.0 %) have no label of their own and are left out (skipped: 1, not annotated: 1)" in warning
+    assert "2 of 4 rows (50.0 %) have no label and are left out (skipped: 1, not annotated: 1)" in warning
     assert not read(tmp_path / "a.json", content, needed=False).has("label")
 
 

@@ -61,7 +61,7 @@ def test_predictions_and_skipped_tasks_are_no_labels_of_texts(tmp_path, name):
     assert labels_of(rows) == ["good", "bad"]
     assert list(rows.ids) == ["0", "3"]
     [warning] = heard.warned
-    assert "2 of 4 rows (50.0 %) have no label of their own" in warning
+    assert "2 of 4 rows (50.0 %) have no label" in warning
     assert "(skipped: 1, predictions alone: 1)" in warning
     unlabelled = read(tmp_path / name, whole, needed=False)
     assert len(unlabelled) == 4, "every task can be answered"
@@ -88,7 +88,7 @@ def test_predictions_are_learned_where_they_are_asked_for(tmp_path):
     tags = [task("Anna sleeps", predictions=[marked(PERSON)])]
     rows = read(tmp_path / "b.json", json.dumps(tags), TAGS, annotator="predictions")
     assert labels_of(rows) == [["B-PER", "O"]]
-    with pytest.raises(DataError, match=r"1 of 1 row .* have no label of their own") as caught:
+    with pytest.raises(DataError, match=r"1 of 1 row .* have no label") as caught:
         read(tmp_path / "b.json", json.dumps(tags), TAGS)
     assert "--annotator NAME (data.annotator in a recipe); `predictions` takes" in caught.value.remedy
 
