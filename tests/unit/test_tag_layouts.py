@@ -4,6 +4,8 @@ import csv
 import gzip
 import io
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +190,24 @@ def test_attributes_and_notes_of_brat_are_counted(tmp_path):
     assert rows.columns["label"] == [["O", "B-PER", "O"]]
     [warning] = heard.warned
     assert "2 Negation attributes, 1 relation, 1 note are not read: entities are learned without them" in warning
+
+
+def test_tasks_that_nobody_annotated_can_be_answered(tmp_path):
+    for name, content in (
+        ("a.json", json.dumps([{"data": {"text": "Oslo"}}])),
+        ("a.jsonl", lines({"data": {"text": "Oslo"}})),
+    ):
+        (tmp_path / name).write_text(content)
+        [rows] = READER.stream(tmp_path / name, DataSection())
+        assert rows.columns["words"] == [["Oslo"]]
+
+
+def test_columns_from_a_pipe_are_all_read(tmp_path):
+    path = tmp_path / "a.conll"
+    os.mkfifo(path)
+    content = "\n\n".join(["Anna B-PER\nsings O"] * 500) + "\n"
+    writer = threading.Thread(target=path.write_text, args=(content,))
+    writer.start()
+    rows = READER.read(path, DataSection(), split="train", label_needed=True).rows
+    writer.join()
+    assert len(rows) == 500

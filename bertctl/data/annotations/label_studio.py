@@ -6,7 +6,7 @@ People's annotations are gold. Skipped and rejected ones, drafts and the predict
 
 import itertools
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TextIO
 
 from bertctl.data.annotations.annotators import PREDICTIONS, Annotation, agreed_label
@@ -40,16 +40,20 @@ class _Spans(NamedTuple):
 
 def is_task(entry: Any) -> bool:
     """Whether an object is one of Label Studio's tasks."""
-    return (
-        isinstance(entry, Mapping) and isinstance(entry.get("data"), Mapping) and any(map(entry.__contains__, _GIVEN))
-    )
+    has_data = isinstance(entry, Mapping) and isinstance(entry.get("data"), Mapping)
+    return has_data and _has_names_of_tasks(entry)
 
 
 def has_tasks(table: Table) -> bool:
     """Whether objects that stand one per line are tasks."""
     columns = table.columns
-    is_likely = "data" in columns and any(map(columns.__contains__, _GIVEN))
+    is_likely = "data" in columns and _has_names_of_tasks(columns)
     return is_likely and all(isinstance(data, Mapping) for data in columns["data"])
+
+
+def _has_names_of_tasks(names: Collection[str]) -> bool:
+    """Whether there is what annotators or models gave, or nothing that could be read beside the data."""
+    return any(name in names for name in _GIVEN) or not any(name in names for name in ("text", "label", "labels"))
 
 
 def documents_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> Iterator[Document]:
@@ -188,24 +192,26 @@ def _agreed(task: Task, read: Any, options: ReadOptions, *, show: Any) -> Any:
             is_prediction=entry.get("last_action") == "prediction",
         )
         for entry in given
-        if not _is_out(entry)
+        if not _reason_against(entry)
     ]
     for entry in task.get("predictions") or ():
         names = (PREDICTIONS, str(entry.get("model_version", "")))
         annotations.append(Annotation(names, read(entry.get("result") or ()), is_prediction=True))
-    absent = "skipped" if any(map(_is_out, given)) else "not annotated"
+    absent = next(filter(None, map(_reason_against, given)), "not annotated")
     label = agreed_label(annotations, options.settings.annotator, key=_comparable, show=show, absent=absent)
-    return NoLabel(absent) if isinstance(label, NoLabel) and absent == "skipped" else label
+    return NoLabel(absent) if isinstance(label, NoLabel) and absent != "not annotated" else label
 
 
 def _annotations(task: Task) -> Sequence[Mapping[str, Any]]:
     return task.get("annotations") or task.get("completions") or ()
 
 
-def _is_out(annotation: Mapping[str, Any]) -> bool:
-    """Whether an annotation was cancelled by its annotator, or rejected by a reviewer."""
-    was_cancelled = annotation.get("was_cancelled") or annotation.get("skipped")
-    return bool(was_cancelled) or annotation.get("last_action") in _NOT_TAKEN
+def _reason_against(annotation: Mapping[str, Any]) -> str:
+    """Returns why an annotation is no label: skipped by its annotator, or rejected by a reviewer; else nothing."""
+    if annotation.get("was_cancelled") or annotation.get("skipped"):
+        return "skipped"
+    last_action = str(annotation.get("last_action", ""))
+    return last_action if last_action in _NOT_TAKEN else ""
 
 
 def _names(annotation: Mapping[str, Any]) -> tuple[str, ...]:
