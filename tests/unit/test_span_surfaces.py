@@ -92,6 +92,7 @@ def test_brat_compares_its_third_column(tmp_path):
         ("met Anna today", 4, 7, "Anna", "stands at 4 to 8: the end is counted in"),
         ("we saw Anna and Anna", 1, 5, "Anna", "stands at 7 to 11 (6 later)"),
         ("we saw Anna", 40, 44, "Anna", "stands at 7 to 11 (33 earlier)"),
+        ("we saw Oslo.", 6, 10, "Oslo", "stands at 7 to 11 (1 later)"),
         ("we saw Anna", 7, 11, "Berg", "which is nowhere in the text"),
     ],
 )

@@ -45,7 +45,8 @@ def _folded(text: str) -> str:
 def _true_place(text: str, start: int, end: int, surface: str) -> str:
     """Returns where the words stand, as the end of a sentence: by another way of counting, else the nearest place."""
     for true_start, true_end, counting in _countings(text, start, end):
-        if same_words(text[true_start:true_end], surface):
+        true_words = text[true_start:true_end]
+        if true_words == true_words.strip() and same_words(true_words, surface):
             return f"which stands at {true_start} to {true_end}: {counting}"
 
     words = surface.strip()
