@@ -3,6 +3,7 @@ them (`data/annotations`).
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -15,6 +16,8 @@ from bertctl.metrics.tagging import entities
 from bertctl.tasks.base import AnswerFormat
 
 _UD_COLUMNS, _UPOS = 10, 3
+_MARK = re.compile(r"O|[BIESLU](?:-.*)?", re.DOTALL)
+"""A tag of an entity; gold tags may be parts of speech."""
 
 
 def write_conll(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
@@ -100,7 +103,7 @@ def documents_of(answers: Iterable[dict[str, Any]]) -> Iterator[Document]:
         found = answer["entities"]
         spans = [(offsets[each["start"]][0], offsets[each["end"] - 1][1], each["type"]) for each in found]
         gold = None
-        if answer.get("label") is not None:
+        if answer.get("label") is not None and all(map(_MARK.fullmatch, answer["label"])):
             gold = [(offsets[start][0], offsets[end - 1][1], kind) for kind, start, end in entities(answer["label"])]
         probabilities = [each["probability"] for each in found]
         yield Document(str(answer["id"]), text, spans, probabilities, gold=gold)
