@@ -151,4 +151,6 @@ def _span_rows(path: Path, recipe: Recipe, split: str) -> Rows | None:
 def _bad_records(bad: Sequence[DataError], sound: int, split: str) -> Finding:
     """Returns what is said of records that can't be read."""
     counts = (len(bad), len(bad) + sound)
-    return _RULES.finding("bad-record", split, counts, tuple(_example(error) for error in bad[:5]))
+    remedies = dict.fromkeys(error.remedy for error in bad if error.remedy)
+    remedy = f"Training refuses the file until each is what the task needs. {' '.join(list(remedies)[:2])}".strip()
+    return _RULES.finding("bad-record", split, counts, tuple(_example(error) for error in bad[:5]), remedy=remedy)

@@ -9,8 +9,9 @@ from typing import Any
 from bertctl.checking.findings import NO_WORD, Finding, FindingRules, Places, around, codes_of, cuts_word
 from bertctl.checking.subject import Subject
 from bertctl.data.annotations.document import Span
+from bertctl.data.annotations.surface import same_words
 from bertctl.data.rows import Rows
-from bertctl.data.spans import named_parts
+from bertctl.data.spans import named_parts, surface_of
 from bertctl.data.tagged_tables import SPAN_COLUMNS
 
 _RULES = FindingRules("spans")
@@ -38,6 +39,11 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
                 places.add("span-out-of-text", row, f"{given!r} in a text of {len(text)} characters")
             else:
                 inside.append(span)
+                surface = surface_of(given)
+                if surface and surface.strip() and not same_words(text[span[0] : span[1]], surface):
+                    shown = f"{span[2]}: {span[0]} to {span[1]} is {text[span[0] : span[1]]!r}, not {surface!r}"
+                    places.add("span-off-text", row, shown)
+                    continue
                 code = _span_fault(text, span[0], span[1])
                 if code:
                     places.add(code, row, f"{span[2]}: {text[span[0] : span[1]]!r} in {around(text, *span[:2])}")

@@ -13,7 +13,7 @@ from bertctl.checking.findings import NO_WORD, Example, Finding, FindingRules, P
 from bertctl.checking.labels import RARE, spelt_alike
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
-from bertctl.data.tag_schemes import Scheme, may_follow, tag_kind
+from bertctl.data.tag_schemes import Scheme, TagKind, may_follow, tag_kind
 from bertctl.errors import DataError
 from bertctl.metrics.tagging import entities
 from bertctl.words import count_of
@@ -111,26 +111,32 @@ def _offsets(rows: Rows, split: str) -> Iterator[Finding]:
 
 def _tags(rows: Rows, split: str) -> Iterator[Finding]:
     tags = Counter(str(tag) for row in rows.columns["label"] for tag in row)
-    entity_tags = sum(count for tag, count in tags.items() if split_tag(tag)[1])
-    if 2 * entity_tags < sum(count for tag, count in tags.items() if tag not in ("O", "")):
+    kind = _tag_kind(rows)
+    if kind is not None and not kind.entities:
         return  # parts of speech and the like: tags without a scheme
-    yield from _scheme(rows, split, tags)
+    yield from _scheme(rows, split, tags, kind)
     yield from _entities(rows, split)
 
 
-def _nearest_scheme(rows: Rows) -> Scheme | None:
-    """Returns the scheme that the fewest tags break, IOB1 (CoNLL-2003) among them; None for tags of no scheme."""
+def _tag_kind(rows: Rows) -> TagKind | None:
+    """Returns what training takes the tags for; None for tags of no scheme, which it refuses."""
     try:
-        kind = tag_kind(([str(tag) for tag in tags] for tags in rows.columns["label"]), rows.where)
+        return tag_kind(([str(tag) for tag in tags] for tags in rows.columns["label"]), rows.where)
     except DataError:
+        return None
+
+
+def _nearest_scheme(kind: TagKind | None) -> Scheme | None:
+    """Returns the scheme that the fewest tags break, IOB1 (CoNLL-2003) among them; None for tags of no scheme."""
+    if kind is None:
         return None
     nearest = sorted(kind.breaks, key=lambda scheme: kind.breaks[scheme].count)
     return kind.scheme or (nearest[0] if nearest else "BIOES")
 
 
-def _scheme(rows: Rows, split: str, tags: Counter[str]) -> Iterator[Finding]:
+def _scheme(rows: Rows, split: str, tags: Counter[str], kind: TagKind | None) -> Iterator[Finding]:
     places = Places(_RULES, rows, split)
-    scheme = _nearest_scheme(rows)
+    scheme = _nearest_scheme(kind)
     total = sum(count for tag, count in tags.items() if tag != "O")
     odd = {tag for tag in tags if tag != "O" and tag.strip() and not split_tag(tag)[1]}
     for row, of_row in enumerate(rows.columns["label"]):

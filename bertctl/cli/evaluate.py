@@ -11,7 +11,9 @@ from bertctl.cli.recipe_options import MergeOption, OnErrorOption, OverwriteOpti
 from bertctl.errors import UsageError
 
 
-@takes_run("--data-dir", "columns", "layout", "--max-eval-rows", "compute", "evaluation", "--scheme")
+@takes_run(
+    "--data-dir", "columns", "--annotator", "layout", "--max-eval-rows", "compute", "evaluation", "--scheme", "renaming"
+)
 def evaluate(
     out: Output,
     run: RunRequest,

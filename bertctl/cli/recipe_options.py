@@ -114,6 +114,7 @@ GROUPS: Mapping[str, Sequence[FieldOption]] = {
         _VALIDATION_FILE,
         FieldOption("data.test_file", "--test-file", Path, "FILE", "Data"),
         *_COLUMNS,
+        FieldOption("data.annotator", "--annotator", metavar="NAME|predictions", panel="Data"),
         *_LAYOUT,
         FieldOption("data.max_train_rows", "--max-train-rows", int, panel="Data"),
         FieldOption("data.max_eval_rows", "--max-eval-rows", int, panel="Data"),
@@ -138,6 +139,7 @@ GROUPS: Mapping[str, Sequence[FieldOption]] = {
         FieldOption("evaluation.keep_text", "--text/--no-text", bool),
         FieldOption("evaluation.metric_scripts", "--metric", list[str], "PATH", RARE),
     ),
+    "renaming": (FieldOption("token_classification.rename_tags", "--rename-tag", list[str], "OLD=NEW"),),
     "answers": (
         FieldOption("token_classification.scheme", "--scheme", panel="Answers"),
         FieldOption("token_classification.entity_threshold", "--entity-threshold", float, panel="Answers"),

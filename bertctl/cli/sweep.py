@@ -9,11 +9,13 @@ import typer
 
 from bertctl.cli.completion import one_of
 from bertctl.cli.output import Output, Shown, plain_table
-from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
+from bertctl.cli.recipe_options import RecipeRequest, takes_recipe, without
 from bertctl.errors import UsageError
 
 
-@takes_recipe("model", "data", "confirming", "training", "compute", "deterministic", "--text/--no-text")
+@takes_recipe(
+    "model", *without("data", "--annotator"), "confirming", "training", "compute", "deterministic", "--text/--no-text"
+)
 def sweep(
     out: Output,
     recipe: RecipeRequest,

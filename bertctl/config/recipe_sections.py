@@ -104,6 +104,9 @@ class DataSection(RecipeSection):
     overlapping_spans: Annotated[Literal["refuse", "longest"], Mark.LATER] = "refuse"
     """What becomes of character spans over each other (token classification). `longest` keeps the longest, and the
     others are counted."""
+    annotator: Annotated[Text | None, Mark.LATER] = None
+    """Annotator whose labels are learned, by name, e-mail or number. `predictions` is the model that annotated before.
+    A row on which people disagree is refused, unless one annotation is marked as ground truth. Default: all people."""
     validation_fraction: Share = 0.1
     """Share of the training rows held out where there is no validation file. The rows are chosen by `data.split_seed`,
     stratified by label; what hangs together (`data.group_column`) stays on one side."""
@@ -343,6 +346,13 @@ class TokenClassificationSection(TaskSettings):
     scheme: Annotated[Literal["iob1", "iob2", "bioes", "bilou"] | None, Mark.LATER] = None
     """Scheme in which entities are answered, and gold tags shown beside them. Default: that of the labelled file, else
     that of the training file."""
+    rename_tags: Annotated[
+        list[Annotated[str, Field(pattern=r"^[^=]+=[^=]+$")]] | None,
+        Field(examples=[["PERSON=PER", "GPE=LOC"]]),
+        Mark.LATER,
+    ] = None
+    """Entity types, or plain tags, that get another name when a file is read, as OLD=NEW. So a model that was trained
+    elsewhere is scored on a file that calls its types otherwise. Default: none."""
     entity_threshold: Annotated[Fraction, Mark.LATER] = 0.0
     """Probability from which an entity is answered: that of its least sure word. Default: any."""
 

@@ -6,27 +6,55 @@
     official NN   I-NP  O           a blank line ends a sentence
 
 CoNLL-U (universaldependencies.org/format.html) has ten columns with tabs; words written together (`3-4`) and empty
-nodes (`8.1`) are no words of the tagged text and are left out, `# newdoc` begins a document.
+nodes (`8.1`) are no words of the tagged text and are left out, `# newdoc` begins a document. Its tags are those of
+UPOS, or entities in MISC (`NER=B-PER`).
+
+Entities in brackets, as OntoNotes has them (`(PERSON*`, `*`, `*)`), are read as IOB2; files of CoNLL-2012, which begin
+with `#begin document`, have theirs in column 10. spaCy's `.iob` has a sentence on each line: `Anna|B-PER sleeps|O`.
 """
 
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.annotations.surface import same_words
 from bertctl.data.reading import ReadOptions
 from bertctl.errors import DataError, UsageError
-from bertctl.words import did_you_mean
+from bertctl.words import did_you_mean, shorten
 
 _UD_NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _USUAL_NAMES = {1: ("word",), 2: ("word", "tag"), 3: ("word", "pos", "tag"), 4: ("word", "pos", "chunk", "ner")}
 """What columns can be called where a file names none; four are those of CoNLL-2003."""
+ENTITY_KEY = "NER"
+"""Key of entities in MISC of CoNLL-U, as `predict --format conllu` and stanza write them."""
 _BLANKS = " \t\r\n"
 _COMMENT = re.compile(r"#\s*(?:id|sent_id|text|newdoc)\b")
 _TAG = re.compile(r"\s(?:O|[BIESLU]-\S+)\s*$")
+_PIPED = re.compile(r"\S+?(?:\|[^\s|]+)?\|(?:O|[BIESLU]-\S+)")
+_BRACKETS = re.compile(r"(?:\([^()*\s]+)*\*?\)*(?<=[*)])")
+_ONTONOTES_DOCUMENT = ("#begin document", "#end document")
+_ONTONOTES_WORD, _ONTONOTES_TAG = 3, 10
+"""Columns of CoNLL-2012; behind them as many as the sentence has verbs."""
 _SPACES = re.compile(r"[ \t]+")
+
+
+def kinds_of_tags(lines: Iterable[str]) -> set[str]:
+    """Returns which tags lines of CoNLL-U have: `upos`, and `NER` for entities in MISC."""
+    kinds = set()
+    for line in lines:
+        fields = line.rstrip("\r\n").split("\t")
+        if len(fields) != len(_UD_NAMES) or not fields[0].isdecimal():
+            continue
+        if fields[_UD_NAMES.index("upos")] != "_":
+            kinds.add("upos")
+        if any(pair.casefold().startswith(f"{ENTITY_KEY.casefold()}=") for pair in fields[-1].split("|")):
+            kinds.add(ENTITY_KEY)
+        if len(kinds) == 2:
+            break
+    return kinds
 
 
 class Sentence(NamedTuple):
@@ -38,7 +66,7 @@ class Sentence(NamedTuple):
         words: as written.
         tags: one per word; None where the file has none.
         lines: all lines, comments too, and whether each is a word; only where a file is read in chunks, for answers
-            that are written beside them.
+            that are written beside them, and where the tag is the last column, or it is CoNLL-U.
     """
 
     line: int
@@ -63,6 +91,8 @@ class ConllLayout:
         word: position of the words.
         tag: position of the tags, or None.
         ud: whether it is CoNLL-U.
+        has_more: whether lines may have more columns, as those of CoNLL-2012.
+        misc_key: key of the tags in the tags' column, which is MISC of CoNLL-U; empty where a tag is all of the column.
     """
 
     tabs: bool
@@ -70,6 +100,8 @@ class ConllLayout:
     word: int
     tag: int | None
     ud: bool
+    misc_key: str = ""
+    has_more: bool = False
 
     def fields(self, line: str) -> list[str]:
         """Returns the columns of a line."""
@@ -80,7 +112,22 @@ class ConllLayout:
         word = f"words from column {self.word} ({self.names[self.word]})"
         if self.tag is None:
             return f"{word}, no tags"
+        if self.misc_key:
+            return f"{word}, tags from {self.misc_key}= in column {self.tag} ({self.names[self.tag]})"
         return f"{word}, tags from column {self.tag} ({self.names[self.tag]}) of {len(self.names)}"
+
+    def tag_of(self, fields: Sequence[str]) -> str:
+        """Returns the tag of a line's columns; empty where there is none."""
+        if self.tag is None:
+            return ""
+        cell = fields[self.tag].strip(" ")
+        if not self.misc_key:
+            return "" if self.ud and cell == "_" else cell
+        for pair in cell.split("|"):
+            key, equals, value = pair.partition("=")
+            if equals and key.strip().casefold() == self.misc_key.casefold():
+                return value.strip()
+        return "O"
 
 
 def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, ud: bool) -> Iterator[Sentence]:
@@ -106,7 +153,12 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
     count = 0
     left_out = 0
     block: list[_Line] = []
+    is_ontonotes = False
     for line in itertools.chain(numbered, [_Line(0, "")]):
+        if not ud and line.text.startswith(_ONTONOTES_DOCUMENT):
+            is_ontonotes = True
+            document += line.text.startswith(_ONTONOTES_DOCUMENT[0])
+            line = _Line(line.number, "")  # ends a sentence, too
         if line.text.strip(_BLANKS) and not line.text.startswith("-DOCSTART-"):
             if settings.header and not ud and layout is None and names is None:
                 names = tuple(_SPACES.split(line.text.strip(_BLANKS)))
@@ -124,17 +176,25 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
             document += comment.startswith(("# newdoc", "#newdoc"))
         if block:
             if layout is None:
+                if is_ontonotes:
+                    columns = {"text_column": str(_ONTONOTES_WORD), "label_column": str(_ONTONOTES_TAG)}
+                    given = settings.model_dump(include=set(columns), exclude_none=True)
+                    settings = settings.model_copy(update={**columns, **given})
                 layout = _layout(block, source, settings, names=names, ud=ud, tags_needed=tags_needed)
+                layout = replace(layout, has_more=is_ontonotes)
                 options.listener.say(f"{source}: {layout.sentence()}")
             try:
                 sentence = _sentence(block, layout, source, document, tags_needed=tags_needed)
+                if ud and tags_needed:
+                    _require_whole(block, comments, source)
             except DataError as error:
                 if options.skipped is None:
                     raise
                 options.skipped.errors.append(error)
             else:
                 if sentence.words:
-                    if not options.whole:
+                    tag_is_last = layout.tag in (None, len(layout.names) - 1) and not layout.has_more
+                    if not options.whole and (ud or tag_is_last):
                         words = {entry.number for entry in block if not ud or entry.text.split("\t")[0].isdecimal()}
                         shown = [(entry.text.rstrip("\r\n"), entry.number in words) for entry in all_lines]
                         sentence = sentence._replace(lines=shown)
@@ -183,6 +243,9 @@ def _layout(
         word = 1 if is_count else 0
     tag = width - 1 if width > 1 else None
     tagged = settings.label_column or ("upos" if ud else None)
+    misc_key = ""
+    if ud and tagged is not None and tagged.casefold() == ENTITY_KEY.casefold() and _place(tagged, names) is None:
+        misc_key, tagged = ENTITY_KEY, "misc"
     if tagged is not None:
         asked = tags_needed or _place(tagged, names) is not None
         tag = _position(tagged, names, where, "--label-column") if asked else None
@@ -191,7 +254,7 @@ def _layout(
     if tag is None and tags_needed:
         remedy = "Each line needs a word and its tag, with a tab or spaces between; blank lines part sentences."
         raise DataError(f"{where}: there are words but no tags: {first.text.strip(_BLANKS)[:80]!r}", remedy=remedy)
-    return ConllLayout(tabs, tuple(names), word, tag, ud)
+    return ConllLayout(tabs, tuple(names), word, tag, ud, misc_key)
 
 
 def _place(column: str, names: Sequence[str]) -> int | None:
@@ -225,7 +288,8 @@ def _sentence(
     tags: list[str] = []
     for number, text in block:
         fields = layout.fields(text)
-        if len(fields) != len(layout.names):
+        is_too_short = len(fields) <= max(layout.word, layout.tag or 0)
+        if is_too_short if layout.has_more else len(fields) != len(layout.names):
             raise _wrong_width(f"{source}:{number}", len(fields), layout.names, text)
         if layout.ud and not fields[0].isdecimal():  # 3-4 is a contraction, 8.1 a word that is not in the text
             continue
@@ -234,18 +298,106 @@ def _sentence(
             raise DataError(what, remedy="Write the word, or take the line out; blank lines part sentences.")
         words.append(fields[layout.word])
         if layout.tag is not None:
-            tag = fields[layout.tag].strip(" ")
-            if not tag or (layout.ud and tag == "_"):
-                if tags_needed:
-                    raise DataError(
-                        f"{source}:{number}: the word {fields[layout.word]!r} has no tag in the column "
-                        f"'{layout.names[layout.tag]}'",
-                        remedy="Every word of a labelled file needs a tag; is --label-column the right one?",
-                    )
-                tag = ""
+            tag = layout.tag_of(fields)
+            if not tag and tags_needed:
+                raise DataError(
+                    f"{source}:{number}: the word {fields[layout.word]!r} has no tag in the column "
+                    f"'{layout.names[layout.tag]}'",
+                    remedy="Every word of a labelled file needs a tag; is --label-column the right one?",
+                )
             tags.append(tag)
     has_tags = layout.tag is not None and all(tags)
+    if has_tags and any("*" in tag or "(" in tag for tag in tags) and all(map(_BRACKETS.fullmatch, tags)):
+        tags = _tags_of_brackets(tags, f"{source}:{block[0].number}")
     return Sentence(block[0].number, document, words, tags if has_tags else None)
+
+
+def _tags_of_brackets(tags: Sequence[str], where: str) -> list[str]:
+    """Returns entities in brackets (`(PERSON*`, `*)`) as IOB2.
+
+    Raises:
+        DataError: brackets in brackets, or one that is not closed.
+    """
+    found: list[str] = []
+    kind = ""
+    for tag in tags:
+        opened = tag.count("(")
+        if opened and (kind or opened > 1):
+            what = f"{where}: entities in brackets stand inside each other: {' '.join(tags)[:80]}"
+            raise DataError(what, remedy="A word has one tag: keep the outer brackets, or the inner ones.")
+        if opened:
+            kind = tag.strip("()*")
+            found.append(f"B-{kind}")
+        else:
+            found.append(f"I-{kind}" if kind else "O")
+        if tag.endswith(")"):
+            kind = ""
+    if kind:
+        raise DataError(f"{where}: the bracket of {kind} is not closed", remedy="Entities end with their sentence.")
+    return found
+
+
+def piped_sentences(lines: Iterable[str], source: str) -> Iterator[Sentence]:
+    """Yields the sentences of spaCy's `.iob`, one per line: words with their tags, or tag of speech and tag.
+
+    Raises:
+        DataError: a word with more or fewer parts than the first.
+    """
+    width = 0
+    count = 0
+    for number, line in enumerate(lines, start=1):
+        words = [item.rsplit("|", max(width - 1, 0) or 2) for item in line.split()]
+        if not words:
+            continue
+        width = width or len(words[0])
+        strange = next((parts for parts in words if len(parts) != width or not all(parts)), None)
+        if strange is not None:
+            what = f"{source}:{number}: {'|'.join(strange)!r:.80} has not {width} parts, as the first word has"
+            raise DataError(what, remedy="Each word is WORD|TAG, or WORD|POS|TAG, with blanks between.")
+        yield Sentence(number, -1, [parts[0] for parts in words], [parts[-1] for parts in words])
+        count += 1
+    if not count:
+        raise DataError(f"{source} has no sentences", remedy="Give a file with a sentence on each line.")
+
+
+def are_piped(lines: Iterable[str]) -> bool:
+    """Whether lines are sentences of words with their tags behind a bar."""
+    filled = [line.split() for line in lines if line.strip() and not line.startswith("-DOCSTART-")]
+    return bool(filled) and all(map(_PIPED.fullmatch, itertools.chain.from_iterable(filled)))
+
+
+def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str) -> None:
+    """Refuses a sentence of CoNLL-U whose words are not those of its `# text`, or whose numbers leave one out.
+
+    Raises:
+        DataError: with file and line.
+    """
+    numbered = 0
+    parts: list[str] = []
+    written_together = 0
+    for number, text in block:
+        fields = text.rstrip("\r\n").split("\t")
+        first, hyphen, last = fields[0].partition("-")
+        if hyphen and first.isdecimal() and last.isdecimal():
+            parts.append(fields[1])
+            written_together = int(last)
+        if not fields[0].isdecimal():
+            continue
+        numbered += 1
+        if int(fields[0]) != numbered:
+            what = f"{source}:{number}: the word {fields[1]!r} has the number {fields[0]}, where {numbered} is next"
+            raise DataError(what, remedy="Words are numbered from 1; a line may be missing or repeated.")
+        if numbered > written_together:
+            parts.append(fields[1])
+
+    for comment in comments:
+        key, _, text = comment.removeprefix("#").partition("=")
+        if key.strip() == "text" and not same_words("".join(parts), text):
+            raise DataError(
+                f"{source}:{block[0].number}: '# text' is {shorten(text.strip())!r}, its words are "
+                f"{shorten(' '.join(parts))!r}",
+                remedy="Correct the comment or the words; without the comment nothing is compared.",
+            )
 
 
 def _wrong_width(where: str, width: int, names: Sequence[str], text: str) -> DataError:

@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast, get_args
 
-from bertctl.data.annotations import label_studio
+from bertctl.data.annotations import label_studio, spacy_json
 from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
 from bertctl.data.reading import ReadOptions
-from bertctl.data.table import Table, in_chunks, table_of_objects, table_of_records
+from bertctl.data.table import Table, entries_of, in_chunks, table_of_objects, table_of_records
 from bertctl.data.text_files import (
     LONGEST_DOCUMENT,
     Source,
@@ -44,6 +44,14 @@ SUFFIXES: dict[str, FileKind] = {
     ".txt": "lines",
 }
 """What a file is by its suffix."""
+
+
+class NoTableError(DataError):
+    """JSON that is no list of objects: it may be a format of annotations, which another reader knows."""
+
+
+class KnownFormatError(DataError):
+    """A file in a format that is known by its content, and can't be read: it is for no other task."""
 
 
 def suffix_of(path: Path) -> str:
@@ -115,7 +123,7 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
                 options.listener.expect(len(whole))
                 yield from whole.chunks(options.chunk_rows)
             else:
-                yield from _expecting(file, tables, options)
+                yield from _expecting(file, (_without_tasks(table, options) for table in tables), options)
             return
         lines = text_lines(file, name, options)
         if kind == "lines":
@@ -125,6 +133,15 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
         else:
             tables = _delimited_tables(source, lines, options, tabs=kind == "tsv")
         yield from _expecting(file, tables, options)
+
+
+def _without_tasks(table: Table, options: ReadOptions) -> Table:
+    """Returns objects that stand one per line; Label Studio's tasks as rows."""
+    if not label_studio.has_tasks(table):
+        return table
+    with loading(table.source, remedy=options.form):
+        rows = label_studio.rows_of(entries_of(table), options)
+    return table_of_objects(list(zip(table.lines, rows, strict=True)), table.source)
 
 
 def _expecting(file: BinaryIO, tables: Iterable[Table], options: ReadOptions) -> Iterator[Table]:
@@ -191,9 +208,10 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
         first = json.loads(head[-1])
         lists = [first.get(name) for name in ("data", "documents")] if isinstance(first, dict) else [first]
         objects = any(isinstance(each, list) and all(isinstance(one, dict) for one in each) for each in lists)
-        is_document = objects or isinstance(first, list)
+        is_list = isinstance(first, list) and not spacy_json.is_example(first)
+        is_document = objects or is_list or spacy_json.is_collection(first)
     except (ValueError, RecursionError):
-        begun = ("[", '{"data"', '{"version"', '{"source"')
+        begun = ("[", '{"data"', '{"version"', '{"source"', '{"classes"')
         is_document = head[-1].strip() == "{" or head[-1].lstrip().startswith(begun)
     if not is_document:
         return head, None
@@ -211,13 +229,15 @@ def table_of_document(document: Any, source: str, options: ReadOptions) -> Table
         DataError: there is no list of them.
     """
     entries = document["data"] if isinstance(document, dict) and "data" in document else document
+    entries = spacy_json.examples_of(entries)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise DataError(f"{source}: this JSON has no list of objects", remedy=options.form)
+        raise NoTableError(f"{source}: this JSON has no list of objects", remedy=options.form)
     if not entries:
         raise DataError(f"{source} has no rows", remedy=options.form)
-    if all("annotations" in entry and isinstance(entry.get("data"), dict) for entry in entries):
+    if all(map(label_studio.is_task, entries)):
         with loading(source, remedy=options.form):
-            entries = [label_studio.row_of(entry) for entry in entries]
+            entries = label_studio.rows_of(entries, options)
+    entries = [label_studio.short_row(entry) for entry in entries]
     return replace(table_of_objects(list(enumerate(entries, start=1)), source), lines=())
 
 
@@ -243,6 +263,7 @@ def _json_object(line: str, where: str, form: str) -> dict[str, Any]:
         value = parse(line)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: this is not JSON: {error}: {line.strip()[:80]!r}", remedy=form) from error
+    value = spacy_json.row_of(value)
     if not isinstance(value, dict):
         raise DataError(f"{where}: {type(value).__name__} where an object is needed", remedy=form)
     return value

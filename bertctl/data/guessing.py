@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.files import KnownFormatError, NoTableError
 from bertctl.data.readers import READERS
 from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows
 from bertctl.data.text_files import require_file
@@ -41,9 +42,12 @@ def guess_task(path: Path, settings: DataSection) -> Guess:
             if (reading := reader.guess(path, options)) is not None:
                 return _guess(path, task, reading, settings)
         except (UsageError, DataError) as error:
-            is_for = isinstance(error, DataError) and (reader.is_sure or _is_mostly_for(reader, path, options))
-            error.task = task if is_for else ""
-            if is_for:
+            is_for_task = isinstance(error, KnownFormatError)
+            if isinstance(error, DataError) and not is_for_task:
+                is_sure = reader.is_sure and not isinstance(error, NoTableError)
+                is_for_task = is_sure or _is_mostly_for(reader, path, options)
+            error.task = task if is_for_task else ""
+            if is_for_task:
                 raise
             refusals.append(error)
     raise next((error for error in reversed(refusals) if isinstance(error, DataError)), refusals[-1])

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.annotations.annotators import one_row_per_task, unapproved
 from bertctl.data.columns import FileColumns, say_blank, say_guesses
 from bertctl.data.groups import group_keys
+from bertctl.data.label_cells import UnusableLabel, labelled_places, left_out, without_marks
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_files import Source
@@ -19,6 +21,10 @@ from bertctl.words import count
 from bertctl.writing import write_jsonl
 
 _SHOWN = 5
+_UNLABELLED = (
+    "Annotate them, or take those of another annotator: --annotator NAME (data.annotator in a recipe); `predictions` "
+    "takes those of a model."
+)
 
 OnBadRecord = Callable[[DataError], None]
 """Is told of a record that can't be read, which is then left out."""
@@ -35,13 +41,17 @@ class SkippedRows:
 
     Attributes:
         errors: what is wrong with each, with its place.
+        unlabelled: file and line of rows that nobody labelled, which are none of a labelled split.
     """
 
     errors: list[DataError] = field(default_factory=list)
+    unlabelled: list[tuple[str, int]] = field(default_factory=list)
 
     def ids(self, lines: Sequence[int], source: str, *, first_id: int) -> list[str]:
         """Returns numbers that count what is left out, records that were no rows too, for rows at lines of a source."""
-        left = sorted(error.line or 0 for error in self.errors if error.file == source)
+        lines_left_out = [error.line or 0 for error in self.errors if error.file == source]
+        lines_left_out += [line for file, line in self.unlabelled if file == source]
+        left = sorted(lines_left_out)
         return [str(first_id + place + bisect(left, line)) for place, line in enumerate(lines)]
 
     def finish(self, output: Path | None, listener: Listener) -> dict[str, Any]:
@@ -127,14 +137,19 @@ class ReadOptions:
 
 def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int, DataError]:
     """Returns what is wrong with rows whose label a person rejected or ignored, as `answer` of Prodigy's files says."""
+    cells = table.columns[label] if label is not None and options.label_needed else ()
+    unusable: dict[int, DataError] = {}
+    for index, cell in enumerate(cells):
+        if isinstance(cell, UnusableLabel):
+            unusable[index] = cell.error(table.where(index))
     answers = table.columns.get("answer", ())
     learned = options.whole and options.label_needed and label not in (None, "answer")
     if not learned or not all(answer in ("accept", "reject", "ignore", None) for answer in answers):
-        return {}
+        return unusable
     rest = """with: grep '"answer": *"accept"' FILE > accepted.jsonl"""
     remedy = f"Keep the accepted rows, {rest}, or learn the answers themselves: --label-column answer."
     what = "its label was not accepted (Prodigy)"
-    return {
+    return unusable | {
         index: DataError(f"{table.where(index)}: 'answer' is '{answer}': {what}", remedy=remedy)
         for index, answer in enumerate(answers)
         if answer not in ("accept", None)
@@ -143,7 +158,7 @@ def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int
 
 def _numbered(rows: Rows, table: Table, places: Sequence[int]) -> Rows:
     """Returns the rows at these places of a table with their numbers in the file, where it has no lines."""
-    return rows if table.lines else replace(rows, numbers=[table.first + place + 1 for place in places])
+    return rows if table.lines else replace(rows, numbers=[table.number(place) for place in places])
 
 
 class Told(TypedDict, total=False):
@@ -153,6 +168,7 @@ class Told(TypedDict, total=False):
     listener: Listener
     hints: frozenset[str]
     skipped: SkippedRows | None
+    keep_labels: bool
 
 
 class Reader(ABC):
@@ -222,7 +238,7 @@ class Reader(ABC):
         """Yields the rows of columns that are read already; the first table decides which column is which."""
         known: Any = columns
         total = kept = blank = 0
-        for table in tables:
+        for table in tables if options.label_needed else map(without_marks, tables):
             if known is None:
                 options = options.fitting(table)
                 known = self.columns_of(table, options)
@@ -234,6 +250,10 @@ class Reader(ABC):
                 known = self.further_columns(known, table, options)
                 lacking = {name: [None] * len(table) for name in known.used[1:] if name not in table.columns}
                 table = replace(table, columns={**table.columns, **lacking}) if table.lines else table
+            if options.whole and options.label_needed and known.label in table.columns:
+                table = one_row_per_task(table, known.label, options.settings.annotator)
+                if message := unapproved(table):
+                    options.listener.warn(f"{table.source}: {message}")
             rows = self._sound_rows(table, known, options, first_id=total)
             if table.lines and known.id is None and options.skipped is not None:
                 rows = replace(rows, ids=options.skipped.ids(rows.lines, table.source, first_id=kept))
@@ -251,9 +271,28 @@ class Reader(ABC):
     def _sound_rows(self, table: Table, columns: Any, options: ReadOptions, *, first_id: int) -> Rows:
         """Returns the rows without those that are to be skipped; numbers stay those of the file.
 
+        Rows that nobody labelled are left out and counted, where labels are needed.
+
         Raises:
             DataError: rows that are not what they should be; all of them, or such as nobody wants to skip.
         """
+        cells = table.columns[columns.label] if columns.label is not None else ()
+        labelled = labelled_places(cells)
+        if len(labelled) < len(cells):
+            message = left_out(cells, len(cells))
+            if not labelled and options.whole:
+                raise DataError(f"{table.source}: {message}", remedy=_UNLABELLED)
+            options.listener.warn(f"{table.source}: {message}")
+            if options.skipped is not None and table.lines:
+                absent = set(range(len(table))).difference(labelled)
+                options.skipped.unlabelled += [(table.source, table.lines[place]) for place in absent]
+            rows = self._sound_rows(table.select(labelled), columns, options, first_id=first_id)
+            if columns.id is not None:
+                return rows
+            if table.lines:
+                places = {line: place for place, line in enumerate(table.lines)}
+                return replace(rows, ids=[str(first_id + places[line]) for line in rows.lines])
+            return replace(rows, ids=[str(first_id + number - table.first - 1) for number in rows.numbers])
         rejected = _rejected(table, columns.label, options)
         try:
             if rejected:
@@ -304,13 +343,15 @@ class Reader(ABC):
     ) -> Iterator[Rows]:
         """Yields the rows of a file or of stdin (`-`) in chunks of at most `chunk_rows` (None: all), labels optional.
 
-        `skipped` gets those that can't be read.
+        `skipped` gets those that can't be read. Labels are there if the task's answers need them, or with
+        `keep_labels`.
 
         Raises:
             UsageError: an unknown kind or suffix, columns that can't be guessed.
             DataError: nothing there, or not what it should be, with file and line.
             UnavailableError: the file does not exist.
         """
-        options = ReadOptions(settings, "predict", keep_labels=self.streams_labels, chunk_rows=chunk_rows, **told)
+        told.setdefault("keep_labels", self.streams_labels)
+        options = ReadOptions(settings, "predict", chunk_rows=chunk_rows, **told)
         for reading in self.readings(source, replace(options.skipping(options.skipped), form=self.form)):
             yield reading.rows

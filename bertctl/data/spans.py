@@ -13,6 +13,7 @@ from bertctl.progress import Listener
 _STARTS = ("start_char", "start", "start_offset", "begin")
 _ENDS = ("end_char", "end", "end_offset", "stop")
 _LABELS = ("label", "type", "tag", "entity", "entity_group", "class")
+_SURFACES = ("text", "surface", "mention", "surface_form", "string")
 _SHOWN = 5
 
 
@@ -52,7 +53,8 @@ class Misaligned:
         shown = "\n".join(f"  {example}" for example in self.examples) + (f"\n  ... and {more} more" if more else "")
         listener.warn(
             f"{source}: {self.count + self.lost} of {total} spans begin or end inside a word; {self.count} are taken "
-            f"as the whole words{lost}:\n{shown}"
+            f"as the whole words{lost}:\n{shown}\n  To tag parts of these words, give the words yourself: a column "
+            "`tokens` with a list of them beside the text"
         )
 
 
@@ -70,12 +72,26 @@ def read_span(value: Any, where: str) -> Span:
     start, end, label = None, None, None
     if isinstance(value, Mapping):
         start, end, label = named_parts(value)
+        labels = value.get("labels")
+        if label is None and isinstance(labels, list):  # Label Studio's short form
+            if len(labels) != 1:
+                counted = f"{len(labels)} labels: {', '.join(map(str, labels))}" if labels else "no label"
+                what = f"{where}: the span {start} to {end} has {counted}"
+                raise DataError(what, remedy="A word has one label: correct it where it was annotated.")
+            label = labels[0]
     elif isinstance(value, list | tuple) and len(value) == 3:
         start, end, label = value
     if not (type(start) is int and type(end) is int and isinstance(label, str) and label):
         remedy = 'A span is {"start": 0, "end": 4, "label": "PER"}, counted in characters, or [0, 4, "PER"].'
         raise DataError(f"{where}: this is no span: {value!r:.100}", remedy=remedy)
     return start, end, label
+
+
+def surface_of(value: Any) -> str | None:
+    """Returns the words that a span's object gives beside its offsets; None where it gives none."""
+    if not isinstance(value, Mapping):
+        return None
+    return next((value[name] for name in _SURFACES if isinstance(value.get(name), str)), None)
 
 
 def tags_of_spans(

@@ -22,6 +22,7 @@ class Table:
         lines: line where each row begins, counted from 1; empty where there are no lines (Parquet).
         header: whether the names come from the file, or are `column1`, `column2`, ...
         first: how many rows of the file stand before these.
+        numbers: number of each row in the file, counted from 1, where they are not one after the other.
     """
 
     columns: Mapping[str, Sequence[Any]]
@@ -29,13 +30,18 @@ class Table:
     lines: Sequence[int] = ()
     header: bool = True
     first: int = 0
+    numbers: Sequence[int] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
 
     def where(self, index: int) -> str:
         """Returns `file:line` (or `file, row n`) of a row, for messages."""
-        return f"{self.source}:{self.lines[index]}" if self.lines else f"{self.source}, row {self.first + index + 1}"
+        return f"{self.source}:{self.lines[index]}" if self.lines else f"{self.source}, row {self.number(index)}"
+
+    def number(self, index: int) -> int:
+        """Returns the number of a row in the file, counted from 1."""
+        return self.numbers[index] if self.numbers else self.first + index + 1
 
     def chunks(self, size: int | None) -> Iterator[Self]:
         """Yields the rows, at most `size` at a time; all at once where that is None."""
@@ -46,7 +52,8 @@ class Table:
         """Returns the rows at these positions."""
         columns = {name: [values[i] for i in indices] for name, values in self.columns.items()}
         lines = [self.lines[i] for i in indices] if self.lines else ()
-        return replace(self, columns=columns, lines=lines, first=self.first + min(indices, default=0))
+        numbers = [] if self.lines else [self.number(i) for i in indices]
+        return replace(self, columns=columns, lines=lines, first=self.first + min(indices, default=0), numbers=numbers)
 
 
 def in_chunks(items: Iterable[_Item], size: int | None) -> Iterator[list[_Item]]:
@@ -77,6 +84,13 @@ def table_of_objects(objects: Sequence[tuple[int, Mapping[str, Any]]], source: s
     names = dict.fromkeys(itertools.chain.from_iterable(value for _, value in objects))
     columns = {name: [value.get(name) for _, value in objects] for name in names}
     return Table(columns, source, [number for number, _ in objects])
+
+
+def entries_of(table: Table) -> list[dict[str, Any]]:
+    """Returns the rows of a table as objects, without what is None."""
+    rows = zip(*table.columns.values(), strict=True)
+    named = (zip(table.columns, values, strict=True) for values in rows)
+    return [{name: value for name, value in row if value is not None} for row in named]
 
 
 def require_label(rows: Rows | Table, index: int, column: str = "label") -> Any:

@@ -7,18 +7,23 @@ BIOES   S-P  O     O  B-L   I-L   E-L   S-L      E at the end, S alone
 BILOU   U-P  O     O  B-L   I-L   L-L   U-L      the same with other letters
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from bertctl.errors import DataError
+from bertctl.errors import DataError, WholeFileError
 
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 _LETTERS = {scheme: frozenset(scheme) - {"1", "2"} for scheme in SCHEMES}
 _ALL_LETTERS = frozenset("BIOESLU")
+_OUTSIDE = frozenset({"o", "0", "_", "-", "*", "out", "outside", "other", "none", "null"})
+"""How O is written elsewhere, in small letters."""
+_PREFIXED = re.compile(r"(?P<letter>[BIESLUMbieslum])[-_:./|~\u2010-\u2015](?P<type>\S.*)", re.DOTALL)
+_SUFFIXED = re.compile(r"(?P<type>\S{2,})[-_:./|~\u2010-\u2015](?P<letter>[BIESLUM])", re.DOTALL)
 _BY_USE: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
 _EXCEPTIONS = 0.05
 """Share of the tags of entities that may break a scheme which the others follow: CoNLL-2003 has 2 such in 34,043."""
@@ -48,12 +53,14 @@ class TagKind:
         scheme: the scheme that nearly all of them follow; None for plain names, and where there is none.
         breaks: how that scheme is left, or, where there is none, the schemes whose letters fit.
         marks: how many tags mark a word of an entity.
+        has_outside: of plain names, whether most are O, as where entities are marked.
     """
 
     entities: bool
     scheme: Scheme | None = None
     breaks: Mapping[Scheme, Break] = field(default_factory=dict)
     marks: int = 0
+    has_outside: bool = False
 
     @property
     def answered(self) -> Scheme | None:
@@ -63,7 +70,8 @@ class TagKind:
     def sentence(self) -> str:
         """Returns what a person is told."""
         if not self.entities:
-            return "plain tags (none begins with B- or I-): scored word by word"
+            hint = "; if they mark entities, write B-TYPE and I-TYPE" if self.has_outside else ""
+            return f"plain tags (none begins with B- or I-): scored word by word{hint}"
         told = "; ".join(
             f"{left.count} times not {scheme}, first {left.tag} after {left.before}"
             for scheme, left in self.breaks.items()
@@ -94,8 +102,10 @@ def tag_kind(sentences: Iterable[Sequence[str]], where: Callable[[int], str]) ->
             for word, tag in enumerate(tags, start=1):
                 found.setdefault(tag, (row, word))
     if not _mark_entities(set(found)):
-        _refuse_lower_case(found, where)
-        return TagKind(entities=False)
+        _refuse_other_writing(found, where)
+        words = {tag: sum(times for (_, last), times in steps.items() if last == tag) for tag in found}
+        has_outside = "O" in found and 2 * (words["O"] - row - 1) > sum(words.values()) - row - 1
+        return TagKind(entities=False, has_outside=has_outside)
     _refuse_strangers(found, where)
     marks = sum(times for (_, tag), times in steps.items() if tag != "O")
     letters = {tag.partition("-")[0] for tag in found} | {"O"}
@@ -156,13 +166,56 @@ def _mark_entities(found: set[str]) -> bool:
     return found <= _ALL_LETTERS or any(tag[:1].isupper() and tag[1:2] == "-" and tag[2:] for tag in found)
 
 
-def _refuse_lower_case(found: Mapping[str, tuple[int, int]], where: Callable[[int], str]) -> None:
-    small = [tag for tag in found if tag[:2] in ("b-", "i-") and tag[2:]]
-    if small:
-        index, word = found[small[0]]
-        what = f"{where(index)}, word {word}: the tag {small[0]!r} looks like one of a scheme, in small letters"
-        remedy = f"Write the prefixes in capitals, such as {small[0][0].upper()}{small[0][1:]} and O."
-        raise DataError(what, remedy=remedy)
+def written_as_mark(tag: str) -> str | None:
+    """Returns a tag of an entity that is written in another way as schemes write it; None for any other tag.
+
+    `B_PER`, `B:PER`, `b-per` and `PER-B` are `B-PER` (with the type as it stands), `o` is `O`.
+    """
+    if tag == "O" or tag.casefold() in _OUTSIDE:
+        return "O"
+    match = _PREFIXED.fullmatch(tag) or _SUFFIXED.fullmatch(tag)
+    return f"{match['letter'].upper()}-{match['type']}" if match else None
+
+
+def as_marks(tags: Sequence[str]) -> tuple[str, ...]:
+    """Returns all tags of a model as schemes write them (`B-PER` for `B_PER`); as they are, where they mark nothing."""
+    if _mark_entities(set(tags)):
+        return tuple(tags)
+    marks = [written_as_mark(tag) for tag in tags]
+    are_marks = "O" in marks and None not in marks and any(mark != "O" for mark in marks)
+    if not are_marks or len(set(marks)) < len(marks):
+        return tuple(tags)
+    return tuple(mark for mark in marks if mark is not None)
+
+
+def _refuse_other_writing(found: Mapping[str, tuple[int, int]], where: Callable[[int], str]) -> None:
+    """Refuses tags that mark entities in another writing, which would be taken for parts of speech.
+
+    Raises:
+        WholeFileError: with the first of them, and how to write it.
+    """
+    marks = {tag: mark for tag in found if (mark := written_as_mark(tag)) is not None}
+    typed = {tag: mark for tag, mark in marks.items() if mark != "O"}
+    letters = {mark[0] for mark in typed.values()}
+    only_letters = {tag.upper() for tag in found} <= _ALL_LETTERS | {"M"} and {"b", "o"} <= found.keys()
+    outside = [tag for tag, mark in marks.items() if mark == "O"]
+    is_scheme = bool({"O", "o", "0"} & found.keys()) or ("B" in letters and len(found) > 1)
+    is_most = 2 * len(typed) > len(found) - len(outside)
+    if not only_letters and not (is_scheme and is_most):
+        return
+
+    misspelt = [tag for tag, mark in marks.items() if tag != mark] or [tag for tag in found if tag.islower()]
+    if not misspelt:
+        return
+    tag = min(misspelt, key=lambda misspelt_tag: (misspelt_tag not in typed, found[misspelt_tag]))
+    index, word = found[tag]
+    mark = marks.get(tag, tag.upper())
+    is_small = tag[:1].islower() and tag[1:] == mark[1:]
+    how = "in small letters" if is_small else "written in another way"
+    raise WholeFileError(
+        f"{where(index)}, word {word}: the tag {tag!r} looks like one of a scheme, {how}",
+        remedy=f"Write B-TYPE and I-TYPE, with capitals before a hyphen, and O outside of entities: {mark} for {tag}.",
+    )
 
 
 def _refuse_strangers(found: Mapping[str, tuple[int, int]], where: Callable[[int], str]) -> None:
@@ -171,13 +224,15 @@ def _refuse_strangers(found: Mapping[str, tuple[int, int]], where: Callable[[int
         return
     tag = min(strangers, key=found.__getitem__)
     index, word = found[tag]
-    usual = sorted(found.keys() - strangers)[:6]
-    raise DataError(
-        f"{where(index)}, word {word}: the tag {tag!r} is of no scheme that is known here; others there are "
-        f"{', '.join(usual)}",
-        remedy="Entities are marked by O and B-TYPE, I-TYPE (IOB1, IOB2), with E- and S- (BIOES) or L- and U- (BILOU); "
-        "plain tags, such as parts of speech, have no such prefix. Is --label-column the right one?",
+    usual = ", ".join(sorted(found.keys() - strangers)[:6])
+    what = f"{where(index)}, word {word}: the tag {tag!r} is of no scheme that is known here; others there are {usual}"
+    remedy = (
+        "Entities are marked by O and B-TYPE, I-TYPE (IOB1, IOB2), with E- and S- (BIOES) or L- and U- (BILOU); "
+        "plain tags, such as parts of speech, have no such prefix. Is --label-column the right one?"
     )
+    if tag.partition("-")[0] == "M":
+        remedy = f"This is BMES, where M- is inside an entity: write I- in its place, which makes it BIOES. {remedy}"
+    raise DataError(what, remedy=remedy)
 
 
 def _break(scheme: Scheme, steps: Mapping[tuple[str, str], int]) -> Break | None:

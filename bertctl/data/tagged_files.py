@@ -15,19 +15,29 @@ from typing import Any, Literal, cast, get_args
 from bertctl.data.annotations import bioc, brat, docbin, label_studio, pubtator
 from bertctl.data.annotations.document import Document
 from bertctl.data.column_contents import with_lists
-from bertctl.data.conll import Sentence, conll_sentences
-from bertctl.data.files import SUFFIXES, document_or_tables, read_tables, suffix_of, table_of_document, text_lines
+from bertctl.data.conll import ENTITY_KEY, Sentence, are_piped, conll_sentences, kinds_of_tags, piped_sentences
+from bertctl.data.files import (
+    SUFFIXES,
+    FileKind,
+    KnownFormatError,
+    document_or_tables,
+    read_tables,
+    suffix_of,
+    table_of_document,
+    text_lines,
+)
 from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows, json_form
 from bertctl.data.rows import Rows
-from bertctl.data.table import Table, in_chunks
+from bertctl.data.table import Table, entries_of, in_chunks
 from bertctl.data.tag_schemes import TagKind, tag_kind
 from bertctl.data.tagged_tables import TaggedColumns, find_columns, rows_of_table
 from bertctl.data.text_files import Source, decoded_lines, open_bytes, require_file, rows_expected, source_name
-from bertctl.data.word_splitting import split_words
+from bertctl.data.word_splitting import split_tagged_words
+from bertctl.data.word_tables import sentence_column, sentences_of_words
 from bertctl.documents import loading
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT
-from bertctl.words import unknown
+from bertctl.words import count, unknown
 
 TaggedKind = Literal["lines", "conll", "conllu", "csv", "jsonl", "json", "parquet", "brat", "pubtator", "docbin"]
 TAGGED_KINDS: tuple[TaggedKind, ...] = get_args(TaggedKind)
@@ -35,7 +45,8 @@ TAGGED_KINDS: tuple[TaggedKind, ...] = get_args(TaggedKind)
 _COLUMN_SUFFIXES = (".conll", ".iob", ".iob2", ".bio", ".tsv")
 _UD_SUFFIXES = (".conllu", ".conllup")
 _SNIFFED_LINES = 60
-_TAG = re.compile(r"O|[BIESLU]-\S+")
+_TAG = re.compile(r"[Oo]|[BIESLUMbieslum][-_:./]\S+|\S{2,}[-_:/][BIESLUM]")
+"""A tag of an entity; written otherwise than it should be, too, so that it is refused as such."""
 _LONGEST_DOCUMENT = 8  # chunks; a document is cut into several only beyond
 
 _ANNOTATED: Mapping[str, Callable[[Source, ReadOptions], Iterator[Document]]] = {
@@ -77,7 +88,8 @@ class TaggingReader(Reader):
     def guess(self, path: Path, options: ReadOptions) -> Reading | None:
         """Returns the first rows of a file with words and tags; None where its lines do not look like columns."""
         kind = _kind_of(path)
-        if (kind is None or suffix_of(path) == ".tsv") and not _are_sentences(_first_lines(path, options)):
+        lines = _first_lines(path, options) if kind is None or suffix_of(path) == ".tsv" else []
+        if lines and not _are_sentences(lines) and _kind_by_sight(path, options) == "conll":
             return None
         return next(self._readings(path, kind or "conll", options), None)
 
@@ -96,21 +108,28 @@ class TaggingReader(Reader):
             options.listener.say(f"{source}: {found.sentence()}")
         return found
 
-    def _readings(self, source: Source, kind: TaggedKind, options: ReadOptions) -> Iterator[Reading]:
-        if kind == "jsonl" or kind == "parquet" or kind == "csv":
-            tables = (_with_lists(table, kind, options) for table in read_tables(source, kind, options))
-            yield from self.table_readings(tables, options)
+    def _readings(self, source: Source, kind: str, options: ReadOptions) -> Iterator[Reading]:
+        if kind == "conll" and source != "-" and source.is_file():  # a pipe can be read only once
+            kind = _kind_by_sight(source, options)
+        if kind == "parquet" or kind == "csv" or kind == "tsv":
+            tables = sentences_of_words(read_tables(source, cast(FileKind, kind), options))
+            yield from self.table_readings((_with_lists(table, kind, options) for table in tables), options)
             return
-        if kind not in ("lines", "conll", "conllu"):
-            yield from self.table_readings(_annotated_tables(source, kind, options), options)
+        if kind not in ("lines", "conll", "conllu", "piped"):
+            yield from self.table_readings(sentences_of_words(_annotated_tables(source, kind, options)), options)
             return
         name = source_name(source)
+        if kind == "conllu" and source != "-" and source.is_file() and options.keep_labels:
+            options = _with_entities(source, options)
         with open_bytes(source) as file:
             lines = text_lines(file, name, options)
             if kind == "lines":
                 found = _rows_of_lines(lines, name, options)
+            elif kind == "piped":
+                found = _rows_of_sentences_in_chunks(piped_sentences(lines, name), name, options)
             else:
-                found = _rows_of_columns(lines, name, options, ud=kind == "conllu")
+                sentences = conll_sentences(lines, name, options, ud=kind == "conllu")
+                found = _rows_of_sentences_in_chunks(sentences, name, options)
             read = 0
             for rows in found:
                 read += len(rows)
@@ -126,6 +145,21 @@ class TaggingReader(Reader):
     def rows_of(self, table: Table, columns: TaggedColumns, options: ReadOptions, *, first_id: int) -> Rows:
         """Returns a file's columns under their canonical names."""
         return _with_tag_kind(rows_of_table(table, columns, options, first_id=first_id), options)
+
+
+def _with_entities(source: Path, options: ReadOptions) -> ReadOptions:
+    """Returns the options of a CoNLL-U file, with entities in MISC as its tags where it has no parts of speech."""
+    if options.settings.label_column is not None and "label_column" not in options.hints:
+        return options
+    with open_bytes(source) as file:
+        lines = decoded_lines(file, str(source), options.settings.encoding, SILENT, errors="replace")
+        kinds = kinds_of_tags(lines)
+    if ENTITY_KEY not in kinds:
+        return options
+    if "upos" in kinds:
+        options.listener.say(f"{source}: there are entities, too ({ENTITY_KEY}= in MISC): --label-column {ENTITY_KEY}")
+        return options
+    return replace(options, settings=options.settings.model_copy(update={"label_column": ENTITY_KEY}))
 
 
 def _kind(source: Source, options: ReadOptions) -> TaggedKind:
@@ -151,7 +185,7 @@ def _kind_of(path: Path) -> TaggedKind | None:
     return cast(TaggedKind, kind) if kind in TAGGED_KINDS and kind != "lines" else None
 
 
-def _with_lists(table: Table, kind: TaggedKind, options: ReadOptions) -> Table:
+def _with_lists(table: Table, kind: str, options: ReadOptions) -> Table:
     """Returns a table whose lists are written as texts with lists.
 
     Raises:
@@ -159,9 +193,11 @@ def _with_lists(table: Table, kind: TaggedKind, options: ReadOptions) -> Table:
     """
     columns = {name: with_lists(values) for name, values in table.columns.items()}
     has_none = all(columns[name] is values for name, values in table.columns.items())
-    if kind == "csv" and options.label_needed and has_none:
+    is_text = kind in ("csv", "tsv") and not any(isinstance(v, list) for values in columns.values() for v in values)
+    if is_text and options.label_needed and has_none:
         raise UsageError(
-            f"{table.source}: CSV has no place for a tag per word but lists: \"['Anna', 'sleeps']\",\"['B-PER', 'O']\"",
+            f"{table.source}: CSV has no place for a tag per word but lists: \"['Anna', 'sleeps']\",\"['B-PER', 'O']\""
+            "; or a row for each word, with the number of its sentence: sentence_id,word,tag",
             remedy="Give CoNLL columns (.conll, .tsv), CoNLL-U (.conllu), JSONL, Parquet, or what an annotation tool "
             "writes (.json of Label Studio or BioC, .ann, .pubtator, .spacy).",
         )
@@ -199,8 +235,16 @@ def _look_like_columns(lines: Sequence[str]) -> bool:
     return len({len(fields) for fields in parts}) == 1 and all(len(f) > 1 and _TAG.fullmatch(f[-1]) for f in parts)
 
 
-def _rows_of_columns(lines: Iterable[str], name: str, options: ReadOptions, *, ud: bool) -> Iterator[Rows]:
-    sentences = conll_sentences(lines, name, options, ud=ud)
+def _kind_by_sight(source: Path, options: ReadOptions) -> str:
+    """Returns what a file of columns is by its first lines: CoNLL, a table of words, or spaCy's `.iob`."""
+    lines = _first_lines(source, options)
+    if are_piped(lines):
+        return "piped"
+    header = lines[0].rstrip("\r\n").split("\t") if lines else []
+    return "conll" if sentence_column(header) is None else "tsv"
+
+
+def _rows_of_sentences_in_chunks(sentences: Iterable[Sentence], name: str, options: ReadOptions) -> Iterator[Rows]:
     chunks = [list(sentences)] if options.chunk_rows is None else _whole_documents(sentences, options.chunk_rows)
     count = 0
     for chunk in chunks:
@@ -229,7 +273,7 @@ def _whole_documents(sentences: Iterable[Sentence], size: int) -> Iterator[list[
 def _rows_of_lines(lines: Iterable[str], name: str, options: ReadOptions) -> Iterator[Rows]:
     count = 0
     for chunk in in_chunks((line.rstrip("\n").removesuffix("\r") for line in lines), options.chunk_rows):
-        split = [split_words(text) for text in chunk]
+        split = [split_tagged_words(text) for text in chunk]
         numbers = range(count, count + len(chunk))
         columns: dict[str, Sequence[Any]] = {
             "text": chunk,
@@ -270,25 +314,54 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
 
     Args:
         source: the file.
-        kind: `brat`, `pubtator`, `docbin`, or `json`: that of Label Studio, BioC, a list of objects, or one per line.
+        kind: `brat`, `pubtator`, `docbin`, or JSON: that of Label Studio, BioC, a list of objects, or one per line.
         options: how it is read.
     """
-    if kind != "json":
+    if kind not in ("json", "jsonl"):
         yield from _of_documents(_ANNOTATED[kind](source, options), source_name(source), options)
         return
     name = source_name(source)
     with open_bytes(source) as file, loading(name, remedy=options.form):
         document, tables = document_or_tables(file, name, options)
         if document is None:
-            yield from tables
+            for table in tables:
+                if label_studio.has_tasks(table):
+                    yield from _of_tasks(entries_of(table), name, table.lines, options)
+                else:
+                    yield _with_lists(table, "jsonl", options)
         elif isinstance(document, dict) and "documents" in document:
             yield from _of_documents(bioc.documents_of(document, name), name, options)
-        elif isinstance(document, list) and document and isinstance(document[0], dict) and "data" in document[0]:
-            if options.label_needed:
-                label_studio.require_spans(document, name)
-            yield from _of_documents(label_studio.documents_of(document, name), name, options)
+        elif isinstance(document, list) and document and all(map(label_studio.is_task, document)):
+            yield from _of_tasks(document, name, (), options)
         else:
-            yield from table_of_document(document, name, options).chunks(options.chunk_rows)
+            table = table_of_document(document, name, options)
+            _refuse_spacy_paragraphs(table)
+            yield from (_with_lists(chunk, "jsonl", options) for chunk in table.chunks(options.chunk_rows))
+
+
+def _refuse_spacy_paragraphs(table: Table) -> None:
+    """Refuses what spaCy 2 trained on: documents of paragraphs with tokens in sentences.
+
+    Raises:
+        DataError: with how to convert it.
+    """
+    paragraphs = table.columns.get("paragraphs", [None])[0]
+    first = paragraphs[0] if isinstance(paragraphs, list) and paragraphs else None
+    if isinstance(first, dict) and "sentences" in first:
+        raise KnownFormatError(
+            f"{table.source}: this is the JSON that spaCy 2 was trained on",
+            remedy="Convert it: python -m spacy convert FILE.json . --converter json. The .spacy file can be read.",
+        )
+
+
+def _of_tasks(
+    tasks: Sequence[Mapping[str, Any]], name: str, lines: Sequence[int], options: ReadOptions
+) -> Iterator[Table]:
+    """Yields Label Studio's tasks as texts with spans."""
+    if options.label_needed:
+        label_studio.require_spans(tasks, name)
+    for table in _of_documents(label_studio.documents_of(tasks, name, options), name, options):
+        yield replace(table, lines=lines[table.first : table.first + len(table)])
 
 
 def _of_documents(documents: Iterator[Document], name: str, options: ReadOptions) -> Iterator[Table]:
@@ -297,10 +370,12 @@ def _of_documents(documents: Iterator[Document], name: str, options: ReadOptions
         parted += sum(document.parted for document in chunk)
         columns: dict[str, list[Any]] = {
             "text": [document.text for document in chunk],
-            "spans": [document.spans if document.annotated else None for document in chunk],
+            "spans": [document.label for document in chunk],
             "id": [document.id for document in chunk],
         }
         yield AnnotatedTable(columns, name, first=first)
         first += len(chunk)
     if parted:
-        options.listener.warn(f"{name}: {parted} spans of several parts are left out")
+        verb, possessive = ("is", "its") if parted == 1 else ("are", "their")
+        counted = f"{count(parted, 'span')} of several parts with words between {verb} left out"
+        options.listener.warn(f"{name}: {counted}; {possessive} words are learned as O")

@@ -5,20 +5,24 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.annotations.surface import require_surface
 from bertctl.data.columns import FileColumns, absent_column, columns_named, ids_of, other_columns, shown_columns
-from bertctl.data.names import TEXT_NAMES
+from bertctl.data.names import ID_NAMES, TEXT_NAMES, folded
 from bertctl.data.reading import ReadOptions
 from bertctl.data.rows import Rows
-from bertctl.data.spans import Misaligned, read_span, tags_of_spans
+from bertctl.data.spans import Misaligned, read_span, surface_of, tags_of_spans
 from bertctl.data.table import Table
-from bertctl.data.word_splitting import find_words, split_words
+from bertctl.data.word_splitting import find_words, split_tagged_words
 from bertctl.errors import DataError, UsageError
+from bertctl.words import count_of
 
 Offsets = list[tuple[int, int]]
 Content = Literal["text", "words", "numbers", "objects", "nothing"]
 
-_WORDS = ("words", "tokens", "token", "form", "forms")
-_TAGS = ("tags", "ner_tags", "labels", "label", "ner", "iob", "bio", "upos", "pos_tags", "pos", "gold")
+_WORDS = ("words", "tokens", "token", "form", "forms", "word")
+_TAGS = (
+    "tags", "ner_tags", "labels", "label", "ner", "iob", "bio", "tag", "ner_tag", "upos", "pos_tags", "pos", "gold",
+)  # fmt: skip
 SPAN_COLUMNS = ("spans", "entities", "ents", "annotations")
 """Usual names of a column of spans."""
 _CANONICAL = ("words", "label", "text", "offsets")  # a column `document` is what is meant by it
@@ -56,16 +60,30 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     names = [name for name in TEXT_NAMES if words is None or name != "document"]
     text = text_name if is_text else _first(names, contents, ("text",))
     if words is None and text is None:
+        text = _text_beside_spans(contents)
+    if words is None and text is None:
         remedy = f"Name it: --text-column NAME (lists of words, or running text). {shown_columns(table)}"
         raise UsageError(f"{table.source}: no column holds words or a text", remedy=remedy)
     if label is None and (settings.label_column is None or _says_nothing(settings.label_column, table)):
         rest = {name: content for name, content in contents.items() if name != words}
         label = _first(_TAGS, rest, ("words", "numbers", "objects"))
         label = label or _first(SPAN_COLUMNS, rest, ("objects", "nothing"))
+        if label is None and text is not None:  # a file in which every list of spans is empty
+            empty = {name: content for name, content in rest.items() if any(v == [] for v in table.columns[name])}
+            label = _first(_TAGS, empty, ("nothing",))
     if label is None and label_needed:
         remedy = f"Name it: --label-column NAME (a tag for each word, or spans of the text). {shown_columns(table)}"
         raise UsageError(f"{table.source}: no column is known as the tags", remedy=remedy)
     return TaggedColumns(settings.id_column, words, text, label)
+
+
+def _text_beside_spans(contents: Mapping[str, Content]) -> str | None:
+    """Returns the text's column that has no usual name: doccano's `data`, or the only text beside spans."""
+    texts = [name for name, content in contents.items() if content == "text" and folded(name) not in ID_NAMES]
+    spans = _first((*_TAGS, *SPAN_COLUMNS), contents, ("objects",))
+    if "data" in texts and (spans is not None or len(texts) == 1):
+        return "data"
+    return texts[0] if len(texts) == 1 and spans is not None else None
 
 
 def _says_nothing(column: str, table: Table) -> bool:
@@ -124,6 +142,9 @@ def rows_of_table(table: Table, columns: TaggedColumns, options: ReadOptions, *,
         where = table.where(i)
         text = _text(table.columns[columns.text][i], where, columns.text) if columns.text is not None else None
         row_words, row_offsets = _words(table, columns, i, text, label)
+        is_accepted = "answer" in table.columns and table.columns["answer"][i] == "accept"
+        if label is None and is_accepted and columns.label in SPAN_COLUMNS and text is not None:
+            label = []  # Prodigy leaves `spans` out where there are none
         tags = _tags(label, text, row_words, row_offsets, where, misaligned)
         if tags is None and options.label_needed:
             what = f"{where}: the sentence has no tags in the column '{columns.label}'"
@@ -139,6 +160,10 @@ def rows_of_table(table: Table, columns: TaggedColumns, options: ReadOptions, *,
         texts.append(text)
         labels.append(tags)
     misaligned.tell(table.source, spans, options.listener)
+    unlabelled = labels.count(None)
+    if columns.label is not None and 0 < unlabelled < len(labels):
+        counted = count_of(unlabelled, len(labels), "row")
+        options.listener.warn(f"{table.source}: {counted} have no tags, so those of the others are not used")
     found: dict[str, Sequence[Any]] = {"words": words}
     found |= {name: values for name, values in (("text", texts), ("offsets", offsets), ("label", labels))
               if all(value is not None for value in values)}  # fmt: skip
@@ -162,7 +187,7 @@ def _words(
         if isinstance(label, list) and label and isinstance(label[0], str):  # tags of words with spaces between
             parts = (text or "").split()
             return parts, find_words(parts, text or "")
-        return split_words(text or "")
+        return split_tagged_words(text or "")
     value = table.columns[columns.words][index]
     if not isinstance(value, list | tuple):
         raise DataError(
@@ -171,15 +196,40 @@ def _words(
             remedy='A row is {"words": ["Anna", "sleeps"], "tags": ["B-PER", "O"]}.',
         )
     if value and all(isinstance(token, dict) and isinstance(token.get("text"), str) for token in value):
-        places = [(token.get("start"), token.get("end")) for token in value]
-        known = text is not None and all(type(a) is int and type(b) is int for a, b in places)
-        return [token["text"] for token in value], places if known else None
+        offsets = [(token.get("start"), token.get("end")) for token in value]
+        if text is None or any(type(start) is not int or type(end) is not int for start, end in offsets):
+            return [token["text"] for token in value], None
+        for token, (start, end) in zip(value, offsets, strict=True):
+            require_surface(text, start, end, token["text"], where)
+        return [token["text"] for token in value], offsets
     if any(type(word) is not str for word in value):
         strange = next(word for word in value if type(word) is not str)
         what = f"{where}: {strange!r:.60} in the column '{columns.words}' is no word"
         raise DataError(what, remedy="Words are texts.")
     words = list(value)
     return words, find_words(words, text) if text is not None else None
+
+
+def _require_token_numbers(value: Any, span: tuple[int, int], offsets: Offsets, where: str) -> None:
+    """Refuses a span of Prodigy whose `token_start` and `token_end` are other words than its characters.
+
+    Raises:
+        DataError: with both.
+    """
+    if not isinstance(value, Mapping):
+        return
+    first, last = value.get("token_start"), value.get("token_end")
+    if type(first) is not int or type(last) is not int:
+        return
+    start, end = span
+    inside = 0 <= first <= last < len(offsets)
+    if inside and offsets[first][0] <= start < offsets[first][1] and offsets[last][0] < end <= offsets[last][1]:
+        return
+    counted = f"characters {offsets[first][0]} to {offsets[last][1]}" if inside else f"not among its {len(offsets)}"
+    raise DataError(
+        f"{where}: the span {start} to {end} has the tokens {first} to {last}, which are {counted}",
+        remedy="Export the rows again, or take `token_start` and `token_end` out if `start` and `end` are right.",
+    )
 
 
 def _tags(
@@ -195,7 +245,11 @@ def _tags(
         if text is None or offsets is None:
             what = f"{where}: there are spans, but the words' places in the text are not known"
             raise DataError(what, remedy="Spans need the column `text`, in which the words stand in their order.")
-        return tags_of_spans([read_span(span, where) for span in label], text, offsets, where, misaligned)
+        spans = [read_span(span, where) for span in label]
+        for value, (start, end, _) in zip(label, spans, strict=True):
+            require_surface(text, start, end, surface_of(value), where)
+            _require_token_numbers(value, (start, end), offsets, where)
+        return tags_of_spans(spans, text, offsets, where, misaligned)
     tags = [str(tag) for tag in label if tag is not None and tag != ""]
     if len(tags) != len(words):
         what = f"{where}: {len(words)} words and {len(tags)} tags: {words[:8]}, {tags[:8]}"

@@ -6,32 +6,47 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tokenizers.pre_tokenizers import PreTokenizer
 
-_LETTER = r"[[\p{L}\p{M}\p{N}\p{Cf}_]&&[^\p{Han}]]"
-"""What words are made of. Marks and format characters belong to it: many scripts need them inside words."""
+_UNSPACED = (
+    r"\p{Han}\p{Hiragana}\p{Katakana}\u30FC\uFF70\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
+    r"\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Tham}\p{Javanese}\p{Balinese}"
+)
+"""Scripts in which a name ends where no blank is; Korean has blanks, but writes particles at its nouns."""
 _CLITIC = r"(?:[sS]|[dD]|[mM]|[rR][eE]|[vV][eE]|[lL][lL])(?![\p{L}\p{N}])"
-_PATTERN = "|".join(
-    [
-        r"(?:https?://|www\.)[^\s<>\"]*[\p{L}\p{N}/]",  # an address
-        r"[\p{L}\p{N}._%+-]+@[\p{L}\p{N}-]+(?:\.[\p{L}\p{N}-]+)+",
-        rf"[@#]{_LETTER}+",
-        r"(?<![\p{L}\p{N}])(?:\p{L}\.){2,}(?![\p{L}\p{N}])",  # U.S. a.m.
-        r"\p{N}+(?:[.,:/]\p{N}+)+(?![\p{L}])",  # 1,000.5 10:30
+
+
+def _pattern(apart: str, part: str) -> str:
+    """Returns the pattern of a word.
+
+    Args:
+        apart: Scripts that have no words of several characters, as they stand between brackets.
+        part: What is a word in these scripts.
+    """
+    # Marks and format characters belong to words: many scripts need them inside.
+    letter = rf"[[\p{{L}}\p{{M}}\p{{N}}\p{{Cf}}_]&&[^{apart}]]"
+    in_mail = rf"[[\p{{L}}\p{{N}}._%+-]&&[^{apart}]]"
+    alternatives = [
+        rf"(?:https?://|www\.)[^\s<>\"{apart}]*[[\p{{L}}\p{{N}}/]&&[^{apart}]]",  # an address
+        rf"{in_mail}+@[\p{{L}}\p{{N}}-]+(?:\.[[\p{{L}}\p{{N}}-]&&[^{apart}]]+)+",
+        rf"[@#]{letter}+",
+        rf"(?<![\p{{L}}\p{{N}}])(?:[\p{{L}}&&[^{apart}]]\.){{2,}}(?![\p{{L}}\p{{N}}])",  # U.S. a.m.
+        rf"\p{{N}}+(?:[.,:/]\p{{N}}+)+(?![\p{{L}}&&[^{apart}]])",  # 1,000.5 10:30
         r"\p{L}+?(?=[nN]['’][tT](?![\p{L}\p{N}]))",  # do|n't
         r"[nN]['’][tT](?![\p{L}\p{N}])",
         rf"['’]{_CLITIC}",  # Anna|'s
-        r"\p{Han}",
-        rf"{_LETTER}+(?:['’](?!{_CLITIC}){_LETTER}+)*",  # O'Brien
+        part,
+        rf"{letter}+(?:['’](?!{_CLITIC}){letter}+)*",  # O'Brien
         r"\.{2,}|-{2,}|!{2,}|\?{2,}",
         r"\S",
     ]
-)
+    return "|".join(alternatives)
 
 
 @functools.cache
-def _splitter() -> "PreTokenizer":
+def _splitter(*, unspaced: bool) -> "PreTokenizer":
     from tokenizers import Regex, pre_tokenizers
 
-    return pre_tokenizers.Split(Regex(_PATTERN), "removed", invert=True)
+    apart, part = (_UNSPACED, rf"(?=[{_UNSPACED}])\X") if unspaced else (r"\p{Han}", r"\p{Han}")
+    return pre_tokenizers.Split(Regex(_pattern(apart, part)), "removed", invert=True)
 
 
 def split_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
@@ -41,7 +56,20 @@ def split_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
     addresses, numbers and abbreviations with points stay whole; unlike there, words are divided at hyphens. A Chinese
     character is a word of its own.
     """
-    found = _splitter().pre_tokenize_str(text)
+    return _parts(text, unspaced=False)
+
+
+def split_tagged_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """Returns the words of a text that get a tag each, and where each begins and ends in it, in characters.
+
+    They are those of `split_words`, but where no blank shows the end of a name: in Thai, Lao, Khmer, Burmese, Tibetan
+    and Japanese, and in Korean with its particles, each character with its marks (a grapheme) is a word.
+    """
+    return _parts(text, unspaced=True)
+
+
+def _parts(text: str, *, unspaced: bool) -> tuple[list[str], list[tuple[int, int]]]:
+    found = _splitter(unspaced=unspaced).pre_tokenize_str(text)
     return [word for word, _ in found], [offsets for _, offsets in found]
 
 

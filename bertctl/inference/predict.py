@@ -152,7 +152,9 @@ def unlabelled_rows(
     listener: Listener = SILENT,
     skipped: SkippedRows | None = None,
 ) -> Iterator[Rows]:
-    """Returns the rows of a file or of stdin (`-`), some at a time, without labels; the first ones are checked now.
+    """Returns the rows of a file or of stdin (`-`), some at a time; the first ones are checked now.
+
+    They have labels only if the layout of the answers shows them.
 
     Args:
         run: says how the rows are read.
@@ -168,6 +170,8 @@ def unlabelled_rows(
     reader = READERS[run.recipe.task]
     by_id = _is_by_id(run, layout)
     told = Told(kind=kind, listener=listener, hints=run.column_hints, skipped=skipped)
+    if layout in run.task.formats and "label" in run.task.formats[layout].reads:
+        told["keep_labels"] = True  # gold labels are written beside the answers
     chunks = reader.stream(source_of(source), run.file_settings, chunk_rows=None if by_id else CHUNK, **told)
     first = next(chunks, None)
     if first is None:

@@ -3,6 +3,7 @@ them (`data/annotations`).
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -10,10 +11,13 @@ from typing import Any, TextIO
 
 from bertctl.data.annotations import bioc, brat, docbin, label_studio, pubtator
 from bertctl.data.annotations.document import Document
-from bertctl.errors import UsageError
+from bertctl.errors import DataError, UsageError
+from bertctl.metrics.tagging import entities
 from bertctl.tasks.base import AnswerFormat
 
 _UD_COLUMNS, _UPOS = 10, 3
+_MARK = re.compile(r"O|[BIESLU](?:-.*)?", re.DOTALL)
+"""A tag of an entity; gold tags may be parts of speech."""
 
 
 def write_conll(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
@@ -37,20 +41,32 @@ def write_conll(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
 def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
     """Writes the file's lines with the answer behind each word: what conlleval reads, where the gold tag comes last.
 
-    Rows that are no lines of columns become word, gold tag (where there is one) and answer. Lines of `-DOCSTART-`,
-    which conlleval would count as words, and comments, at which it would stop, are left out.
+    Rows that are no lines of columns become word, gold tag (where there is one) and answer. So do lines of CoNLL-U, in
+    which the gold tag is not the last column. Lines of `-DOCSTART-`, which conlleval would count as
+    words, and comments, at which it would stop, are left out.
+
+    Raises:
+        DataError: some rows have gold tags, others none: conlleval wants the same columns everywhere.
     """
+    has_gold: bool | None = None
     for answer in answers:
-        tags = iter(answer["prediction"])
-        if "lines" in answer:
-            for line in (line for line, is_word in answer["lines"] if is_word):
+        tags = answer["prediction"]
+        gold = answer.get("label") or None
+        lines = [line for line, is_word in answer.get("lines") or () if is_word]
+        if lines and not (gold and lines[0].count("\t") == _UD_COLUMNS - 1):
+            for line, tag in zip(lines, tags, strict=True):
                 gap = "\t" if "\t" in line else " "
-                out.write(f"{line}{gap}{next(tags)}\n")
-        else:
-            words = ("_".join(word.split()) or "_" for word in _words(answer))
-            gold = [answer["label"]] if answer.get("label") else []
-            for columns in zip(words, *gold, tags, strict=True):
-                out.write("\t".join(columns) + "\n")
+                out.write(f"{line}{gap}{tag}\n")
+            out.write("\n")
+            continue
+
+        if tags and has_gold is not None and has_gold != (gold is not None):
+            what = f"the row {answer['id']} has {'gold tags' if gold else 'no gold tags'}, unlike those before it"
+            raise DataError(what, remedy="Tag all rows, or take --format conll, which has answers alone.")
+        has_gold = gold is not None if tags else has_gold
+        words = ["_".join(word.split()) or "_" for word in _words(answer)]
+        for columns in zip(words, *([gold] if gold else []), tags, strict=True):
+            out.write("\t".join(columns) + "\n")
         out.write("\n")
 
 
@@ -86,11 +102,17 @@ def documents_of(answers: Iterable[dict[str, Any]]) -> Iterator[Document]:
         text, offsets = _placed(answer, _words(answer))
         found = answer["entities"]
         spans = [(offsets[each["start"]][0], offsets[each["end"] - 1][1], each["type"]) for each in found]
-        yield Document(str(answer["id"]), text, spans, [each["probability"] for each in found])
+        gold = None
+        if answer.get("label") is not None and all(map(_MARK.fullmatch, answer["label"])):
+            gold = [(offsets[start][0], offsets[end - 1][1], kind) for kind, start, end in entities(answer["label"])]
+        probabilities = [each["probability"] for each in found]
+        yield Document(str(answer["id"]), text, spans, probabilities, gold=gold)
 
 
-def _annotations(write: Callable[[Iterable[Document], TextIO], None], *, to_file: bool = False) -> AnswerFormat:
-    return AnswerFormat(lambda answers, out: write(documents_of(answers), out), to_file=to_file)
+def _annotations(
+    write: Callable[[Iterable[Document], TextIO], None], *, to_file: bool = False, reads: tuple[str, ...] = ()
+) -> AnswerFormat:
+    return AnswerFormat(lambda answers, out: write(documents_of(answers), out), to_file=to_file, reads=reads)
 
 
 def write_spacy(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
@@ -146,7 +168,7 @@ FORMATS: Mapping[str, AnswerFormat] = {
     "conlleval": AnswerFormat(write_conlleval, reads=("lines", "label")),
     "conllu": AnswerFormat(write_conllu, reads=("lines",)),
     "spacy": AnswerFormat(write_spacy),
-    "label-studio": _annotations(label_studio.write),
+    "label-studio": _annotations(label_studio.write, reads=("label",)),
     "brat": replace(
         _annotations(brat.write), extra={".txt": lambda answers, out: brat.write_texts(documents_of(answers), out)}
     ),

@@ -1,5 +1,6 @@
 """Token classification: a tag for each word, named entities or parts of speech (paper, section 5.3)."""
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from bertctl.arrays import Floats32, Ints
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
-from bertctl.data.tag_schemes import SCHEMES, Scheme, entity_types, tag_kind, write_tags
+from bertctl.data.tag_schemes import SCHEMES, Scheme, as_marks, entity_types, tag_kind, write_tags
 from bertctl.errors import DataError
 from bertctl.metrics.tagging import Entity, entities
 from bertctl.runtime.batching import Padding
@@ -49,6 +50,7 @@ class TokenClassification(Task):
         asked: scheme of all answers, and of the gold tags beside them, where a person asked for one.
         threshold: probability from which an entity is answered.
         numbered: names that tags stand for which are numbers.
+        renamed: tags or types of a file, each with what the model calls it.
     """
 
     labels: tuple[str, ...]
@@ -58,6 +60,7 @@ class TokenClassification(Task):
     asked: Scheme | None = None
     threshold: float = 0.0
     numbered: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
 
     name: ClassVar[str] = "token-classification"
     auto_class: ClassVar[str] = "AutoModelForTokenClassification"
@@ -85,7 +88,8 @@ class TokenClassification(Task):
         """
         settings = recipe.token_classification
         numbered = tuple(settings.labels or ())
-        tags = [_tags(train, i, numbered) for i in range(len(train))]
+        renamed = _renamed(recipe)
+        tags = [_tags(train, i, numbered, renamed) for i in range(len(train))]
         if any(tags) and all(tag.isdecimal() for row in tags for tag in row):
             what = f"{train.source}: the tags are numbers, and nothing says what they stand for"
             raise DataError(what, remedy="Name them, from 0 on: --set token_classification.labels='[O, B-PER, I-PER]'.")
@@ -118,6 +122,8 @@ class TokenClassification(Task):
         """Returns the tag names that the trained model carries in `id2label`, and its `tag_scheme`."""
         labels = output_names(model_config)
         scheme = model_config.get("tag_scheme")
+        if scheme is None:
+            labels = as_marks(labels)  # trained elsewhere, on tags such as B_PER or b-per
         if scheme is None and "O" in labels and any(label.startswith(("B-", "I-")) for label in labels):
             scheme = "IOB2"  # a model that was trained elsewhere
         known = cast(Scheme, scheme) if scheme in SCHEMES else None
@@ -136,7 +142,7 @@ class TokenClassification(Task):
         """
         known = set(self.labels)
         for i in range(len(rows)):
-            tags = _tags(rows, i, self.numbered)
+            tags = self._gold_tags(rows, i)
             for word, (tag, learned) in enumerate(zip(tags, self._learned(tags), strict=True)):
                 unmarked = learned == "O" != tag  # NN, or PER without B- or I-
                 if unmarked or learned not in known:
@@ -146,7 +152,8 @@ class TokenClassification(Task):
                     raise DataError(
                         f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r}): the {what} {name!r} "
                         f"is not one the model knows ({listing(names)})",
-                        remedy=f"{did_you_mean(name, names)} Correct the tag, or train with rows that have it "
+                        remedy=f"{did_you_mean(name, names)} Correct the tag, say what the model calls it "
+                        f"(evaluate --rename-tag {shlex.quote(name)}=NAME), or train with rows that have it "
                         "(or name all tags: --set token_classification.labels='[O, B-PER, I-PER]').".lstrip(),
                     )
 
@@ -157,7 +164,7 @@ class TokenClassification(Task):
         if not rows.has("label"):
             return features
         number = {name: i for i, name in enumerate(self.labels)}
-        tags = (tag for i in range(len(rows)) for tag in self._learned(_tags(rows, i, self.numbered)))
+        tags = (tag for i in range(len(rows)) for tag in self._learned(self._gold_tags(rows, i)))
         return replace(features, labels=np.array([number[tag] for tag in tags], dtype=np.int64))
 
     def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
@@ -226,15 +233,19 @@ class TokenClassification(Task):
     def describe(self, rows: Rows) -> str:
         """Returns how many entities of each type, or words of each tag, and the scheme of the tags."""
         if self.scheme is None:
-            counts = Counter(tag for i in range(len(rows)) for tag in _tags(rows, i, self.numbered))
+            counts = Counter(tag for i in range(len(rows)) for tag in self._gold_tags(rows, i))
             return _counted(counts, "tags")
-        counts = Counter(kind for i in range(len(rows)) for kind, _, _ in entities(_tags(rows, i, self.numbered)))
+        counts = Counter(kind for i in range(len(rows)) for kind, _, _ in entities(self._gold_tags(rows, i)))
         return f"{_counted(counts, 'types')}; learned in IOB2, answered in {self._scheme_of(rows)}"
 
     def gold(self, rows: Rows, index: int) -> list[str]:
         """Returns the tags of a row as the file has them; in the scheme that was asked for, where one was."""
-        tags = _tags(rows, index, self.numbered)
+        tags = self._gold_tags(rows, index)
         return tags if self.scheme is None or self.asked is None else write_tags(entities(tags), len(tags), self.asked)
+
+    def _gold_tags(self, rows: Rows, index: int) -> list[str]:
+        """Returns the tags of a row as the file has them, in the model's names where they were renamed."""
+        return _tags(rows, index, self.numbered, dict(self.renamed))
 
     def _scheme_of(self, rows: Rows) -> Scheme | None:
         """Returns the scheme in which rows are answered; None where tags mark no entities."""
@@ -265,14 +276,33 @@ class TokenClassification(Task):
         return entity | {"probability": float(probabilities[start:end].min())}
 
 
-def _of_answers(recipe: Recipe) -> tuple[bool, Scheme | None, float, tuple[str, ...]]:
-    """Returns whether words are shown, the scheme that is asked for, the threshold, and what numbers stand for."""
+def _of_answers(recipe: Recipe) -> tuple[bool, Scheme | None, float, tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Returns what the settings say of answers and tags.
+
+    Returns:
+        Whether words are shown, the scheme that is asked for, the threshold, what numbers stand for, and new names.
+    """
     settings = recipe.token_classification
     scheme = cast(Scheme, settings.scheme.upper()) if settings.scheme else None
-    return recipe.evaluation.keep_text, scheme, settings.entity_threshold, tuple(settings.labels or ())
+    renamed = tuple(_renamed(recipe).items())
+    return recipe.evaluation.keep_text, scheme, settings.entity_threshold, tuple(settings.labels or ()), renamed
 
 
-def _tags(rows: Rows, index: int, numbered: Sequence[str]) -> list[str]:
+def _renamed(recipe: Recipe) -> dict[str, str]:
+    """Returns tags or types of a file, each with what the model calls it."""
+    pairs = (name.partition("=") for name in recipe.token_classification.rename_tags or ())
+    return {name.strip(): new_name.strip() for name, _, new_name in pairs}
+
+
+def _new_name(tag: str, renamed: Mapping[str, str]) -> str:
+    """Returns a tag under its new name: that of the whole tag, else that of its type."""
+    prefix, hyphen, kind = tag.partition("-")
+    if tag not in renamed and hyphen and kind in renamed:
+        return f"{prefix}-{renamed[kind]}"
+    return renamed.get(tag, tag)
+
+
+def _tags(rows: Rows, index: int, numbered: Sequence[str], renamed: Mapping[str, str]) -> list[str]:
     """Returns the tags of a row as the file has them; numbers as the names that they stand for.
 
     Raises:
@@ -285,12 +315,12 @@ def _tags(rows: Rows, index: int, numbered: Sequence[str]) -> list[str]:
         what = f"{rows.where(index)}: a sentence of {len(words)} words has {found}"
         raise DataError(what, remedy="Every row of a labelled split needs a tag for each word.")
     if not numbered or not all(tag.isdecimal() for tag in tags):
-        return list(tags)
+        return [_new_name(tag, renamed) for tag in tags] if renamed else list(tags)
     beyond = next((tag for tag in tags if int(tag) >= len(numbered)), None)
     if beyond is not None:
         what = f"{rows.where(index)}: the tag {beyond} is the number of none of the {len(numbered)} names"
         raise DataError(what, remedy="Complete token_classification.labels; numbers count from 0.")
-    return [numbered[int(tag)] for tag in tags]
+    return [_new_name(numbered[int(tag)], renamed) for tag in tags]
 
 
 def _counted(counts: Mapping[str, int], noun: str) -> str:

@@ -157,7 +157,8 @@ def test_what_annotation_tools_take_reads_back_with_the_same_entities(bertctl, t
     name = ANNOTATED[layout]
     done = bertctl("predict", tag_run.path, "-", "--format", layout, "-o", name, input=TEXTS)
     assert done.returncode == 0, done.stderr
-    again = bertctl("evaluate", tag_run.path, "--file", name, "-o", "again", "--json")
+    of_model = ["--annotator", "predictions"] if layout == "label-studio" else []
+    again = bertctl("evaluate", tag_run.path, "--file", name, "-o", "again", "--json", *of_model)
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["metrics"]["file"]["entity_f1"]["value"] == 1.0
     lines = [json.loads(line) for line in (tmp_path / "again/predictions/file.jsonl").read_text().splitlines()]
@@ -170,6 +171,52 @@ def test_what_annotation_tools_take_reads_back_with_the_same_entities(bertctl, t
         first = json.loads((tmp_path / "a.json").read_text())[0]["predictions"][0]["result"][0]
         assert first["value"] == {"start": 4, "end": 12, "text": "bad food", "labels": ["TASTE"]}
         assert 0 < first["score"] <= 1
+        refused = bertctl("evaluate", tag_run.path, "--file", name, "-o", "gold")
+        assert refused.returncode == 3
+        assert "2 of 2 rows (100.0 %) have no label and are left out (predictions alone: 2)" in refused.stderr
+
+
+GOLD = {
+    "words.jsonl": '{"words": ["the", "bad", "food"], "tags": ["O", "B-MOOD", "O"]}\n',
+    "spans.jsonl": '{"text": "the bad food", "spans": [{"start": 4, "end": 7, "label": "MOOD"}]}\n',
+    "a.pubtator": "1|t|the bad food\n1|a|\n1\t4\t7\tbad\tMOOD\n",
+    "a.ann": "T1\tMOOD 4 7\tbad\n",
+    "tasks.json": '[{"data": {"text": "the bad food"}, "annotations": [{"result": [{"type": "labels", "value": '
+    '{"start": 4, "end": 7, "text": "bad", "labels": ["MOOD"]}}]}], "predictions": []}]',
+    "bioc.json": '{"documents": [{"id": "1", "passages": [{"offset": 0, "text": "the bad food", "annotations": '
+    '[{"infons": {"type": "MOOD"}, "text": "bad", "locations": [{"offset": 4, "length": 3}]}]}]}]}',
+    "ud.conllu": "".join(
+        f"{number}\t{word}\t_\t_\t_\t_\t_\t_\t_\t{misc}\n"
+        for number, (word, misc) in enumerate([("the", "_"), ("bad", "NER=B-MOOD"), ("food", "_")], start=1)
+    ),
+    "words.csv": "words,tags\n\"['the', 'bad', 'food']\",\"['O', 'B-MOOD', 'O']\"\n",
+}
+
+
+USUAL = ("words.jsonl", "tasks.json", "ud.conllu")
+"""Of these files some are read in each test run, the others in slow ones."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in USUAL else pytest.mark.slow) for name in GOLD])
+def test_gold_tags_stand_beside_the_answers_whatever_the_file_is(bertctl, tag_run, tmp_path, name):
+    (tmp_path / name).write_text(GOLD[name])
+    (tmp_path / "a.txt").write_text("the bad food")
+    done = bertctl("predict", tag_run.path, name, "--format", "conlleval", "--scheme", "iob2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "the\tO\tO\nbad\tB-MOOD\tB-TASTE\nfood\tO\tI-TASTE\n\n"
+    done = bertctl("predict", tag_run.path, name, "--format", "label-studio")
+    assert done.returncode == 0, done.stderr
+    [task] = json.loads(done.stdout)
+    values = [task[key][0]["result"][0]["value"] for key in ("annotations", "predictions")]
+    assert [(value["text"], value["labels"]) for value in values] == [("bad", ["MOOD"]), ("bad food", ["TASTE"])]
+
+
+def test_conlleval_has_gold_tags_for_all_rows_or_for_none(bertctl, tag_run, tmp_path):
+    words = '{"words": ["the", "bad", "food"]'
+    (tmp_path / "a.jsonl").write_text(words + "}\n" + words + ', "tags": ["O", "B-MOOD", "O"]}\n')
+    done = bertctl("predict", tag_run.path, "a.jsonl", "--format", "conlleval", "--scheme", "iob2")
+    assert done.stdout == 2 * "the\tO\nbad\tB-TASTE\nfood\tI-TASTE\n\n"
+    assert "a.jsonl: 1 of 2 rows (50.0 %) have no tags, so those of the others are not used" in done.stderr
 
 
 def test_the_files_other_columns_and_its_gold_stay(bertctl, tag_run, tmp_path):

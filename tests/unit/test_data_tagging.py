@@ -241,13 +241,13 @@ SPAN = {"infons": {"type": "PER"}, "locations": [{"offset": 0, "length": 4}]}
 
 
 def test_bioc_with_its_text_in_sentences_and_spans_of_parts(tmp_path):
-    parts = {"infons": {"type": "LOC"}, "locations": [{"offset": 10, "length": 3}, {"offset": 14, "length": 4}]}
+    parts = {"infons": {"type": "LOC"}, "locations": [{"offset": 7, "length": 2}, {"offset": 14, "length": 4}]}
     sentence = {"offset": 0, "text": TEXT, "annotations": [SPAN, parts]}
     passage, heard = {"offset": 0, "infons": {}, "sentences": [sentence], "annotations": []}, Heard()
     document = {"documents": [{"id": "1", "passages": [passage]}], "source": ""}
     rows = read(tmp_path / "a.json", json.dumps(document), heard=heard)
     assert rows.columns["label"] == [["B-PER", *["O"] * 5]]
-    assert [text for text in heard.warned if "1 spans of several parts" in text]
+    assert [text for text in heard.warned if "1 span of several parts with words between is left out" in text]
 
 
 def test_spans_that_count_what_a_browser_shows_are_refused(tmp_path):
@@ -345,6 +345,39 @@ def test_words_of_running_text(text, words):
     assert find_words(words, text) == offsets
 
 
+@pytest.mark.parametrize(
+    ("text", "surface"),
+    [
+        ("คุณสมชายไปกรุงเทพเมื่อวาน", "สมชาย"),
+        ("ຂ້ອຍຢູ່ວຽງຈັນ", "ວຽງຈັນ"),
+        ("ខ្ញុំរស់នៅភ្នំពេញ", "ភ្នំពេញ"),
+        ("ကျွန်တော်ရန်ကုန်မှာနေတယ်", "ရန်ကုန်"),
+        ("彼はトヨタで働く", "トヨタ"),
+        ("わたしはおおさかです", "おおさか"),
+        ("東京タワーへ行く", "東京タワー"),
+        ("김철수는 서울에 갔다", "김철수"),
+        ("བོད་ལ་འགྲོ", "བོད"),
+        ("詳しくはhttps://a.b/cで", "https://a.b/c"),
+        ("10:30に会う", "10:30"),
+    ],
+)
+def test_a_span_ends_at_any_grapheme_where_no_blank_shows_the_end_of_a_name(tmp_path, text, surface):
+    start = text.index(surface)
+    span, heard = [start, start + len(surface), "X"], Heard()
+    rows = read(tmp_path / "a.jsonl", spans_row(span, text=text), heard=heard)
+    [words], [tags], [offsets] = (rows.columns[name] for name in ("words", "label", "offsets"))
+    marked = [place for place, tag in zip(offsets, tags, strict=True) if tag != "O"]
+    assert text[marked[0][0] : marked[-1][1]] == surface
+    assert [text[first:last] for first, last in offsets] == list(words)
+    assert not heard.warned
+
+
+def test_a_widened_span_comes_with_the_way_out(tmp_path):
+    heard = Heard()
+    read(tmp_path / "a.jsonl", spans_row([0, 4, "A"], text="Dampfschiff"), heard=heard)
+    assert "give the words yourself: a column `tokens`" in heard.warned[0]
+
+
 def test_words_that_are_not_in_the_text_are_not_found():
     assert find_words(["a", "c"], "a b c") is None
     assert find_words(["x"], "a") is None
@@ -433,14 +466,36 @@ def test_choices_of_label_studio_in_another_shape_are_refused(tmp_path):
         list(READERS["text-classification"].stream(tmp_path / "a.json", DataSection()))
 
 
-def test_a_task_of_label_studio_that_was_skipped_or_is_new_has_no_tags(tmp_path):
+def test_a_task_of_label_studio_that_was_skipped_or_is_new_is_no_row(tmp_path):
     said = {"result": [{"type": "labels", "value": {"start": 0, "end": 4, "labels": ["PER"]}}]}
-    given = [[said], [{"result": []}], [{"result": [], "was_cancelled": True}], []]
+    given = [[{"result": [], "was_cancelled": True}], [said], [], [{"result": []}]]
     content = json.dumps([{"data": {"text": "Anna sleeps"}, "annotations": each} for each in given])
-    (tmp_path / "done.json").write_text(json.dumps(json.loads(content)[:2]))
-    assert READER.read(tmp_path / "done.json", DataSection(), split="train", label_needed=True).rows.columns[
-        "label"
-    ] == [["B-PER", "O"], ["O", "O"]]
-    with pytest.raises(DataError, match=r"a\.json, row 3: the sentence has no tags"):
-        read(tmp_path / "a.json", content)
+    heard = Heard()
+    rows = read(tmp_path / "a.json", content, heard=heard)
+    assert rows.columns["label"] == [["B-PER", "O"], ["O", "O"]]
+    assert [rows.where(index).rpartition(", ")[2] for index in range(2)] == ["row 2", "row 4"]
+    [warning] = heard.warned
+    assert "2 of 4 rows (50.0 %) have no label and are left out (skipped: 1, not annotated: 1)" in warning
     assert not read(tmp_path / "a.json", content, needed=False).has("label")
+
+
+UD_LINE = "{}\t{}\t_\t{}\t_\t_\t_\t_\t_\t{}\n"
+
+
+def ud(*words: tuple[str, str, str]) -> str:
+    return "".join(UD_LINE.format(number, *word) for number, word in enumerate(words, start=1)) + "\n"
+
+
+def test_entities_in_misc_are_the_tags_of_conllu_without_parts_of_speech(tmp_path):
+    heard = Heard()
+    path = tmp_path / "a.conllu"
+    rows = read(path, ud(("It", "_", "_"), ("rains", "_", "_")) + ud(("Anna", "_", "NER=B-PER|X=1")), heard=heard)
+    assert rows.columns["label"] == [["O", "O"], ["B-PER"]]
+    assert "tags from NER= in column 9 (misc)" in heard.said[0]
+    both = ud(("Anna", "PROPN", "X=1|ner=B-PER"), ("sings", "VERB", "ner=O"))
+    assert read(path, both, heard=heard).columns["label"] == [["PROPN", "VERB"]]
+    assert "--label-column NER" in " ".join(heard.said)
+    assert read(path, both, label_column="NER").columns["label"] == [["B-PER", "O"]]
+    (tmp_path / "b.conllu.gz").write_bytes(gzip.compress(ud(("Anna", "_", "NER=B-PER")).encode()))
+    packed = READER.read(tmp_path / "b.conllu.gz", DataSection(), split="train", label_needed=True).rows
+    assert packed.columns["label"] == [["B-PER"]]

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertctl.data.tag_schemes import SCHEMES, entity_types, tag_kind, write_tags
-from bertctl.errors import DataError
+from bertctl.errors import DataError, WholeFileError
 from bertctl.metrics.tagging import entities
 
 WRITTEN = {
@@ -101,3 +101,41 @@ def test_an_unknown_scheme_is_refused_with_place_and_what_fits(tags, tag):
 
 def test_types_in_their_order():
     assert entity_types(["O", "B-ORG", "I-PER", "I-ORG", "B-GPE-X"]) == ["ORG", "PER", "GPE-X"]
+
+
+@pytest.mark.parametrize(
+    ("tags", "tag", "mark"),
+    [
+        ("B_PER I_PER O", "B_PER", "B-PER"),
+        ("O B:PER", "B:PER", "B-PER"),
+        ("O B.PER", "B.PER", "B-PER"),
+        ("O B/PER I/PER", "B/PER", "B-PER"),
+        ("O B\u2013PER", "B\u2013PER", "B-PER"),
+        ("O PER-B PER-I", "PER-B", "B-PER"),
+        ("O PER_B", "PER_B", "B-PER"),
+        ("O b-per", "b-per", "B-per"),
+        ("B-PER I-PER o", "o", "O"),
+        ("B-PER 0", "0", "O"),
+        ("B-PER _ I-LOC", "_", "O"),
+        ("U_PER L_PER B_PER O", "U_PER", "U-PER"),
+        ("S_PER B_PER M_PER E_PER O", "S_PER", "S-PER"),
+        ("B_PER I_PER", "B_PER", "B-PER"),
+        ("b i o", "o", "O"),
+    ],
+)
+def test_tags_that_are_written_in_another_way_are_no_parts_of_speech(tags, tag, mark):
+    with pytest.raises(WholeFileError) as caught:
+        kind_of(tags)
+    word = tags.split().index(tag) + 1
+    assert caught.value.message.startswith(f"file:1, word {word}: the tag '{tag}' looks like one of a scheme")
+    assert f"{mark} for {tag}." in caught.value.remedy
+
+
+@pytest.mark.parametrize("tags", ["NN VB .", "N O V ^", "S M E B", "NN-S VB-P X", "PRP$ IN O", "b c d"])
+def test_plain_tags_stay_plain(tags):
+    assert not kind_of(tags).entities
+
+
+def test_plain_tags_of_which_most_are_o_come_with_a_hint():
+    assert "if they mark entities, write B-TYPE and I-TYPE" in kind_of("O O PER O O LOC").sentence()
+    assert "if they mark" not in kind_of("O V N N").sentence()

@@ -409,3 +409,39 @@ def test_no_words_at_all(tokenizer):
     features = task.encode(rows, tokenizer, max_length=20)
     assert (len(features), features.num_predictions) == (0, 0)
     assert task.decode({}, features, rows) == [{"prediction": [], "entities": []}] * 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "marks"),
+    [
+        (["o", "b-per", "i-per"], ("O", "B-per", "I-per")),
+        (["O", "B_PER", "I_PER"], ("O", "B-PER", "I-PER")),
+        (["PER-B", "PER-I", "O"], ("B-PER", "I-PER", "O")),
+        (["O", "B:PER", "I:PER"], ("O", "B-PER", "I-PER")),
+        (["NN", "VB", "X"], ("NN", "VB", "X")),
+        (["LABEL_0", "LABEL_1"], ("LABEL_0", "LABEL_1")),
+    ],
+)
+def test_the_tags_of_a_model_trained_elsewhere_are_read_as_schemes_write_them(labels, marks):
+    task = TokenClassification.from_model(recipe(), {"id2label": dict(enumerate(labels))})
+    assert (task.labels, task.scheme) == (marks, "IOB2" if "O" in marks else None)
+
+
+def test_types_of_a_file_get_the_names_of_the_model():
+    config = {"id2label": dict(enumerate(["o", "b-per", "i-per"]))}
+    rows = rows_of([["anna", "berg", "in"]], [["B-PERSON", "I-PERSON", "O"]])
+    with pytest.raises(DataError, match="entity type 'PERSON' is not one the model knows") as caught:
+        TokenClassification.from_model(recipe(), config).check(rows)
+    assert "--rename-tag PERSON=NAME" in caught.value.remedy
+    task = TokenClassification.from_model(recipe(rename_tags=["PERSON=per"]), config)
+    task.check(rows)
+    assert task.gold(rows, 0) == ["B-per", "I-per", "O"]
+
+
+def test_types_are_merged_and_plain_tags_renamed_for_training():
+    train = rows_of([["a", "b", "c"]], [["B-CITY", "B-COUNTRY", "O"]])
+    task = TokenClassification.from_data(recipe(rename_tags=["CITY=LOC", "COUNTRY=LOC"]), train, None)
+    assert task.labels == ("O", "B-LOC", "I-LOC")
+    plain = rows_of([["a", "b"]], [["NNP", "NN"]])
+    task = TokenClassification.from_data(recipe(rename_tags=["NNP=PROPN", "NN=NOUN"]), plain, None)
+    assert task.labels == ("NOUN", "PROPN")

@@ -1,40 +1,74 @@
 """brat's standoff files (brat.nlplab.org/standoff.html): `x.ann` with a span per line, and its text in `x.txt`.
 
 T1	PER 0 9	Anna Berg
-T2	LOC 21 25;30 34	Oslo Lyon      a span of several parts is none that tags can mark
+T2	LOC 21 26;27 31	Royal Hall     parts with blanks alone between them are one span, as brat cuts them at line ends
+T3	LOC 21 25;30 34	Oslo Lyon      parts with words between them are none that tags can mark
+A1	Negation T1                    attributes, relations, events and notes are counted, and not read
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 
-from bertctl.data.annotations.document import Document, Span
+from bertctl.data.annotations.document import Document, Span, joined_parts
 from bertctl.data.reading import ReadOptions
 from bertctl.data.text_files import Source, read_text
 from bertctl.errors import DataError, UsageError
+from bertctl.words import count
 
-_SPAN = re.compile(r"T\S*\t(\S+) (\d+) (\d+)((?:;\d+ \d+)*)(?:\t.*)?")
+_SPAN = re.compile(r"T\S*\t(\S+) (\d+ \d+(?:;\d+ \d+)*)(?:\t(.*))?")
+_OTHER_LINES = {
+    "R": "relation",
+    "*": "equivalence",
+    "E": "event",
+    "A": "attribute",
+    "M": "attribute",
+    "N": "normalization",
+    "#": "note",
+}
+"""What a line is by its first character."""
 
 
 def read(source: Source, options: ReadOptions) -> Iterator[Document]:
     """Yields the one document of an .ann file, whose text is in the .txt file beside it."""
     if source == "-":
         raise UsageError("brat's annotations need their text beside them", remedy="Give a file, x.ann, beside x.txt.")
-    spans: list[Span] = []
-    parted = 0
     encoding, listener = options.settings.encoding, options.listener
+    text = read_text(source.with_suffix(".txt"), encoding, listener)
     annotations = read_text(source, encoding, listener) if source.stat().st_size else ""
+
+    spans: list[Span] = []
+    surfaces: list[str | None] = []
+    in_parts = 0
+    others: Counter[str] = Counter()
     for number, line in enumerate(annotations.replace("\r\n", "\n").split("\n"), start=1):
-        if not line.startswith("T"):  # relations, events, attributes, notes
+        if not line.startswith("T"):
+            others.update(_described(line))
             continue
-        found = _SPAN.fullmatch(line)
-        if found is None:
+        match = _SPAN.fullmatch(line)
+        if match is None:
             raise DataError(f"{source}:{number}: this is no span of brat: {line!r:.80}")
-        if found[4]:
-            parted += 1
-        else:
-            spans.append((int(found[2]), int(found[3]), found[1]))
-    yield Document(source.stem, read_text(source.with_suffix(".txt"), encoding, listener), spans, [], parted)
+        parts = [(int(start), int(end)) for start, end in map(str.split, match[2].split(";"))]
+        joined = joined_parts(text, parts)
+        if joined is None:
+            in_parts += 1
+            continue
+        spans.append((*joined, match[1]))
+        surfaces.append(match[3])
+    if others and options.label_needed:
+        shown = ", ".join(count(number, name) for name, number in others.items())
+        listener.warn(f"{source}: {shown} are not read: entities are learned without them")
+    yield Document(source.stem, text, spans, [], in_parts, surfaces=surfaces)
+
+
+def _described(line: str) -> list[str]:
+    """Returns what a line is that is no span, such as `attribute Negation`; nothing for a blank line."""
+    name = _OTHER_LINES.get(line[:1])
+    if name is None:
+        return []
+    kind = line.partition("\t")[2].split(" ")[0]
+    return [f"{kind} {name}" if name == "attribute" and kind else name]
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:

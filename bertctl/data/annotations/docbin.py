@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any, TextIO
 
 from bertctl.data.annotations.document import Document
+from bertctl.data.label_cells import NoLabel
 from bertctl.data.reading import ReadOptions
 from bertctl.data.text_files import Source, open_bytes, source_name
 from bertctl.documents import loading
@@ -21,7 +22,8 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:  # noqa: A
         docs = list(spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("xx").vocab))
     for number, doc in enumerate(docs):
         spans = [(entity.start_char, entity.end_char, entity.label_) for entity in doc.ents]
-        yield Document(str(number), doc.text, spans, [], annotated=doc.has_annotation("ENT_IOB"))
+        problem = None if doc.has_annotation("ENT_IOB") else NoLabel("not annotated")
+        yield Document(str(number), doc.text, spans, [], problem=problem)
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:

@@ -1,8 +1,10 @@
 """What formats of annotated texts have in common: documents, each a text with character spans."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bertctl.data.label_cells import NoLabel, UnusableLabel
 from bertctl.errors import DataError
 
 Span = tuple[int, int, str]
@@ -18,7 +20,10 @@ class Document(NamedTuple):
         spans: in any order.
         scores: probability of each span, where they are answers; else empty.
         parted: how many spans of several parts, which tags can't mark, were left out.
-        annotated: whether it was looked at; else that there are no spans says nothing.
+        surfaces: the words that the file gives beside each span, None where it gives none; empty where it gives no
+            words at all.
+        problem: why its spans can't be learned, or why it has none; None where they can.
+        gold: spans of the file, beside those that are answers; None where it has none.
     """
 
     id: str
@@ -26,13 +31,31 @@ class Document(NamedTuple):
     spans: list[Span]
     scores: list[float]
     parted: int = 0
-    annotated: bool = True
+    surfaces: Sequence[str | None] = ()
+    problem: NoLabel | UnusableLabel | None = None
+    gold: list[Span] | None = None
 
     @property
     def scored(self) -> list[tuple[Span, float | None]]:
-        """Are the spans, each with its probability."""
+        """Spans, each with its probability."""
         scores: list[float | None] = [*self.scores] or [None for _ in self.spans]
         return list(zip(self.spans, scores, strict=True))
+
+    @property
+    def annotated(self) -> bool:
+        """Whether somebody looked for spans; else that there are none says nothing."""
+        return not isinstance(self.problem, NoLabel)
+
+    @property
+    def label(self) -> list[dict[str, Any]] | NoLabel | UnusableLabel:
+        """Spans as objects, as JSON Lines have them; or why there are none that can be learned."""
+        if self.problem is not None:
+            return self.problem
+        surfaces = self.surfaces or [None for _ in self.spans]
+        return [
+            {"start": start, "end": end, "label": label, "text": surface}
+            for (start, end, label), surface in zip(self.spans, surfaces, strict=True)
+        ]
 
 
 def part(entry: Any, name: str, kind: type, where: str) -> Any:
@@ -45,3 +68,19 @@ def part(entry: Any, name: str, kind: type, where: str) -> Any:
     if type(value) is not kind:
         raise DataError(f"{where}: '{name}' is {value!r:.60}, where {kind.__name__} is needed")
     return value
+
+
+def joined_parts(text: str, parts: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """Returns parts of a span as one, if nothing but blanks lies between them; None where words do.
+
+    Tools cut a span at each line end, so in wrapped text many spans have several parts.
+
+    Args:
+        text: What the parts are of.
+        parts: Start and end of each.
+    """
+    ordered = sorted(parts)
+    for (_, end), (next_start, _) in itertools.pairwise(ordered):
+        if next_start < end or text[end:next_start].strip():
+            return None
+    return ordered[0][0], ordered[-1][1]

@@ -1,71 +1,284 @@
-"""Label Studio's JSON (labelstud.io/guide/export): a list of tasks, each with a text and the spans of annotators."""
+"""Label Studio's JSON (labelstud.io/guide/export): a list of tasks, each with data and what annotators gave.
 
+People's annotations are gold. Skipped and rejected ones, drafts and the predictions of models are not; see
+`annotators.py` for what counts where several people annotated one task.
+"""
+
+import itertools
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TextIO
 
+from bertctl.data.annotations.annotators import PREDICTIONS, Annotation, agreed_label
 from bertctl.data.annotations.document import Document, Span, part
-from bertctl.errors import DataError
+from bertctl.data.annotations.surface import same_words
+from bertctl.data.label_cells import NoLabel, UnusableLabel
+from bertctl.data.names import TEXT_NAMES
+from bertctl.data.reading import ReadOptions
+from bertctl.data.table import Table
+from bertctl.errors import DataError, UsageError
+from bertctl.words import hinted, shorten
 from bertctl.writing import write_array
 
+Task = Mapping[str, Any]
 
-def documents_of(tasks: Sequence[Mapping[str, Any]], source: str) -> Iterator[Document]:
-    """Yields the texts with the spans of their first annotation that was not cancelled, else of predictions."""
+_GIVEN = ("annotations", "completions", "predictions")
+"""What a task has beside its data; old versions say `completions`."""
+_NOT_TAKEN = frozenset({"skipped", "rejected"})
+"""Last actions after which an annotation is no label."""
+_OF_BROWSERS = frozenset({"hypertextlabels", "paragraphlabels"})
+_OF_TEXTS = {"choices": "choices", "rating": "rating", "number": "number"}
+"""Types of results for a whole text, and where their value stands."""
+
+
+class _Spans(NamedTuple):
+    """Spans of an annotation, and the text that stands beside each."""
+
+    spans: list[Span]
+    surfaces: list[str | None]
+
+
+def is_task(entry: Any) -> bool:
+    """Whether an object is one of Label Studio's tasks."""
+    has_data = isinstance(entry, Mapping) and isinstance(entry.get("data"), Mapping)
+    return has_data and _has_names_of_tasks(entry)
+
+
+def has_tasks(table: Table) -> bool:
+    """Whether objects that stand one per line are tasks."""
+    columns = table.columns
+    is_likely = "data" in columns and _has_names_of_tasks(columns)
+    return is_likely and all(isinstance(data, Mapping) for data in columns["data"])
+
+
+def _has_names_of_tasks(names: Collection[str]) -> bool:
+    """Whether there is what annotators or models gave, or nothing that could be read beside the data."""
+    return any(name in names for name in _GIVEN) or not any(name in names for name in ("text", "label", "labels"))
+
+
+def documents_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> Iterator[Document]:
+    """Yields the texts with the spans that people agree on."""
+    key = _text_key(tasks, source, options)
     for number, task in enumerate(tasks, start=1):
         where = f"{source}, task {number}"
-        text = part(part(task, "data", dict, where), "text", str, where)
-        spans: list[Span] = []
-        for result in _results(task):
-            if result.get("type") == "hypertextlabels":
-                what = f"{where}: its spans count what a browser shows of HTML, not the characters of the text"
-                raise DataError(what, remedy="Annotate plain text, with <Text> and <Labels> in the project.")
-            if result.get("type") == "labels":
-                value = part(result, "value", dict, where)
-                start, end = (part(value, name, int, where) for name in ("start", "end"))
-                spans += [(start, end, str(label)) for label in part(value, "labels", list, where)[:1]]
-        yield Document(str(task.get("id", number - 1)), text, spans, [], annotated=bool(_answers(task)))
+        data = part(task, "data", dict, where)
+        if not isinstance(data.get(key), str):
+            remedy = f"Name the text: --text-column NAME. There are: {shorten(', '.join(data), 300)}."
+            raise DataError(f"{where}: there is no text '{key}' in its data", remedy=remedy)
+        text = data[key]
+        label = _agreed(task, lambda results, where=where: _spans_of(results, where), options, show=_show_spans)
+        name = str(task.get("id", number - 1))
+        if isinstance(label, _Spans):
+            yield Document(name, text, label.spans, [], surfaces=label.surfaces)
+        else:
+            yield Document(name, text, [], [], problem=label)
 
 
-def require_spans(tasks: Sequence[Mapping[str, Any]], source: str) -> None:
+def _text_key(tasks: Sequence[Task], source: str, options: ReadOptions) -> str:
+    """Returns the key of the text among a task's data: as it was named, or guessed.
+
+    Raises:
+        DataError: the key that was named is not there.
+        UsageError: it can't be told.
+    """
+    first = part(tasks[0], "data", dict, f"{source}, task 1")
+    named = options.settings.text_column
+    if named in first:
+        return str(named)
+    if named is not None and "text_column" not in options.hints:
+        raise DataError(hinted(f"{source} has no '{named}' in the data of its tasks", named, first))
+    if "text" in first:
+        return "text"
+    texts = [name for name, value in first.items() if isinstance(value, str)]
+    fitting = [name for name in texts if _fits(tasks, name)] or texts
+    usual = [name for name in TEXT_NAMES if name in fitting]
+    if usual or len(fitting) == 1:
+        key = (usual or fitting)[0]
+        options.listener.say(f"{source}: text from '{key}' of the tasks' data (guessed)")
+        return key
+    what = f"{source}: which part of a task's data is the text can't be told"
+    raise UsageError(what, remedy=f"Name it: --text-column NAME. There are: {shorten(', '.join(first), 300)}.")
+
+
+def _fits(tasks: Sequence[Task], key: str) -> bool:
+    """Whether the regions of some tasks stand in the text of this key, as the file says beside them."""
+    compared = 0
+    for task in tasks[:200]:
+        text = task["data"].get(key)
+        for results in (annotation.get("result") or () for annotation in _annotations(task)):
+            for value in (result.get("value") or {} for result in results):
+                surface, start, end = (value.get(name) for name in ("text", "start", "end"))
+                if not isinstance(surface, str) or type(start) is not int or type(end) is not int:
+                    continue
+                compared += 1
+                if not isinstance(text, str) or not same_words(text[start:end], surface):
+                    return False
+    return compared > 0
+
+
+def require_spans(tasks: Sequence[Task], source: str) -> None:
     """Refuses annotations that are all `choices`: labels of whole texts, where spans are to be learned."""
-    if {result.get("type") for task in tasks for result in _results(task)} == {"choices"}:
+    annotations = itertools.chain.from_iterable(map(_annotations, tasks))
+    results = itertools.chain.from_iterable(annotation.get("result") or () for annotation in annotations)
+    if {result.get("type") for result in results} == {"choices"}:
         remedy = f"bertctl finetune text-classification --train-file {shlex.quote(source)}"
         raise DataError(f"{source}: its annotations are choices for whole texts, and no spans", remedy=remedy)
 
 
-def row_of(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a task as a row: its data, and as `label` the choice for the whole text, or a list of several."""
-    chosen = [value for one in _results(task) if one.get("type") == "choices" for value in one["value"]["choices"]]
-    label = {} if not chosen else {"label": chosen[0] if len(chosen) == 1 else chosen}
-    return {**({"id": task["id"]} if "id" in task else {}), **task["data"], **label}
+def rows_of(tasks: Sequence[Task], options: ReadOptions) -> list[dict[str, Any]]:
+    """Returns tasks as rows: their data, and as `label` what people agree on for the whole text.
+
+    A label is a choice, a list of several, or a number. Where tasks ask several questions, the labels of each have a
+    column of the question's name.
+    """
+    questions = dict.fromkeys(
+        str(result.get("from_name", "label"))
+        for task in tasks
+        for annotation in (*_annotations(task), *(task.get("predictions") or ()))
+        for result in annotation.get("result") or ()
+        if _is_of_text(result)
+    )
+    columns = {question: question if len(questions) > 1 else "label" for question in questions}
+    rows = []
+    for task in tasks:
+        row = {**({"id": task["id"]} if "id" in task else {}), **task["data"]}
+        for question, column in columns.items():
+            row[column] = _agreed(task, lambda results, name=question: _choice(results, name), options, show=str)
+        rows.append(row)
+    return rows
 
 
-def _results(task: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Returns what the first annotation says that was not cancelled, else the first prediction."""
-    return (_answers(task) or [{}])[0].get("result") or ()
+def short_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a row of the short JSON, in which several choices for one text are a list; another row as it is."""
+    if "annotation_id" not in row:
+        return row
+    return {name: value["choices"] if _are_choices(value) else value for name, value in row.items()}
 
 
-def _answers(task: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Returns the annotations that were not cancelled, else the predictions; none of a task that nobody did."""
-    given = [each for each in task.get("annotations") or () if not each.get("was_cancelled")]
-    return given or task.get("predictions") or ()
+def _are_choices(value: Any) -> bool:
+    return isinstance(value, Mapping) and value.keys() == {"choices"} and isinstance(value["choices"], list)
+
+
+def _is_of_text(result: Mapping[str, Any]) -> bool:
+    """Whether a result is about the whole text, not about a region of it."""
+    return result.get("type") in _OF_TEXTS and "start" not in (result.get("value") or {})
+
+
+def _choice(results: Sequence[Mapping[str, Any]], question: str) -> Any:
+    """Returns the answer to a question: a choice, a list of several, a number; None where there is none."""
+    answers: list[Any] = []
+    for result in results:
+        if _is_of_text(result) and str(result.get("from_name", "label")) == question:
+            value = result["value"][_OF_TEXTS[result["type"]]]
+            answers += value if isinstance(value, list) else [value]
+    return answers if len(answers) > 1 else (answers or [None])[0]
+
+
+def _agreed(task: Task, read: Any, options: ReadOptions, *, show: Any) -> Any:
+    """Returns what the annotations of a task agree on, or why there is no label.
+
+    Args:
+        task: Of Label Studio.
+        read: Makes a label of an annotation's results.
+        options: Say whose labels count.
+        show: Makes a few words of a label.
+    """
+    given = _annotations(task)
+    annotations = [
+        Annotation(
+            _names(entry),
+            read(entry.get("result") or ()),
+            is_truth=bool(entry.get("ground_truth")),
+            is_prediction=entry.get("last_action") == "prediction",
+        )
+        for entry in given
+        if not _reason_against(entry)
+    ]
+    for entry in task.get("predictions") or ():
+        names = (PREDICTIONS, str(entry.get("model_version", "")))
+        annotations.append(Annotation(names, read(entry.get("result") or ()), is_prediction=True))
+    absent = next(filter(None, map(_reason_against, given)), "not annotated")
+    label = agreed_label(annotations, options.settings.annotator, key=_comparable, show=show, absent=absent)
+    return NoLabel(absent) if isinstance(label, NoLabel) and absent != "not annotated" else label
+
+
+def _annotations(task: Task) -> Sequence[Mapping[str, Any]]:
+    return task.get("annotations") or task.get("completions") or ()
+
+
+def _reason_against(annotation: Mapping[str, Any]) -> str:
+    """Returns why an annotation is no label: skipped by its annotator, or rejected by a reviewer; else nothing."""
+    if annotation.get("was_cancelled") or annotation.get("skipped"):
+        return "skipped"
+    last_action = str(annotation.get("last_action", ""))
+    return last_action if last_action in _NOT_TAKEN else ""
+
+
+def _names(annotation: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns what the annotator may be called: the number or the parts of the entry, and the full name."""
+    by = annotation.get("completed_by")
+    if not isinstance(by, Mapping):
+        return () if by is None else (str(by),)
+    full = " ".join(str(by[name]) for name in ("first_name", "last_name") if by.get(name))
+    return tuple(str(name) for name in (by.get("email"), by.get("username"), by.get("id"), full) if name)
+
+
+def _comparable(label: Any) -> Any:
+    if isinstance(label, _Spans):
+        return frozenset(label.spans)
+    return frozenset(map(str, label)) if isinstance(label, list) else label
+
+
+def _show_spans(label: _Spans) -> str:
+    return ", ".join(f"{start} to {end} {kind}" for start, end, kind in sorted(label.spans)) or "no spans"
+
+
+def _spans_of(results: Sequence[Mapping[str, Any]], where: str) -> "_Spans | UnusableLabel":
+    """Returns the spans among the results of an annotation.
+
+    Raises:
+        DataError: spans that count what a browser shows, or that are none.
+    """
+    spans: list[Span] = []
+    surfaces: list[str | None] = []
+    for result in results:
+        if result.get("type") in _OF_BROWSERS:
+            what = f"{where}: its spans count what a browser shows of HTML, not the characters of the text"
+            raise DataError(what, remedy="Annotate plain text, with <Text> and <Labels> in the project.")
+        if result.get("type") != "labels":
+            continue
+        value = part(result, "value", dict, where)
+        start, end = (part(value, name, int, where) for name in ("start", "end"))
+        labels: list[Any] = value.get("labels") or []
+        surface = value.get("text")
+        if len(labels) != 1:
+            shown = f"the region {start} to {end} ({shorten(repr(surface))})"
+            counted = f"{len(labels)} labels: {', '.join(map(str, labels))}" if labels else "no label"
+            remedy = "Correct it in Label Studio: each word of a region has one label."
+            return UnusableLabel(f"{shown} has {counted}", remedy)
+        spans.append((start, end, str(labels[0])))
+        surfaces.append(surface if isinstance(surface, str) else None)
+    return _Spans(spans, surfaces)
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:
-    """Writes tasks with predictions, for the usual configuration of text and labels."""
+    """Writes tasks with predictions, and the file's own spans as annotations, for the usual labelling interface."""
     write_array(map(_task, documents), out)
 
 
 def _task(document: Document) -> dict[str, Any]:
     result = [
-        {
-            "from_name": "label",
-            "to_name": "text",
-            "type": "labels",
-            "value": {"start": start, "end": end, "text": document.text[start:end], "labels": [kind]},
-            **({} if score is None else {"score": score}),
-        }
-        for (start, end, kind), score in document.scored
+        {**_region(document.text, span), **({} if score is None else {"score": score})}
+        for span, score in document.scored
     ]
-    predictions = [{"model_version": "bertctl", "result": result}]
-    return {"data": {"id": document.id, "text": document.text}, "predictions": predictions}
+    task: dict[str, Any] = {"data": {"id": document.id, "text": document.text}}
+    if document.gold is not None:
+        task["annotations"] = [{"result": [_region(document.text, span) for span in document.gold]}]
+    task["predictions"] = [{"model_version": "bertctl", "result": result}]
+    return task
+
+
+def _region(text: str, span: Span) -> dict[str, Any]:
+    start, end, kind = span
+    value = {"start": start, "end": end, "text": text[start:end], "labels": [kind]}
+    return {"from_name": "label", "to_name": "text", "type": "labels", "value": value}

@@ -21,6 +21,7 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
     """Yields the documents: title and abstract are one text, a blank between."""
     texts: dict[str, list[str]] = {}
     spans: dict[str, list[Span]] = {}
+    surfaces: dict[str, list[str | None]] = {}
     text = read_text(source, options.settings.encoding, options.listener)
     for number, line in enumerate(text.split("\n"), start=1):
         where = f"{source_name(source)}:{number}"
@@ -38,8 +39,9 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
         if columns[0] not in texts or not (columns[1].isdecimal() and columns[2].isdecimal()):
             raise DataError(f"{where}: this is no span of a text above it: {line!r:.80}")
         spans.setdefault(columns[0], []).append((int(columns[1]), int(columns[2]), columns[4]))
+        surfaces.setdefault(columns[0], []).append(columns[3])
     for name, parts in texts.items():
-        yield Document(name, " ".join(parts).rstrip(), spans.get(name, []), [])
+        yield Document(name, " ".join(parts).rstrip(), spans.get(name, []), [], surfaces=surfaces.get(name, ()))
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:

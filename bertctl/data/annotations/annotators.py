@@ -1,0 +1,156 @@
+"""Whose labels are learned: those of people who agree, or of the annotator whom `data.annotator` names."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bertctl.data.label_cells import NoLabel, UnusableLabel
+from bertctl.data.spans import named_parts
+from bertctl.data.table import Table
+from bertctl.words import count_of, listing, shorten
+
+PREDICTIONS = "predictions"
+"""Value of `data.annotator` that takes the labels of a model."""
+
+_TASK_AND_ANNOTATOR = (
+    ("_task_hash", "_annotator_id"),
+    ("_task_hash", "_session_id"),
+    ("_input_hash", "_annotator_id"),
+    ("_input_hash", "_session_id"),
+    ("id", "annotator"),
+)
+"""Columns that name a task and its annotator: Prodigy's, then those of Label Studio's short JSON and CSV."""
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What one annotator gave to a row.
+
+    Attributes:
+        names: What the annotator may be called: number, e-mail address, name; the first one is shown.
+        label: The label, the labels or the spans.
+        is_truth: Whether it is marked as the right one.
+        is_prediction: Whether a model gave it.
+    """
+
+    names: tuple[str, ...]
+    label: Any
+    is_truth: bool = False
+    is_prediction: bool = False
+
+    def is_by(self, annotator: str) -> bool:
+        """Whether this is one of the annotator's names."""
+        return annotator.casefold() in (name.casefold() for name in self.names)
+
+
+def agreed_label(
+    annotations: Sequence[Annotation],
+    annotator: str | None,
+    *,
+    key: Callable[[Any], Any],
+    show: Callable[[Any], str],
+    absent: str = "not annotated",
+) -> Any:
+    """Returns the label that people agree on; else why there is none.
+
+    Args:
+        annotations: What annotators and models gave to a row.
+        annotator: Whose labels count, as the person said; None for all people.
+        key: What is equal for equal labels.
+        show: A label in a few words.
+        absent: Why there is none, where there is no annotation at all.
+    """
+    if annotator is not None:
+        chosen = [annotation for annotation in annotations if annotation.is_by(annotator)]
+        if not chosen:
+            return NoLabel(f"not by {annotator}" if annotations else absent)
+    else:
+        chosen = [annotation for annotation in annotations if not annotation.is_prediction]
+        if not chosen:
+            return NoLabel("predictions alone" if annotations else absent)
+        chosen = [annotation for annotation in chosen if annotation.is_truth] or chosen
+
+    problem = next((one.label for one in chosen if isinstance(one.label, UnusableLabel)), None)
+    if problem is not None:
+        return problem
+    if len({key(annotation.label) for annotation in chosen}) == 1:
+        return chosen[0].label
+
+    answers = "; ".join(f"{one.names[0] if one.names else '?'}: {shorten(show(one.label), 80)}" for one in chosen[:4])
+    names = list(dict.fromkeys(one.names[0] for one in chosen if one.names))
+    remedy = "Agree on one where they were made, or mark it as ground truth."
+    if len(names) > 1:
+        remedy += f" Or take those of one: --annotator NAME (data.annotator in a recipe), such as {listing(names)}."
+    return UnusableLabel(f"its {len(chosen)} annotations are not the same ({answers})", remedy)
+
+
+def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
+    """Returns a table in which rows of several annotators about one task are one, if they agree.
+
+    The others get a mark in place of their label: `NoLabel` where their label is another row's too, `UnusableLabel`
+    where the labels differ. Such tables are Prodigy's, and Label Studio's short JSON and CSV.
+
+    Args:
+        table: One row for each task and annotator.
+        label: The label's column.
+        annotator: Whose labels count; None for all.
+    """
+    columns = next((pair for pair in _TASK_AND_ANNOTATOR if set(pair) <= set(table.columns)), None)
+    if columns is None or (columns[0] == "id" and "annotation_id" not in table.columns):
+        return _with_agreed_users(table, label, annotator)
+    tasks, people = (table.columns[name] for name in columns)
+    places: dict[Any, list[int]] = {}
+    for place, task in enumerate(tasks):
+        places.setdefault(place if task is None else (task,), []).append(place)
+
+    labels = list(table.columns[label])
+    for rows in places.values():
+        if annotator is None and len({people[row] for row in rows}) == 1:
+            continue
+        given = [Annotation((str(people[row]),), labels[row]) for row in rows]
+        agreed = agreed_label(given, annotator, key=_comparable, show=str)
+        if isinstance(agreed, NoLabel | UnusableLabel):
+            for row in rows:
+                labels[row] = agreed
+            continue
+        chosen = next(row for row, each in zip(rows, given, strict=True) if each.label is agreed)
+        for row in rows:
+            if row != chosen:
+                labels[row] = NoLabel("same row by another annotator")
+    return replace(table, columns={**table.columns, label: labels})
+
+
+def unapproved(table: Table) -> str:
+    """Returns how many rows of doccano nobody approved, as a sentence; nothing where all or none are approved."""
+    approvers = table.columns.get("annotation_approver", ())
+    absent = sum(approver is None or approver == "" for approver in approvers)
+    if not 0 < absent < len(approvers):
+        return ""
+    return (
+        f"{count_of(absent, len(approvers), 'row')} are not approved (annotation_approver), and are learned like others"
+    )
+
+
+def _with_agreed_users(table: Table, label: str, annotator: str | None) -> Table:
+    """Returns a table whose spans name their `user`, as old exports of doccano, with those that users agree on."""
+    labels: list[Any] = []
+    has_users = False
+    for cell in table.columns[label]:
+        users: dict[Any, list[Any]] = {}
+        if isinstance(cell, list) and all(isinstance(span, Mapping) for span in cell):
+            for span in cell:
+                users.setdefault(span.get("user"), []).append(span)
+        if len(users) < 2 and (annotator is None or users.keys() <= {None}):
+            labels.append(cell)
+            continue
+        has_users = True
+        given = [Annotation((str(user),), spans) for user, spans in users.items()]
+        labels.append(agreed_label(given, annotator, key=_comparable, show=str))
+    return replace(table, columns={**table.columns, label: labels}) if has_users else table
+
+
+def _comparable(label: Any) -> Any:
+    """Returns what is equal for equal labels: of spans as objects start, end and type, without ids and hashes."""
+    if isinstance(label, list) and label and all(isinstance(span, Mapping) for span in label):
+        return frozenset(str((*named_parts(span), span.get("labels"))) for span in label)
+    return frozenset(map(str, label)) if isinstance(label, list) else str(label)

@@ -1,0 +1,98 @@
+"""The words that a file gives beside a span, compared with what the span's offsets mark."""
+
+import unicodedata
+from collections.abc import Callable, Iterator
+
+from bertctl.errors import DataError
+from bertctl.words import shorten
+
+_REMEDY = "Count start and end in characters (Unicode code points) of the text as it stands, the end not included."
+
+
+def require_surface(text: str, start: int, end: int, surface: str | None, where: str) -> None:
+    """Refuses a span whose offsets mark other words than the file gives beside it.
+
+    Blanks, case and the composition of accents may differ: many tools write a line end as a blank.
+
+    Args:
+        text: What the offsets count characters of.
+        start: First character.
+        end: The character after the last one.
+        surface: The words that the file gives; None or blank where it gives none.
+        where: Place of the span, for the message.
+
+    Raises:
+        DataError: Other words, with where they stand and how the offsets seem to be counted.
+    """
+    if surface is None or not surface.strip():
+        return
+    marked = text[max(start, 0) : max(end, 0)]
+    if same_words(marked, surface):
+        return
+    what = f"{where}: the span {start} to {end} is {shorten(repr(marked))}, the file says {shorten(repr(surface))}"
+    raise DataError(f"{what}, {_true_place(text, start, end, surface)}", remedy=_REMEDY)
+
+
+def same_words(marked: str, surface: str) -> bool:
+    """Whether two texts are the same words, but for blanks, case and the composition of accents."""
+    return marked == surface or _folded(marked) == _folded(surface)
+
+
+def _folded(text: str) -> str:
+    return "".join(unicodedata.normalize("NFC", text).split()).casefold()
+
+
+def _true_place(text: str, start: int, end: int, surface: str) -> str:
+    """Returns where the words stand, as the end of a sentence: by another way of counting, else the nearest place."""
+    for true_start, true_end, counting in _countings(text, start, end):
+        true_words = text[true_start:true_end]
+        if true_words == true_words.strip() and same_words(true_words, surface):
+            return f"which stands at {true_start} to {true_end}: {counting}"
+
+    words = surface.strip()
+    starts = list(_occurrences(text, words))
+    if not starts:
+        return "which is nowhere in the text"
+    nearest = min(starts, key=lambda position: abs(position - start))
+    shift = nearest - start
+    distance = f"{abs(shift)} {'later' if shift > 0 else 'earlier'}" if shift else "with another end"
+    return f"which stands at {nearest} to {nearest + len(words)} ({distance})"
+
+
+def _occurrences(text: str, words: str) -> Iterator[int]:
+    position = text.find(words)
+    while position >= 0:
+        yield position
+        position = text.find(words, position + 1)
+
+
+def _countings(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
+    """Yields start and end in characters, if they were counted in another way, with a name for it."""
+    counted: list[tuple[str, Callable[[int], int]]] = [
+        ("the offsets count UTF-16 code units, in which an emoji is two", lambda index: 1 + (text[index] > "\uffff")),
+        ("the offsets count bytes (UTF-8)", lambda index: len(text[index].encode("utf-8", "surrogatepass"))),
+        ("the offsets count a line end (CR LF) as one character", lambda index: int(text[index : index + 2] != "\r\n")),
+        (
+            "the offsets count a line end as two characters (CR LF)",
+            lambda index: 1 + (text[index] == "\n" and text[index - 1 : index] != "\r"),
+        ),
+    ]
+    for counting, width in counted:
+        positions = _positions(len(text), width)
+        if start in positions and end in positions and (positions[start], positions[end]) != (start, end):
+            yield positions[start], positions[end], counting
+    yield start, end + 1, "the end is counted in; add 1 to each end"
+    if start > 0:
+        yield start - 1, end - 1, "the offsets count from 1"
+        yield start - 1, end, "the offsets count from 1, the end included"
+
+
+def _positions(length: int, width: Callable[[int], int]) -> dict[int, int]:
+    """Returns offset -> character, for offsets in which each character has a width."""
+    positions = {}
+    offset = 0
+    for index in range(length):
+        positions[offset] = index
+        offset += width(index)
+    positions[offset] = length
+    return positions
