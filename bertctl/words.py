@@ -14,12 +14,33 @@ _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 _COMMAND = re.compile(r"(?m)^[^\S\n]*::|##(?=[\w.]*\[)")
 
 
+_UNIT = r"[%‰$€£¥₹]|EUR|USD|GBP|CHF|stars?|points?|pts?|percent"
+_SIGNED_NUMBER = re.compile(
+    rf"(?P<before>(?:{_UNIT})\s*)?(?P<number>[-+]?\d+(?:,\d{{3}})*(?:\.\d+)?)"
+    rf"(?P<after>\s*(?:{_UNIT})|\s*(?:/|out of|von)\s*\d+)?",
+    re.IGNORECASE,
+)
+
+
 def as_number(value: Any) -> float:
     """Returns what a value reads as; NaN where it is no number, or a whole one of more than 308 digits."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         return math.nan
+
+
+def number_with_sign(text: str) -> str | None:
+    """Returns the plain number in a text such as `85.5%`, `$3.50`, `EUR 1,200` or `4.5/5`; None where it is none."""
+    match = _SIGNED_NUMBER.fullmatch(text.strip())
+    if match is None or not (match["before"] or match["after"]):
+        return None
+    return match["number"].replace(",", "")
+
+
+def nearly_all(number: int, total: int) -> bool:
+    """Returns whether these are nine in ten of all, or all of a few but one: what a column is, others are odd in it."""
+    return 10 * number >= 9 * total or (total >= 4 and total - number == 1)
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

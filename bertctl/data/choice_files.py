@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.column_contents import written_list
 from bertctl.data.columns import FileColumns, columns_named, ids_of, label_of, other_columns, shown_columns
 from bertctl.data.files import input_kind, read_tables
+from bertctl.data.label_cells import written_list
 from bertctl.data.names import folded
 from bertctl.data.reading import Reader, Reading, ReadOptions, json_form
 from bertctl.data.rows import Rows

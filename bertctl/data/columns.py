@@ -6,11 +6,14 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.column_contents import names_with_values
+from bertctl.data.column_contents import are_flags, names_with_values
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
 from bertctl.words import hinted, shorten
+
+_TYPED_OUT = 3
+"""Columns up to which a remedy shows the option for each."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class FileColumns:
     @property
     def used(self) -> tuple[str, ...]:
         """Are all names in the file but that of the id."""
-        found = [getattr(self, field.name) for field in fields(self) if field.name != "id"]
+        found = [getattr(self, name) for name in self._roles()]
         names = [name for value in found for name in (value if isinstance(value, tuple) else (value,))]
         return tuple(name for name in names if name is not None)
 
@@ -45,9 +48,13 @@ class FileColumns:
 
     def names(self) -> dict[str, str]:
         """Returns canonical name -> name in the file."""
-        found = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "id"}
+        found = {name: getattr(self, name) for name in self._roles()}
         shown = {name: ", ".join(value) if isinstance(value, tuple) else value for name, value in found.items()}
         return {name: value for name, value in shown.items() if value is not None}
+
+    def _roles(self) -> list[str]:
+        """Returns the canonical names of the columns but the id's; other fields are marked in their metadata."""
+        return [field.name for field in fields(self) if field.name != "id" and field.metadata.get("is_column", True)]
 
     def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
         """Returns the settings with these columns written in, so that the next file is read as the first was.
@@ -164,14 +171,22 @@ def label_of(free: Mapping[str, str], usual: Sequence[str], table: Table, *, nee
         return free.get("label") or found[0]
     if not needed:
         return None
-    raise unclear_column("label", found, table.source, more=shown_columns(table))
+    flags = [name for name in found if are_flags(table.columns[name])]
+    all_of_them = f"Where each says whether one label holds: {label_columns_option(flags)}. " if flags[1:] else ""
+    raise unclear_column("label", found, table.source, more=all_of_them + shown_columns(table))
 
 
 def unclear_column(role: str, found: Sequence[str], source: str, *, more: str) -> UsageError:
     """Returns the error for a column that can't be told among several, or none, with what to type."""
     what = f"several columns could be the {role}: {', '.join(found)}" if found else f"no column is known as the {role}"
-    choices = " or ".join(f"--{role}-column {shlex.quote(name)}" for name in found or ["NAME"])
+    names = found if 0 < len(found) <= _TYPED_OUT else ["NAME"]
+    choices = " or ".join(f"--{role}-column {shlex.quote(name)}" for name in names)
     return UsageError(f"{source}: {what}", remedy=f"Name it: {choices}. {more}")
+
+
+def label_columns_option(names: Sequence[str]) -> str:
+    """Returns what to type for columns that hold 0 or 1 for a label each."""
+    return f"--set data.label_columns={shlex.quote('[' + ', '.join(names) + ']')}"
 
 
 def absent_column(name: str, table: Table) -> DataError:

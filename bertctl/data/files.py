@@ -5,7 +5,7 @@ import itertools
 import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Literal, cast, get_args
 
 from bertctl.data.annotations import label_studio
 from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
+from bertctl.data.label_cells import NO_LABEL
 from bertctl.data.reading import ReadOptions
 from bertctl.data.table import Table, in_chunks, table_of_objects, table_of_records
 from bertctl.data.text_files import (
@@ -258,30 +259,52 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
 
     with loading(source, remedy="Write the file again, with columns of texts, numbers or lists of them."):
         parquet = pq.ParquetFile(file)
+        class_names = _class_names(parquet.schema_arrow.metadata)
         if options.chunk_rows is None:
-            yield Table(_with_class_names(parquet.read().to_pydict(), parquet.schema_arrow.metadata), source)
+            columns = _with_class_names(parquet.read().to_pydict(), class_names)
+            yield Table(columns, source, is_typed=True, class_names=class_names)
             return
         first = 0
         options.listener.expect(parquet.metadata.num_rows)
         for batch in parquet.iter_batches(batch_size=options.chunk_rows):
-            yield Table(_with_class_names(batch.to_pydict(), parquet.schema_arrow.metadata), source, first=first)
+            columns = _with_class_names(batch.to_pydict(), class_names)
+            yield Table(columns, source, first=first, is_typed=True, class_names=class_names)
             first += len(batch)
 
 
-def _with_class_names(columns: dict[str, list[Any]], metadata: dict[bytes, bytes] | None) -> dict[str, list[Any]]:
-    """Returns columns whose numbers stand for names, as `datasets` writes labels and tags, with the names."""
+def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
+    """Returns the class names by column that `datasets` writes into a file, for classes and for lists of them."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
     except (KeyError, TypeError, ValueError):
-        return columns
-    for column, values in columns.items():
-        feature = features.get(column) if isinstance(features, dict) else None
-        inner = feature.get("feature", feature) if isinstance(feature, dict) else feature[0] if feature else None
-        names = inner.get("names") if isinstance(inner, dict) else None
+        return {}
+    if not isinstance(features, dict):
+        return {}
+    found: dict[str, tuple[str, ...]] = {}
+    for column, feature in features.items():
+        if isinstance(feature, dict):
+            feature = feature.get("feature", feature)
+        elif isinstance(feature, list) and feature:
+            feature = feature[0]
+        names = feature.get("names") if isinstance(feature, dict) else None
         if isinstance(names, list):
-            known = {-1: None, **{number: str(name) for number, name in enumerate(names)}}  # -1: as in GLUE's test sets
-            named = ([known.get(n, n) for n in row] if isinstance(row, list) else known.get(row, row) for row in values)
-            columns[column] = list(named)
+            found[column] = tuple(map(str, names))
+    return found
+
+
+def _with_class_names(
+    columns: dict[str, list[Any]], class_names: Mapping[str, tuple[str, ...]]
+) -> dict[str, list[Any]]:
+    """Returns columns whose numbers stand for names, as `datasets` writes labels and tags, with the names."""
+    for column, names in class_names.items():
+        if column not in columns:
+            continue
+        known: dict[Any, str | None] = dict(enumerate(names))
+        known[NO_LABEL] = None  # as in GLUE's test sets
+        columns[column] = [
+            [known.get(number, number) for number in value] if isinstance(value, list) else known.get(value, value)
+            for value in columns[column]
+        ]
     return columns
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.column_contents import content_of, written_list
+from bertctl.data.column_contents import content_of
 from bertctl.data.columns import FileColumns, columns_named, distinct_ids, ids_of, other_columns, shown_columns
 from bertctl.data.files import document_or_tables, input_kind, read_tables, table_of_document
+from bertctl.data.label_cells import written_list
 from bertctl.data.names import folded
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
@@ -48,7 +49,7 @@ class QuestionReader(Reader):
 
     columns: tuple[str, ...] = _CANONICAL
     no_label: tuple[Any, ...] = (None,)
-    noun: str = "questions"
+    nouns: tuple[tuple[str, str], ...] = ((_CANONICAL[0], "questions"),)
     form: str = _FORMS
     together: tuple[str, ...] = ("title", "context")
 

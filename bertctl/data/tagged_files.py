@@ -14,9 +14,9 @@ from typing import Any, Literal, cast, get_args
 
 from bertctl.data.annotations import bioc, brat, docbin, label_studio, pubtator
 from bertctl.data.annotations.document import Document
-from bertctl.data.column_contents import with_lists
 from bertctl.data.conll import Sentence, conll_sentences
 from bertctl.data.files import SUFFIXES, document_or_tables, read_tables, suffix_of, table_of_document, text_lines
+from bertctl.data.label_cells import with_lists
 from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows, json_form
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table, in_chunks

@@ -10,7 +10,7 @@ from bertctl.config.dump import dump_recipe
 from bertctl.config.load import REACHING, refuse_unnamed
 from bertctl.data.readers import READERS
 from bertctl.data.reading import SkippedRows, Told
-from bertctl.data.recipe_data import groups_of, limited
+from bertctl.data.recipe_data import groups_of, label_rules, limited
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.inference.decision import Decision, read_decision
@@ -88,7 +88,9 @@ def evaluate_file(
         DataError: rows without labels, or with labels the model doesn't know.
     """
     reader = READERS[run.recipe.task]
-    told = Told(listener=listener, hints=run.column_hints, skipped=skipped)
+    told = Told(
+        listener=listener, hints=run.column_hints, skipped=skipped, labels=label_rules(run.recipe, can_name=False)
+    )
     reading = reader.read(path, run.file_settings, split="file", label_needed=True, **told)
     rows = limited({"file": reading.rows}, run.recipe, listener)["file"]
     groups = groups_of(rows, run.recipe, reading.columns, required=False)

@@ -223,39 +223,58 @@ class TextClassification(Task):
         found = rows.columns["label"][index]
         if self.multi_label:
             if isinstance(found, list | tuple):
-                return [str(name) for name in found if name is not None]
+                return list(dict.fromkeys(_written(name) for name in found if name is not None))
             if found is None or found == "":
                 return []
             require_label(rows, index)
             parts = str(found).split(self.separator) if self.separator else [str(found)]
-            return [part.strip() for part in parts if part.strip()]
+            return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
         require_label(rows, index)
         if isinstance(found, list | tuple):
             remedy = "For several labels per example add --set text_classification.multi_label=true."
             raise DataError(f"{rows.where(index)}: the label is a list ({found!r})", remedy=remedy)
-        if isinstance(found, bool):
-            return ["true" if found else "false"]
         if found not in self.labels:  # a name that was given is a name, whatever it looks like
             _refuse_number(found, rows.where(index))
-        return [str(int(found))] if isinstance(found, float) else [str(found)]
+            return [_class_number(found)]
+        return [_written(found)]
+
+
+def _written(label: object) -> str:
+    """Returns a label as its name is written: `true` for JSON's value, 3 for the 3.0 of a Parquet file."""
+    if isinstance(label, bool):
+        return "true" if label else "false"
+    if isinstance(label, float) and label.is_integer():
+        return str(int(label))
+    return str(label)
+
+
+def _class_number(label: object) -> str:
+    """Returns a label as its name is written; pandas writes class numbers as 1.0 where one of them is missing."""
+    if isinstance(label, str) and "." in label and as_number(label).is_integer():
+        return str(int(as_number(label)))
+    return _written(label)
 
 
 def _refuse_number(label: object, where: str) -> None:
-    """Refuses what is a number but no class: 3.5, '0.25', 'nan'; not 3, '3' or the float 3.0 of a Parquet file.
+    """Refuses what is a number but no class: 3.5, '0.25', 'nan'; not 3, '3', '3.0' or the float 3.0 of a Parquet file.
 
     Raises:
         DataError: with file and line.
     """
-    is_decimal = not label.is_integer() if isinstance(label, float) else "." in str(label)
     if str(label).strip().lower() == "nan":
         raise DataError(
             f"{where}: the label is {str(label).strip()}, which is no class",
             remedy="Fill the label in, or take the row out. If it is a class's name, name all of them: "
             "--set text_classification.labels='[..., nan]'.",
         )
-    if is_decimal and not math.isnan(as_number(label)):
-        what = f"{where}: the label {label!r} is a decimal number, not a class"
-        raise DataError(what, remedy="To learn numbers use the recipe text-regression; else check --label-column.")
+    number = as_number(label)
+    is_written_as_number = isinstance(label, float) or "." in str(label)
+    if is_written_as_number and not math.isnan(number) and not number.is_integer():
+        raise DataError(
+            f"{where}: the label {label!r} is a decimal number, not a class",
+            remedy="To learn numbers use the recipe text-regression; else check --label-column. If the numbers are "
+            "the names of classes, name all of them: --set text_classification.labels='[...]'.",
+        )
 
 
 def _natural(name: str) -> tuple[int, float, str]:

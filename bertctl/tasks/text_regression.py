@@ -11,7 +11,7 @@ from bertctl.arrays import Floats
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
-from bertctl.data.table import require_label
+from bertctl.data.table import require_score
 from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
@@ -19,10 +19,6 @@ from bertctl.tasks.base import Objective, Outputs, Task, label_fields
 from bertctl.tasks.score_answers import ScoreAnswers
 from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of
 from bertctl.tokenization.long_texts import HEAD, LongText
-from bertctl.words import as_number
-
-_LARGEST = 3.4e38
-"""Scores are learned in 32 bits, which end there."""
 
 
 @dataclass(frozen=True)
@@ -111,20 +107,8 @@ class TextRegression(Task):
 
     def gold(self, rows: Rows, index: int) -> float:
         """Returns the score of a row."""
-        return _score(rows, index)
+        return require_score(rows, index)
 
 
 def _scores(rows: Rows) -> Floats:
-    return np.array([_score(rows, i) for i in range(len(rows))], dtype=np.float64)
-
-
-def _score(rows: Rows, index: int) -> float:
-    label = require_label(rows, index)
-    score = as_number(label)
-    if not abs(score) < _LARGEST:
-        raise DataError(
-            f"{rows.where(index)}: the label {label!r} is no finite number in 32 bits",
-            remedy="Decimals take a point, as in 1.90. To learn classes use the recipe text-classification; else check "
-            "--label-column.",
-        )
-    return score
+    return np.array([require_score(rows, i) for i in range(len(rows))], dtype=np.float64)

@@ -1,0 +1,384 @@
+"""What the cells of a label column say: a name, several names, a vector of 0 and 1, or nothing that can be named.
+
+A column is what nearly all of its cells are (`label_form`). A cell that is something else is refused by its line
+(`label_cells`), with what to type.
+"""
+
+import ast
+import contextlib
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bertctl.data.rows import is_missing
+from bertctl.errors import DataError
+from bertctl.words import as_number, count, listing, nearly_all, shorten
+
+FLAGS: Mapping[str, int] = {
+    **dict.fromkeys(("0", "0.0", "0.", "False", "false"), 0),
+    **dict.fromkeys(("1", "1.0", "1.", "True", "true"), 1),
+}
+"""Written values that say whether one label holds."""
+
+NO_LABEL = -1
+"""What the library `datasets` writes for a row without a label."""
+
+_STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+_STRINGS_WITHOUT_COMMAS = re.compile(rf"\[\s*(?:(?:{_STRING.pattern})\s+)+(?:{_STRING.pattern})\s*\]", re.DOTALL)
+_VALUES_WITHOUT_COMMAS = re.compile(r"\[\s*((?:[-+\w.]+\s+)*[-+\w.]+)\s*\]")
+_CALL_OF_ARRAY = re.compile(r"(?:array|tensor|frozenset|set)\((.*?)(?:,\s*dtype=[\w.]+)?\)", re.DOTALL)
+_CALL_OF_SCALAR = re.compile(r"\bnp\.\w+\(([^()]*)\)")
+_BETWEEN_FLAGS = re.compile(r"[\s,;|/]+")
+_DIGITS_OF_FLAGS = re.compile(r"[01]{2,}")
+
+_NAME_THE_LABELS = "--set text_classification.labels='[...]'"
+
+
+@dataclass(frozen=True)
+class LabelRules:
+    """What a recipe says of its labels, as far as it decides how their cells are read.
+
+    Attributes:
+        names: Label names in the order of the places of a 0/1 vector. Empty where nobody named them.
+        separator: Character between several labels in one cell.
+        several: Whether the recipe says that a row can have several labels, or none.
+        can_name: Whether the caller can still name the labels (`finetune`), or a trained model has named them.
+    """
+
+    names: tuple[str, ...] = ()
+    separator: str | None = None
+    several: bool = False
+    can_name: bool = True
+
+
+NO_RULES = LabelRules()
+"""What is known of labels where no recipe says anything."""
+
+
+@dataclass(frozen=True)
+class LabelForm:
+    """What nearly all cells of a label column are.
+
+    Attributes:
+        kind: `lists` of names, `vectors` of 0 and 1, single `words`, single `numbers`, or `any` of lists and names.
+        width: Places of a vector.
+        has_unlabelled: Whether -1 stands for no label.
+    """
+
+    kind: Literal["any", "words", "numbers", "lists", "vectors"]
+    width: int = 0
+    has_unlabelled: bool = False
+
+
+ANY_FORM = LabelForm("any")
+
+
+@dataclass(frozen=True)
+class _Unreadable:
+    """A cell whose structure is not understood.
+
+    Attributes:
+        message: What it is.
+        remedy: What to type.
+    """
+
+    message: str
+    remedy: str
+
+
+def written_structure(text: str) -> Any:
+    """Returns the list, tuple, set or object that a text writes in JSON, in Python or as numpy shows it.
+
+    A text that writes none is returned as it is.
+    """
+    stripped = text.strip()
+    call = _CALL_OF_ARRAY.fullmatch(stripped)
+    if call:
+        stripped = call[1].strip() or "[]"
+    if not (stripped.startswith(("[", "{", "(")) and stripped.endswith(("]", "}", ")"))):
+        return text
+
+    if _STRINGS_WITHOUT_COMMAS.fullmatch(stripped):
+        stripped = f"[{', '.join(_STRING.findall(stripped))}]"
+    for written in dict.fromkeys((stripped, _CALL_OF_SCALAR.sub(r"\1", stripped))):
+        for read in (json.loads, ast.literal_eval):
+            with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+                value = read(written)
+                return value if isinstance(value, list | tuple | set | dict) else text
+
+    values = _VALUES_WITHOUT_COMMAS.fullmatch(stripped)
+    if values:
+        items = values[1].split()
+        if all(item in FLAGS or not math.isnan(as_number(item)) for item in items):
+            return items
+    return text
+
+
+def written_list(text: str) -> Any:
+    """Returns the list or the object that a text writes in JSON, in Python or as numpy shows it; else the text."""
+    if not text.lstrip().startswith(("[", "{")):
+        return text
+    return written_structure(text)
+
+
+def with_lists(values: Sequence[Any]) -> Sequence[Any]:
+    """Returns a column with lists in place of texts that write lists, where nearly all cells do; else as it is."""
+    if not all(isinstance(value, str) for value in values):
+        return values
+    cells = [written_list(value) if value else None for value in values]
+    n_filled = sum(cell is not None for cell in cells)
+    n_lists = sum(isinstance(cell, list) for cell in cells)
+    return cells if n_lists and nearly_all(n_lists, n_filled) else values
+
+
+def label_form(values: Sequence[Any], rules: LabelRules, *, is_typed: bool = False) -> LabelForm:
+    """Returns what nearly all cells of a label column are.
+
+    Args:
+        values: Cells as the file has them.
+        rules: What the recipe says of its labels.
+        is_typed: Whether the file's columns have types (Parquet), so that `datasets` may have written it.
+    """
+    cells = [cell for cell in map(_cell, values) if cell is not None and not isinstance(cell, _Unreadable)]
+    lists = [cell for cell in cells if isinstance(cell, list)]
+    if lists and not nearly_all(len(cells) - len(lists), len(cells)):
+        width = _vector_width(lists, rules.names)
+        if width:
+            return LabelForm("vectors", width)
+        return LabelForm("lists" if nearly_all(len(lists), len(cells)) else "any")
+
+    names = [cell for cell in cells if not isinstance(cell, list)]
+    width = _vector_width([_flags_in(cell) for cell in names], rules.names, written=names)
+    if width:
+        return LabelForm("vectors", width)
+    if rules.names or rules.several or rules.separator:
+        return ANY_FORM
+    n_numbers = sum(_is_number(cell) for cell in names)
+    if nearly_all(len(names) - n_numbers, len(names)):
+        return LabelForm("words")
+    if nearly_all(n_numbers, len(names)):
+        return LabelForm("numbers", has_unlabelled=_has_unlabelled(names, is_typed=is_typed))
+    return ANY_FORM
+
+
+def label_cells(
+    values: Sequence[Any], form: LabelForm, rules: LabelRules, where: Callable[[int], str]
+) -> list[Any | DataError]:
+    """Returns the labels of a column's cells: a name or a number, a list of names, None for nothing.
+
+    Args:
+        values: Cells as the file has them. A `DataError` among them is passed on.
+        form: What nearly all of them are.
+        rules: What the recipe says of its labels.
+        where: The place of a row.
+
+    Returns:
+        One label per cell; in place of a cell that can't be read the error that says so.
+    """
+    labels: list[Any | DataError] = []
+    for index, value in enumerate(values):
+        label = value if isinstance(value, DataError) else _label(value, form, rules)
+        if isinstance(label, _Unreadable):
+            label = DataError(f"{where(index)}: {label.message}", remedy=label.remedy)
+        labels.append(label)
+    return labels
+
+
+def _label(value: Any, form: LabelForm, rules: LabelRules) -> Any:
+    """Returns the label of one cell, or why it has none."""
+    if isinstance(value, str) and value.strip() in rules.names:
+        return value.strip()  # a name that was given is a name, whatever it looks like
+    cell = _cell(value)
+    if cell is None:
+        return "" if isinstance(value, str) else value
+    if isinstance(cell, _Unreadable):
+        return cell
+    if form.kind == "vectors":
+        return _named_places(cell, form.width, rules)
+    if form.kind == "lists":
+        return cell if isinstance(cell, list) else _odd(cell, "a list of labels", f'Write it as a list: ["{cell}"].')
+    if isinstance(cell, list):
+        return cell if form.kind == "any" else _odd(cell, "one label")
+    if form.has_unlabelled and as_number(cell) == NO_LABEL:
+        return _Unreadable(
+            "the label is -1, which stands for no label (as `datasets` writes it)",
+            f"Take the row out. If -1 is a class, name all of them: {_NAME_THE_LABELS}.",
+        )
+    if form.kind == "words" and _is_number(cell):
+        return _odd(cell, "a word")
+    if form.kind == "numbers" and not _is_number(cell):
+        return _odd(cell, "a number")
+    return cell
+
+
+def _odd(cell: Any, expected: str, remedy: str = "Correct the label.") -> _Unreadable:
+    """Returns why a cell is refused that is not what nearly all others of its column are."""
+    shown = shorten(cell, 40) if isinstance(cell, list) else repr(cell)
+    return _Unreadable(
+        f"the label is {shown}, where nearly all rows have {expected}",
+        f"{remedy} If it is the name of a label, name all labels: {_NAME_THE_LABELS}.",
+    )
+
+
+def _cell(value: Any) -> Any:
+    """Returns a cell as a name, a number or a list of those; None where it is blank; else why it can't be read."""
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, str):
+        text = value.strip()
+        if not text:
+            return None
+        value = written_structure(text)
+        if isinstance(value, str):
+            return _not_understood(text) if _is_bracketed(text) else text
+    if is_missing(value):
+        return None
+    if isinstance(value, Mapping):
+        return _names_of_flags(value)
+    if isinstance(value, list | tuple):
+        return _names_of_items(list(value))
+    if isinstance(value, set | frozenset):
+        return _names_of_items(sorted(value, key=str))
+    return value
+
+
+def _is_bracketed(text: str) -> bool:
+    """Returns whether a text begins or ends like a list or an object."""
+    begins = text[0] in "[{"
+    ends = (text[-1] == "]" and "[" not in text) or (text[-1] == "}" and "{" not in text)
+    return begins or ends
+
+
+def _not_understood(text: str) -> _Unreadable:
+    return _Unreadable(
+        f"the label {text!r:.80} looks like a list or an object, and can't be read as one",
+        'Write a list as JSON, such as ["a", "b"]. If the text is the name of a label, name all labels: '
+        f"{_NAME_THE_LABELS}.",
+    )
+
+
+def _names_of_flags(cell: Mapping[Any, Any]) -> Any:
+    """Returns the names that an object such as `{"good": 1, "film": 0}` marks."""
+    flags = {str(name).strip(): FLAGS.get(str(flag)) for name, flag in cell.items()}
+    if None in flags.values():
+        return _Unreadable(
+            f"the label is an object ({shorten(dict(cell), 60)}), and which names it means can't be told",
+            'Write the name alone, a list of names such as ["a", "b"], or 0 or 1 for each: {"a": 1, "b": 0}.',
+        )
+    return [name for name, flag in flags.items() if flag]
+
+
+def _names_of_items(items: list[Any]) -> Any:
+    """Returns the names in a list, without those that are null."""
+    names: list[Any] = []
+    for item in items:
+        if isinstance(item, list | tuple | set | dict):
+            return _Unreadable(
+                f"the label is a list of lists or objects ({shorten(items, 60)})",
+                'Write the names alone, such as ["a", "b"]. For spans of a text the task is token-classification.',
+            )
+        if isinstance(item, float) and not item.is_integer() and not math.isnan(item):
+            return _Unreadable(
+                f"the label is a list of decimal numbers ({shorten(items, 60)}), which are no names",
+                'Write the names of the labels that hold, such as ["a", "b"]. Probabilities can\'t be learned.',
+            )
+        if isinstance(item, str):
+            names.append(item.strip())
+        elif isinstance(item, float) and item.is_integer():
+            names.append(int(item))
+        elif not is_missing(item):
+            names.append(item)
+    return names
+
+
+def _is_number(cell: Any) -> bool:
+    return not isinstance(cell, bool) and math.isfinite(as_number(cell))
+
+
+def _has_unlabelled(cells: Sequence[Any], *, is_typed: bool) -> bool:
+    """Returns whether -1 stands for no label beside class numbers from 0 on.
+
+    -1, 0 and 1 may also be three classes (sentiment). They are taken for those unless the file has types, as those
+    of `datasets`, or -1 is rare.
+    """
+    counts = Counter(as_number(cell) for cell in cells)
+    others = counts.keys() - {NO_LABEL}
+    if NO_LABEL not in counts or any(number < 0 or not number.is_integer() for number in others):
+        return False
+    if others == {1.0}:
+        return False  # -1 and 1 are two classes
+    is_rare = nearly_all(counts.total() - counts[NO_LABEL], counts.total())
+    return not others or is_typed or is_rare or max(others) > 1
+
+
+# Vectors
+
+
+def _flags_in(cell: Any) -> list[Any]:
+    """Returns the parts of `1 0 1`, `1,0,1` or `101`; nothing where a text is no vector."""
+    if not isinstance(cell, str):
+        return []
+    parts = _BETWEEN_FLAGS.split(cell)
+    if len(parts) > 1:
+        return parts
+    return list(cell) if _DIGITS_OF_FLAGS.fullmatch(cell) else []
+
+
+def _vector_width(lists: Sequence[list[Any]], names: Sequence[str], *, written: Sequence[Any] = ()) -> int:
+    """Returns how many places nearly all lists have, if those are vectors of 0 and 1; else 0.
+
+    Args:
+        lists: Lists of items.
+        names: Label names. Lists of those are no vectors.
+        written: The texts that the lists were written as. Digits without anything between them are a vector only
+            where one of them begins with 0, as no number does.
+    """
+    if names and all(str(item) in names for items in lists for item in items):
+        return 0
+    widths = Counter(len(items) for items in lists if _is_vector(items))
+    if not widths:
+        return 0
+    width, n_vectors = widths.most_common(1)[0]
+    if width < 2 and len(names) != width:
+        return 0
+    if not nearly_all(n_vectors, len(lists)):
+        return 0
+    digits = [text for text in written if isinstance(text, str) and _DIGITS_OF_FLAGS.fullmatch(text)]
+    if digits and len(names) != width and not any(text.startswith("0") for text in digits):
+        return 0
+    return width
+
+
+def _is_vector(items: Sequence[Any]) -> bool:
+    return bool(items) and all(str(item) in FLAGS for item in items)
+
+
+def _named_places(cell: Any, width: int, rules: LabelRules) -> Any:
+    """Returns the names of the places of a vector that hold 1."""
+    items = cell if isinstance(cell, list) else _flags_in(cell)
+    shown = shorten(cell, 40)
+    example = ", ".join("abcdefgh"[:width]) + (", ..." if width > 8 else "")
+    if rules.can_name:
+        name_them = f"Name its places in their order: --set text_classification.labels='[{example}]'"
+    else:
+        name_them = "Write the names of the labels that hold in its place"
+    if not _is_vector(items) or len(items) != width:
+        return _Unreadable(
+            f"the label is {shown}, where nearly all rows have a vector of {width} times 0 or 1", "Correct the label."
+        )
+    if not rules.names:
+        return _Unreadable(
+            f"the label is a vector of 0 and 1 ({shown}), whose places have no names",
+            f"{name_them}. If 0 and 1 are the labels themselves, write them as words.",
+        )
+    if len(rules.names) != width:
+        return _Unreadable(
+            f"the label is a vector of {count(width, 'place')} ({shown}), where {count(len(rules.names), 'label')} "
+            f"have a name ({listing(rules.names)})",
+            f"{name_them}.",
+        )
+    return [name for name, item in zip(rules.names, items, strict=True) if FLAGS[str(item)]]
