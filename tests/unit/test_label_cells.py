@@ -4,16 +4,23 @@ import csv
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.config.schema import Recipe
 from bertctl.data.label_cells import LabelRules
 from bertctl.data.readers import READERS
 from bertctl.data.reading import Reading, SkippedRows
 from bertctl.errors import DataError, UsageError
+from bertctl.runtime.batching import Padding
+from bertctl.tasks.batches import Batch
+from bertctl.tasks.objectives import SquaredError
+from bertctl.tasks.text_regression import TextRegression
 from tests.heard import Heard
 
 NAMED = LabelRules(names=("good", "film", "garden"))
@@ -270,3 +277,48 @@ def test_minus_one_beside_class_numbers_is_no_label(
         assert len(labels(path, names)) == len(cells)
     else:
         assert list(map(int, labels(path))) == cells
+
+
+@pytest.mark.parametrize(
+    ("scores", "is_refused"),
+    [
+        ([1e9 + 0.5, 1e9 + 1.5], True),
+        ([1.7e9, 1.7e9 + 3600], True),
+        ([-1e12, -1e12 + 1e4], True),
+        ([0.1 + 1e7, 0.2 + 1e7], True),
+        ([1.7e9, 1.7e9 + 86400 * 30], False),
+        ([400.0, 406.0], False),
+        ([0.0, 1e30], False),
+    ],
+)
+def test_scores_that_differ_beyond_32_bits_are_refused_with_what_to_subtract(
+    scores: list[float], is_refused: bool, tmp_path: Path
+) -> None:
+    rows = read(write(tmp_path / "a.jsonl", scores * 3), task="text-regression").rows
+    if is_refused:
+        with pytest.raises(DataError, match="models answer in steps of") as caught:
+            TextRegression.from_data(Recipe(task="text-regression"), rows, None)
+        assert "Subtract" in caught.value.remedy
+    else:
+        task = TextRegression.from_data(Recipe(task="text-regression"), rows, None)
+        assert [task.gold(rows, index) for index in range(2)] == scores
+
+
+def test_the_loss_standardises_gold_scores_before_it_rounds_them() -> None:
+    import torch
+
+    gold = np.array([0.1, 0.3, 5e8])
+    objective = SquaredError(Padding(0), deviation=0.1, mean=0.2)
+    features = Mock(collate=lambda indices, _: Batch({}, torch.from_numpy(gold[indices])))
+    batch = objective.batch(features, np.arange(2), Mock())
+    assert batch.gold.dtype == torch.float32
+    losses = objective.window_losses(torch.tensor([[0.2], [0.3]]), batch)
+    assert losses.tolist() == pytest.approx([1.0, 0.0], abs=1e-6)
+
+    far = SquaredError(Padding(0), deviation=1e5, mean=1.7e9 + 3)
+    batch = far.batch(
+        Mock(collate=lambda *_: Batch({}, torch.tensor([1.7e9 + 3.5], dtype=torch.float64))), np.arange(1), Mock()
+    )
+    answer = torch.tensor([[1.7e9]])  # as near as 32 bits come
+    expected = ((float(answer) - (1.7e9 + 3.5)) / 1e5) ** 2
+    assert far.window_losses(answer, batch).item() == pytest.approx(expected, rel=1e-3)
