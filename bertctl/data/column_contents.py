@@ -12,6 +12,7 @@ from bertctl.words import as_number, nearly_all, shorten
 Content = Literal["text", "class", "score", "other"]
 
 _SEEN = 2048  # values that are looked at
+_FEW_CLASSES = 20  # different words that may be classes in a file of any size
 _CLASS_WORDS = 4  # more words on average are a text's
 
 
@@ -37,10 +38,17 @@ def are_flags(values: Sequence[Any]) -> bool:
     return nearly_all(sum(str(value).strip() in FLAGS for value in values), len(values))
 
 
+def is_filled(values: Sequence[Any]) -> bool:
+    """Whether nearly all of the values say something."""
+    return nearly_all(len(filled(values)), len(values[:_SEEN]))
+
+
 def is_class_column(values: Sequence[Any]) -> bool:
     """Whether a column holds few words that recur, as names of classes do, and no numbers."""
     given = filled(values)
-    return content_of(given) == "class" and not are_numbers(given) and not are_flags(given)
+    if content_of(given) != "class" or are_numbers(given) or are_flags(given):
+        return False
+    return len(set(map(str, given))) <= max(_FEW_CLASSES, len(given) // 10)
 
 
 def _numbers(values: Sequence[Any]) -> list[float]:

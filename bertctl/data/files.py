@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast, get_args
 
 from bertctl.data.annotations import label_studio
+from bertctl.data.class_features import class_features, names_of_classes, with_class_names
 from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
-from bertctl.data.label_cells import NO_LABEL
 from bertctl.data.reading import ReadOptions
 from bertctl.data.table import Table, in_chunks, table_of_objects, table_of_records
 from bertctl.data.text_files import (
@@ -62,7 +62,10 @@ def kind_of(path: Path) -> FileKind:
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
         what = f"{path}: '{suffix}' is no suffix of a file that can be read" if suffix else f"{path} has no suffix"
-        raise UsageError(what, remedy=f"Suffixes: {', '.join(SUFFIXES)}, each also with .gz.")
+        remedy = f"Suffixes: {', '.join(SUFFIXES)}, each also with .gz."
+        if suffix == ".arrow":
+            remedy = "Write the data as Parquet with the library `datasets`: Dataset.from_file(FILE).to_parquet(NEW)."
+        raise UsageError(what, remedy=remedy)
     return SUFFIXES[suffix]
 
 
@@ -259,53 +262,23 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
 
     with loading(source, remedy="Write the file again, with columns of texts, numbers or lists of them."):
         parquet = pq.ParquetFile(file)
-        class_names = _class_names(parquet.schema_arrow.metadata)
+        features = class_features(parquet.schema_arrow.metadata)
         if options.chunk_rows is None:
-            columns = _with_class_names(parquet.read().to_pydict(), class_names)
-            yield Table(columns, source, is_typed=True, class_names=class_names)
+            yield _typed_table(parquet.read().to_pydict(), features, source)
             return
         first = 0
         options.listener.expect(parquet.metadata.num_rows)
         for batch in parquet.iter_batches(batch_size=options.chunk_rows):
-            columns = _with_class_names(batch.to_pydict(), class_names)
-            yield Table(columns, source, first=first, is_typed=True, class_names=class_names)
+            yield _typed_table(batch.to_pydict(), features, source, first=first)
             first += len(batch)
 
 
-def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
-    """Returns the class names by column that `datasets` writes into a file, for classes and for lists of them."""
-    try:
-        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
-    except (KeyError, TypeError, ValueError):
-        return {}
-    if not isinstance(features, dict):
-        return {}
-    found: dict[str, tuple[str, ...]] = {}
-    for column, feature in features.items():
-        if isinstance(feature, dict):
-            feature = feature.get("feature", feature)
-        elif isinstance(feature, list) and feature:
-            feature = feature[0]
-        names = feature.get("names") if isinstance(feature, dict) else None
-        if isinstance(names, list):
-            found[column] = tuple(map(str, names))
-    return found
-
-
-def _with_class_names(
-    columns: dict[str, list[Any]], class_names: Mapping[str, tuple[str, ...]]
-) -> dict[str, list[Any]]:
-    """Returns columns whose numbers stand for names, as `datasets` writes labels and tags, with the names."""
-    for column, names in class_names.items():
-        if column not in columns:
-            continue
-        known: dict[Any, str | None] = dict(enumerate(names))
-        known[NO_LABEL] = None  # as in GLUE's test sets
-        columns[column] = [
-            [known.get(number, number) for number in value] if isinstance(value, list) else known.get(value, value)
-            for value in columns[column]
-        ]
-    return columns
+def _typed_table(columns: dict[str, list[Any]], features: Mapping[str, Any], source: str, *, first: int = 0) -> Table:
+    """Returns columns of a file whose columns have types, with the names of classes in place of their numbers."""
+    for column in features.keys() & columns.keys():
+        columns[column] = [with_class_names(value, features[column]) for value in columns[column]]
+    class_names = {column: names for column, feature in features.items() if (names := names_of_classes(feature))}
+    return Table(columns, source, first=first, is_typed=True, class_names=class_names)
 
 
 def _seekable(file: BinaryIO, source: Source, spool: BinaryIO) -> BinaryIO:

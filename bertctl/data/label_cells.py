@@ -10,10 +10,11 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from bertctl.data.groups import normalised
 from bertctl.data.rows import is_missing
 from bertctl.errors import DataError
 from bertctl.words import as_number, count, listing, nearly_all, shorten
@@ -133,6 +134,26 @@ def with_lists(values: Sequence[Any]) -> Sequence[Any]:
     n_filled = sum(cell is not None for cell in cells)
     n_lists = sum(isinstance(cell, list) for cell in cells)
     return cells if n_lists and nearly_all(n_lists, n_filled) else values
+
+
+def label_name(label: object) -> str:
+    """Returns the name that a label is known by: `true` for JSON's value, 3 for 3.0, as pandas writes class numbers."""
+    if isinstance(label, bool):
+        return "true" if label else "false"
+    is_decimal = isinstance(label, float) or (isinstance(label, str) and "." in label)
+    if is_decimal and as_number(label).is_integer():
+        return str(int(as_number(label)))
+    return str(label)
+
+
+def spelt_alike(counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yields names that differ in case or spacing alone: the most frequent one, and the others."""
+    variants: dict[str, list[str]] = {}
+    for name, _ in counts.most_common():
+        variants.setdefault(normalised(name), []).append(name)
+    for usual, *others in variants.values():
+        if others:
+            yield usual, others
 
 
 def label_form(values: Sequence[Any], rules: LabelRules, *, is_typed: bool = False) -> LabelForm:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.columns import FileColumns, say_blank, say_guesses
+from bertctl.data.columns import FileColumns, say_blank, say_guesses, warn_of_splits
 from bertctl.data.groups import group_keys
 from bertctl.data.label_cells import NO_RULES, LabelRules
 from bertctl.data.rows import Rows
@@ -228,6 +228,8 @@ class Reader(ABC):
                 unlabelled = not options.label_needed and all(label in self.no_label for label in labels)
                 known = replace(known, label=None) if unlabelled or not options.keep_labels else known
                 say_guesses(table, known, options.settings, options.listener)
+                if options.whole and options.label_needed:
+                    warn_of_splits(table, known, options.listener)
             else:
                 known = self.further_columns(known, table, options)
                 lacking = {name: [None] * len(table) for name in known.used[1:] if name not in table.columns}

@@ -18,7 +18,7 @@ from bertctl.data import catalog_files
 from bertctl.data.columns import beside_canonical
 from bertctl.data.corpora import held_out_rows
 from bertctl.data.groups import group_keys
-from bertctl.data.label_cells import LabelRules
+from bertctl.data.label_cells import LabelRules, label_name
 from bertctl.data.readers import READERS
 from bertctl.data.reading import SkippedRows, Told
 from bertctl.data.rows import Rows
@@ -26,7 +26,10 @@ from bertctl.data.splits import content_hash, first, hold_out, hold_out_fold, jo
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import CONFIRM
-from bertctl.words import shorten, unknown
+from bertctl.words import listing, shorten, unknown
+
+_MANY_LABELS = 1000
+"""Labels above which they are texts rather than classes, and none is said to be lost."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,14 @@ def load_data(
     if splits is None:
         source.require("train")
         named = list(dict.fromkeys(["train", *validation, *named]))
-    read = {name: source.read_whole(name) for name in named} if whole else limited(source.read(named), recipe, listener)
+    lost_labels: frozenset[str] = frozenset()
+    if whole:
+        read = {name: source.read_whole(name) for name in named}
+    else:
+        whole_splits = source.read(named)
+        read = limited(whole_splits, recipe, listener)
+        if "train" in read and READERS[recipe.task].stratify:
+            lost_labels = _lost_labels(source.unlimited_train or whole_splits["train"], read["train"], listener)
     if confirms and validation[0] in read:
         read |= _confirming(read[validation[0]], recipe, source.columns, listener)
         validation = (*validation, CONFIRM)
@@ -114,7 +124,25 @@ def load_data(
         columns=source.columns,
         hashes=_hashes(recipe, read, source),
         recipe=recipe,
+        lost_labels=lost_labels,
     )
+
+
+def _lost_labels(every: Rows, train: Rows, listener: Listener) -> frozenset[str]:
+    """Returns the labels that a sample of the training rows has lost, which is told."""
+    if len(train) == len(every) or not (every.has("label") and train.has("label")):
+        return frozenset()
+    known = _label_names(every)
+    lost = known - _label_names(train)
+    if lost and len(known) <= _MANY_LABELS:
+        names = listing(sorted(lost))
+        listener.warn(f"train: the sample of {len(train)} of {len(every)} rows has no row with the label {names}")
+    return frozenset(lost)
+
+
+def _label_names(rows: Rows) -> set[str]:
+    labels = rows.columns["label"]
+    return {label_name(name) for label in labels for name in (label if isinstance(label, list) else [label])}
 
 
 def _held_out(recipe: Recipe, splits: Sequence[str], listener: Listener) -> LoadedData:
@@ -206,11 +234,13 @@ class _Source(abc.ABC):
         dataset: row of the catalog.
         columns: canonical name -> name in the file.
         labels: label names in the order that the data says; None where it says none.
+        unlimited_train: the training rows of which `data.first_train_rows` took the first ones; None without it.
         has_validation: whether there are validation rows; else training rows are held out, which is told so.
     """
 
     dataset: DatasetRow | None = None
     labels: tuple[str, ...] | None = None
+    unlimited_train: Rows | None = None
     has_validation: bool
     _lacking: str
     _way_out = ""
@@ -241,7 +271,10 @@ class _Source(abc.ABC):
     def _first_rows(self, split: str) -> Rows:
         limit = self._recipe.data.first_train_rows if split == "train" else None
         rows = self.read_whole(split)
-        return rows if limit is None else first(rows, limit)
+        if limit is None:
+            return rows
+        self.unlimited_train = rows
+        return first(rows, limit)
 
     def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
         data, seed = self._recipe.data, self._recipe.data.split_seed

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.column_contents import Content, are_numbers, content_of, filled, is_class_column, is_prose
+from bertctl.data.column_contents import Content, are_numbers, content_of, filled, is_class_column, is_filled, is_prose
 from bertctl.data.columns import (
     FileColumns,
     columns_named,
@@ -215,13 +215,15 @@ def _guess_label(table: Table, taken: Sequence[str], *, needed: bool) -> str | N
 def _label_candidates(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the columns that may be the label by what they hold, by their names in lower case.
 
-    Columns with few words that recur go before numbers, which count or measure something as often.
+    Columns with few words that recur in nearly all rows go before numbers, which count or measure something as often,
+    and before columns with blanks.
     """
-    of_labels = {key: name for key, name in free.items() if key not in (*ID_NAMES, *SPLIT_NAMES)}
-    words = [key for key, name in of_labels.items() if is_class_column(table.columns[name])]
+    candidates = {key: name for key, name in free.items() if key not in (*ID_NAMES, *SPLIT_NAMES)}
+    words = [key for key, name in candidates.items() if is_class_column(table.columns[name])]
+    without_blanks = [key for key in words if is_filled(table.columns[candidates[key]])]
     if words:
-        return tuple(words)
-    return tuple(key for key, name in of_labels.items() if content_of(table.columns[name]) in ("class", "score"))
+        return tuple(without_blanks or words)
+    return tuple(key for key, name in candidates.items() if content_of(table.columns[name]) in ("class", "score"))
 
 
 def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSection) -> None:

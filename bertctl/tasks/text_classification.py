@@ -12,12 +12,13 @@ from tokenizers import Tokenizer
 from bertctl.arrays import Array, Floats32
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
+from bertctl.data.label_cells import label_name, spelt_alike
 from bertctl.data.rows import Rows
 from bertctl.data.table import require_label
 from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import Objective, Outputs, Task, label_fields, output_names
+from bertctl.tasks.base import Objective, Outputs, Task, alike_labels, label_fields, output_names
 from bertctl.tasks.batches import present
 from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.class_weights import class_weights
@@ -191,6 +192,11 @@ class TextClassification(Task):
         parts = [f"{name}: {counts[name]}" for name in ((by_number[0], by_number[-1]) if many else self.labels)]
         return f"{len(self.labels)} labels, from {' to '.join(parts)}" if many else ", ".join(parts)
 
+    def doubts(self, train: Rows) -> list[str]:
+        """Returns which labels of the training rows differ in case or spacing alone."""
+        counts = Counter(name for i in range(len(train)) for name in self._names(train, i))
+        return [alike_labels(usual, others, counts) for usual, others in spelt_alike(counts)]
+
     def gold(self, rows: Rows, index: int) -> Any:
         """Returns the label (or labels) of a row, as prediction files show it."""
         names = self._names(rows, index)
@@ -223,7 +229,8 @@ class TextClassification(Task):
         found = rows.columns["label"][index]
         if self.multi_label:
             if isinstance(found, list | tuple):
-                return list(dict.fromkeys(_written(name) for name in found if name is not None))
+                names = [str(name) if str(name) in self.labels else label_name(name) for name in found]
+                return list(dict.fromkeys(name for name, cell in zip(names, found, strict=True) if cell is not None))
             if found is None or found == "":
                 return []
             require_label(rows, index)
@@ -235,24 +242,8 @@ class TextClassification(Task):
             raise DataError(f"{rows.where(index)}: the label is a list ({found!r})", remedy=remedy)
         if found not in self.labels:  # a name that was given is a name, whatever it looks like
             _refuse_number(found, rows.where(index))
-            return [_class_number(found)]
-        return [_written(found)]
-
-
-def _written(label: object) -> str:
-    """Returns a label as its name is written: `true` for JSON's value, 3 for the 3.0 of a Parquet file."""
-    if isinstance(label, bool):
-        return "true" if label else "false"
-    if isinstance(label, float) and label.is_integer():
-        return str(int(label))
-    return str(label)
-
-
-def _class_number(label: object) -> str:
-    """Returns a label as its name is written; pandas writes class numbers as 1.0 where one of them is missing."""
-    if isinstance(label, str) and "." in label and as_number(label).is_integer():
-        return str(int(as_number(label)))
-    return _written(label)
+            return [label_name(found)]
+        return [str(found)]
 
 
 def _refuse_number(label: object, where: str) -> None:
