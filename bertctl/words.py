@@ -20,6 +20,7 @@ _SIGNED_NUMBER = re.compile(
     rf"(?P<after>\s*(?:{_UNIT})|\s*(?:/|out of|von)\s*\d+)?",
     re.IGNORECASE,
 )
+_WITH_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,\d{3})+\.\d+|(?:,\d{3}){2,})")
 
 
 def as_number(value: Any) -> float:
@@ -31,9 +32,12 @@ def as_number(value: Any) -> float:
 
 
 def number_with_sign(text: str) -> str | None:
-    """Returns the plain number in a text such as `85.5%`, `$3.50`, `EUR 1,200` or `4.5/5`; None where it is none."""
+    """Returns the plain number in a text such as `85.5%`, `$3.50`, `1,234.5` or `4.5/5`; None where it has no sign."""
     match = _SIGNED_NUMBER.fullmatch(text.strip())
-    if match is None or not (match["before"] or match["after"]):
+    if match is None:
+        return None
+    has_sign = match["before"] or match["after"] or _WITH_THOUSANDS.fullmatch(match["number"])
+    if not has_sign:
         return None
     return match["number"].replace(",", "")
 

@@ -164,26 +164,44 @@ def label_form(values: Sequence[Any], rules: LabelRules, *, is_typed: bool = Fal
         rules: What the recipe says of its labels.
         is_typed: Whether the file's columns have types (Parquet), so that `datasets` may have written it.
     """
-    cells = [cell for cell in map(_cell, values) if cell is not None and not isinstance(cell, _Unreadable)]
-    lists = [cell for cell in cells if isinstance(cell, list)]
-    if lists and not nearly_all(len(cells) - len(lists), len(cells)):
-        width = _vector_width(lists, rules.names)
+    cells = _counted_cells(values)
+    lists = [(cell, n) for cell, n in cells if isinstance(cell, list)]
+    names = [(cell, n) for cell, n in cells if not isinstance(cell, list | _Unreadable)]
+    n_cells = _total(cells)
+    if lists and not nearly_all(_total(names), n_cells):
+        width = _vector_width(lists, rules.names, n_cells)
         if width:
             return LabelForm("vectors", width)
-        return LabelForm("lists" if nearly_all(len(lists), len(cells)) else "any")
+        return LabelForm("lists" if nearly_all(_total(lists), n_cells) else "any")
 
-    names = [cell for cell in cells if not isinstance(cell, list)]
-    width = _vector_width([_flags_in(cell) for cell in names], rules.names, written=names)
+    width = _width_of_written_vectors(names, rules.names, n_cells)
     if width:
         return LabelForm("vectors", width)
     if rules.names or rules.several or rules.separator:
         return ANY_FORM
-    n_numbers = sum(_is_number(cell) for cell in names)
-    if nearly_all(len(names) - n_numbers, len(names)):
+    numbers = [(cell, n) for cell, n in names if _is_number(cell)]
+    n_words = _total(names) - _total(numbers)
+    if nearly_all(n_words, _total(names)):
         return LabelForm("words")
-    if nearly_all(n_numbers, len(names)):
-        return LabelForm("numbers", has_unlabelled=_has_unlabelled(names, is_typed=is_typed))
+    if nearly_all(_total(numbers), _total(names)):
+        return LabelForm("numbers", has_unlabelled=_has_unlabelled(numbers, is_typed=is_typed))
     return ANY_FORM
+
+
+_Counted = Sequence[tuple[Any, int]]
+"""Cells, each with how many rows have it."""
+
+
+def _counted_cells(values: Sequence[Any]) -> list[tuple[Any, int]]:
+    """Returns the cells that are not blank, each different text once."""
+    texts = Counter(value for value in values if isinstance(value, str))
+    others = ((value, 1) for value in values if not isinstance(value, str | DataError))
+    cells = [(_cell(value), n) for value, n in (*texts.items(), *others)]
+    return [(cell, n) for cell, n in cells if cell is not None]
+
+
+def _total(cells: _Counted) -> int:
+    return sum(n for _, n in cells)
 
 
 def label_cells(
@@ -201,8 +219,14 @@ def label_cells(
         One label per cell; in place of a cell that can't be read the error that says so.
     """
     labels: list[Any | DataError] = []
+    of_texts: dict[str, Any] = {}
     for index, value in enumerate(values):
-        label = value if isinstance(value, DataError) else _label(value, form, rules)
+        if isinstance(value, str):
+            if value not in of_texts:
+                of_texts[value] = _label(value, form, rules)
+            label = of_texts[value]
+        else:
+            label = value if isinstance(value, DataError) else _label(value, form, rules)
         if isinstance(label, _Unreadable):
             label = DataError(f"{where(index)}: {label.message}", remedy=label.remedy)
         labels.append(label)
@@ -221,9 +245,13 @@ def _label(value: Any, form: LabelForm, rules: LabelRules) -> Any:
     if form.kind == "vectors":
         return _named_places(cell, form.width, rules)
     if form.kind == "lists":
-        return cell if isinstance(cell, list) else _odd(cell, "a list of labels", f'Write it as a list: ["{cell}"].')
+        return (
+            _list_of_names(cell, rules)
+            if isinstance(cell, list)
+            else _odd(cell, "a list of labels", f'Write it as a list: ["{cell}"].')
+        )
     if isinstance(cell, list):
-        return cell if form.kind == "any" else _odd(cell, "one label")
+        return _list_of_names(cell, rules) if form.kind == "any" else _odd(cell, "one label")
     if form.has_unlabelled and as_number(cell) == NO_LABEL:
         return _Unreadable(
             "the label is -1, which stands for no label (as `datasets` writes it)",
@@ -234,6 +262,13 @@ def _label(value: Any, form: LabelForm, rules: LabelRules) -> Any:
     if form.kind == "numbers" and not _is_number(cell):
         return _odd(cell, "a number")
     return cell
+
+
+def _list_of_names(items: list[Any], rules: LabelRules) -> Any:
+    """Returns a list of names. 0 and 1 that stand in it several times are a vector among other lists."""
+    texts = [str(item) for item in items]
+    is_vector = _is_vector(items) and len(set(texts)) < len(texts) and not all(text in rules.names for text in texts)
+    return _named_places(items, len(items), rules) if is_vector else items
 
 
 def _odd(cell: Any, expected: str, remedy: str = "Correct the label.") -> _Unreadable:
@@ -269,7 +304,7 @@ def _cell(value: Any) -> Any:
 
 def _is_bracketed(text: str) -> bool:
     """Returns whether a text begins or ends like a list or an object."""
-    begins = text[0] in "[{"
+    begins = text[0] in "[{" or text.startswith(("('", '("'))
     ends = (text[-1] == "]" and "[" not in text) or (text[-1] == "}" and "{" not in text)
     return begins or ends
 
@@ -320,13 +355,15 @@ def _is_number(cell: Any) -> bool:
     return not isinstance(cell, bool) and math.isfinite(as_number(cell))
 
 
-def _has_unlabelled(cells: Sequence[Any], *, is_typed: bool) -> bool:
+def _has_unlabelled(cells: _Counted, *, is_typed: bool) -> bool:
     """Returns whether -1 stands for no label beside class numbers from 0 on.
 
     -1, 0 and 1 may also be three classes (sentiment). They are taken for those unless the file has types, as those
     of `datasets`, or -1 is rare.
     """
-    counts = Counter(as_number(cell) for cell in cells)
+    counts: Counter[float] = Counter()
+    for cell, n in cells:
+        counts[as_number(cell)] += n
     others = counts.keys() - {NO_LABEL}
     if NO_LABEL not in counts or any(number < 0 or not number.is_integer() for number in others):
         return False
@@ -349,29 +386,37 @@ def _flags_in(cell: Any) -> list[Any]:
     return list(cell) if _DIGITS_OF_FLAGS.fullmatch(cell) else []
 
 
-def _vector_width(lists: Sequence[list[Any]], names: Sequence[str], *, written: Sequence[Any] = ()) -> int:
-    """Returns how many places nearly all lists have, if those are vectors of 0 and 1; else 0.
+def _width_of_written_vectors(names: _Counted, label_names: Sequence[str], n_cells: int) -> int:
+    """Returns how many places texts such as `1 0 1` and `101` have, if nearly all are vectors; else 0.
 
-    Args:
-        lists: Lists of items.
-        names: Label names. Lists of those are no vectors.
-        written: The texts that the lists were written as. Digits without anything between them are a vector only
-            where one of them begins with 0, as no number does.
+    Digits without anything between them are a vector only where one of them begins with 0, as no number does, or where
+    as many labels have a name.
     """
-    if names and all(str(item) in names for items in lists for item in items):
+    if any(isinstance(cell, str) and cell in label_names for cell, _ in names):
         return 0
-    widths = Counter(len(items) for items in lists if _is_vector(items))
+    width = _vector_width([(_flags_in(cell), n) for cell, n in names], (), n_cells)
+    digits = [cell for cell, _ in names if isinstance(cell, str) and _DIGITS_OF_FLAGS.fullmatch(cell)]
+    if digits and len(label_names) != width and not any(cell.startswith("0") for cell in digits):
+        return 0
+    return width
+
+
+def _vector_width(lists: _Counted, label_names: Sequence[str], n_cells: int) -> int:
+    """Returns how many places nearly all of a column's cells have, if those are vectors of 0 and 1; else 0.
+
+    Lists of the names of labels are no vectors, whatever the labels are called.
+    """
+    if label_names and all(str(item) in label_names for items, _ in lists for item in items):
+        return 0
+    widths: Counter[int] = Counter()
+    for items, n in lists:
+        if _is_vector(items):
+            widths[len(items)] += n
     if not widths:
         return 0
     width, n_vectors = widths.most_common(1)[0]
-    if width < 2 and len(names) != width:
-        return 0
-    if not nearly_all(n_vectors, len(lists)):
-        return 0
-    digits = [text for text in written if isinstance(text, str) and _DIGITS_OF_FLAGS.fullmatch(text)]
-    if digits and len(names) != width and not any(text.startswith("0") for text in digits):
-        return 0
-    return width
+    is_one_class = width < 2 and len(label_names) != width
+    return 0 if is_one_class or not nearly_all(n_vectors, n_cells) else width
 
 
 def _is_vector(items: Sequence[Any]) -> bool:

@@ -102,6 +102,14 @@ def test_classes_called_0_and_1_are_no_vectors(cells: list[Any], expected: list[
     assert labels(write(tmp_path / "a.jsonl", cells)) == expected
 
 
+@pytest.mark.parametrize("others", [["good"] * 2, [["good", "bad"]] * 2, [[0.2, 0.5, 0.3]] * 2])
+def test_a_vector_among_half_other_cells_is_never_the_labels_0_and_1(others: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [*others, [1, 0, 1], [0, 0, 1]]
+    path.write_text("".join(json.dumps({"text": "a text", "label": label}) + "\n" for label in rows))
+    assert "a.jsonl:" in refusal(path)
+
+
 def test_lists_of_the_names_0_and_1_are_names_where_these_are_the_labels(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [["0", "1"], ["1", "0"]])
     assert labels(path, LabelRules(names=("0", "1"))) == [["0", "1"], ["1", "0"]]
