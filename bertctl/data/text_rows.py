@@ -21,6 +21,8 @@ from bertctl.data.text_columns import TextColumns, choose_columns, label_kind, r
 from bertctl.data.text_files import Source
 from bertctl.errors import DataError, UsageError
 
+_ABOUT_ROWS = ("is_", "has_", "was_", "verified")
+"""How names of 0/1 columns begin that may say something of the row, beside columns of labels."""
 _FORMS_OF_SEVERAL = frozenset({"lists", "vectors"})
 _OF_TABLES = frozenset({"text_column", "pair_column", "delimiter", "header"})
 """What says that a file is a table; what only the run's own recipe says (`hints`) doesn't."""
@@ -150,6 +152,13 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
             f"{table.source}: the label could be '{classes[0]}', or {', '.join(flags)} with 0 or 1 for each label",
             remedy=f"Name it: --label-column {shlex.quote(classes[0])}, or "
             f"{label_columns_option(flags)}. {shown_columns(table)}",
+        )
+    of_rows = [name for name in flags if folded(name).startswith(_ABOUT_ROWS)]
+    labels = [name for name in flags if name not in of_rows]
+    if of_rows and labels:
+        raise UsageError(
+            f"{table.source}: {', '.join(flags)} hold 0 or 1; whether {', '.join(of_rows)} are labels can't be seen",
+            remedy=f"Name the labels: {label_columns_option(labels)}, or {label_columns_option(flags)}.",
         )
     options.listener.say(f"{table.source}: labels from {', '.join(flags)}, 0 or 1 in each (guessed)")
     return flags

@@ -254,6 +254,22 @@ def test_columns_of_0_and_1_are_no_labels_where_another_column_has_names(name: s
     assert "data.label_columns='[verified, has_image]'" in caught.value.remedy
 
 
+@pytest.mark.parametrize("name", ["verified", "has_image", "is_reply"])
+def test_a_flag_that_may_be_about_the_row_is_asked_for(name: str, tmp_path: Path) -> None:
+    flags = {"good": ["0", "1"] * 6, "film": ["1", "1", "0"] * 4, name: ["0", "1", "0"] * 4}
+    path = without_label(tmp_path / "a.csv", flags)
+    with pytest.raises(UsageError, match=name) as caught:
+        read(path)
+    assert "data.label_columns='[good, film]'" in caught.value.remedy
+    named = read(path, data=DataSection(label_columns=["good", "film"]))
+    assert named.rows.columns["label"][0] == ["film"]
+
+
+def test_flags_that_are_all_called_alike_are_labels(tmp_path: Path) -> None:
+    flags = {"is_good": ["0", "1"] * 6, "is_film": ["1", "1", "0"] * 4}
+    assert labels(without_label(tmp_path / "a.csv", flags))[:2] == [["is_film"], ["is_good", "is_film"]]
+
+
 def test_a_flag_of_a_split_is_no_label(tmp_path: Path) -> None:
     columns = {"good": ["0", "1"] * 6, "film": ["1", "1", "0"] * 4, "is_valid": ["0", "1", "0"] * 4}
     heard = Heard()
