@@ -14,12 +14,32 @@ _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 _COMMAND = re.compile(r"(?m)^[^\S\n]*::|##(?=[\w.]*\[)")
 
 
+_UNIT = r"[%‰$€£¥₹]|EUR|USD|GBP|CHF|stars?|points?|pts?|percent"
+_SIGNED_NUMBER = re.compile(
+    rf"(?P<before>(?:{_UNIT})\s*)?(?P<number>[-+]?\d+(?:,\d{{3}})*(?:\.\d+)?)"
+    rf"(?P<after>\s*(?:{_UNIT})|\s*(?:/|out of|von)\s*\d+)?",
+    re.IGNORECASE,
+)
+_WITH_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,\d{3})+\.\d+|(?:,\d{3}){2,})")
+
+
 def as_number(value: Any) -> float:
     """Returns what a value reads as; NaN where it is no number, or a whole one of more than 308 digits."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         return math.nan
+
+
+def number_with_sign(text: str) -> str | None:
+    """Returns the plain number in a text such as `85.5%`, `$3.50`, `1,234.5` or `4.5/5`; None where it has no sign."""
+    match = _SIGNED_NUMBER.fullmatch(text.strip())
+    if match is None:
+        return None
+    has_sign = match["before"] or match["after"] or _WITH_THOUSANDS.fullmatch(match["number"])
+    if not has_sign:
+        return None
+    return match["number"].replace(",", "")
 
 
 def nearly_all(number: int, total: int) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 
 from bertctl.checking.findings import Example, Finding, FindingRules, examples_at, listed
 from bertctl.checking.subject import Subject
-from bertctl.data.groups import normalised
+from bertctl.data.label_cells import spelt_alike
 from bertctl.data.rows import Rows
 from bertctl.words import count_of, did_you_mean, percent
 
@@ -65,16 +65,6 @@ def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Fin
         both = f"{listed(others)} ({number:,} rows) and {usual!r} ({total[usual]:,} rows)"
         message = f"{both} differ only in case or spacing, and count as different labels"
         yield _RULES.finding("label-spelling", where, of, examples, message=message, remedy=remedy)
-
-
-def spelt_alike(counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yields names that differ in case or spacing alone: the most frequent one, and the others."""
-    variants: dict[str, list[str]] = {}
-    for name, _ in counts.most_common():
-        variants.setdefault(normalised(name), []).append(name)
-    for usual, *others in variants.values():
-        if others:
-            yield usual, others
 
 
 def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:

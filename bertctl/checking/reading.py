@@ -12,7 +12,7 @@ from bertctl.config.schema import Recipe
 from bertctl.data.files import kind_of, read_tables
 from bertctl.data.readers import READERS
 from bertctl.data.reading import ReadOptions, SkippedRows
-from bertctl.data.recipe_data import load_data
+from bertctl.data.recipe_data import label_rules, load_data
 from bertctl.data.rows import Rows
 from bertctl.data.tagged_tables import SPAN_COLUMNS
 from bertctl.errors import DataError, UnavailableError, UsageError
@@ -124,7 +124,9 @@ class _Heard(Listener):
 def _read_past(path: Path, recipe: Recipe, split: str, bad: list[DataError]) -> Rows | None:
     """Returns the rows of a person's own file that are sound, the others in `bad`; None where there are none."""
     reader = READERS[recipe.task]
-    options = ReadOptions(recipe.data, split, label_needed=split != "test", on_bad_record=bad.append)
+    options = ReadOptions(
+        recipe.data, split, label_needed=split != "test", on_bad_record=bad.append, labels=label_rules(recipe)
+    )
     with contextlib.suppress(DataError, UsageError):
         return reader.read_whole(path, options).rows
     bad.clear()

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 
 from bertctl.config.schema import Recipe
 from bertctl.data.groups import normalised
+from bertctl.data.label_cells import label_name
 from bertctl.data.rows import Rows
 from bertctl.tasks.registry import answer_type
 
@@ -92,9 +93,9 @@ def _joined(value: Any, between: str) -> str:
 def label_names(value: Any, separator: str | None) -> tuple[str, ...]:
     """Returns the label names in one field, as the task reads them; nothing where it is blank."""
     if isinstance(value, list | tuple):
-        return tuple(str(name) for name in value)
+        return tuple(dict.fromkeys(label_name(name) for name in value if name is not None))
     if value is None or value == "" or value != value:  # NaN, as Parquet files have it
         return ()
     if separator:
         return tuple(part.strip() for part in str(value).split(separator) if part.strip())
-    return (str(value),)
+    return (label_name(value),)

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from bertctl.checking.findings import NO_WORD, Example, Finding, FindingRules, Places, listed, shorten
-from bertctl.checking.labels import RARE, spelt_alike
+from bertctl.checking.labels import RARE
 from bertctl.checking.subject import Subject
+from bertctl.data.label_cells import spelt_alike
 from bertctl.data.rows import Rows
 from bertctl.data.tag_schemes import Scheme, TagKind, may_follow, tag_kind
 from bertctl.errors import DataError

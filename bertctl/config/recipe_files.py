@@ -8,6 +8,8 @@ from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.words import did_you_mean, unknown
 
 _SUFFIXES = (".yaml", ".yml")
+_SAVED_DATASET = ("dataset_info.json", "dataset_dict.json")
+"""Files by which a folder is known that `save_to_disk` of the library `datasets` has written."""
 
 
 def builtin_recipes() -> dict[str, Path]:
@@ -36,9 +38,14 @@ def find_recipe(name_or_path: str, folder: Path = Path()) -> Path:
         return path
     if name_or_path and path.is_dir():
         inside = path / "recipe.yaml"
-        remedy = (
-            f"Its recipe is {inside}." if inside.is_file() else "Give a YAML file, or a name from `bertctl recipes ls`."
-        )
+        remedy = "Give a YAML file, or a name from `bertctl recipes ls`."
+        if inside.is_file():
+            remedy = f"Its recipe is {inside}."
+        elif any((path / name).is_file() for name in _SAVED_DATASET):
+            remedy = (
+                "It is a data set that `datasets` saved. Write its splits as Parquet: "
+                f"load_from_disk({str(path)!r}).to_parquet('train.parquet')."
+            )
         raise UsageError(f"{name_or_path} is a folder, not a recipe", remedy=remedy, file=path)
     if looks_like_path:
         hint = did_you_mean(path.stem, builtin)

@@ -318,7 +318,8 @@ class TextClassificationSection(TaskSettings):
     """Settings of the task `text-classification`."""
 
     labels: list[Text] | None = None
-    """Label names in the model's order. Default: the data set's, else those found in training, sorted."""
+    """Label names in the model's order. It is also the order of the places in 0/1 vectors. Default: those of the data
+    set or of a Parquet file that `datasets` wrote, else those found in training, sorted."""
     multi_label: bool | None = None
     """Whether an example can have several labels or none. Default: yes where labels are lists."""
     label_separator: Text | None = None

@@ -16,8 +16,9 @@ from bertctl.catalog.dataset_row import Columns, DatasetRow, SplitRow
 from bertctl.catalog.lock import Found, noted
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.columns import say_blank
+from bertctl.data.label_cells import LabelRules
 from bertctl.data.readers import READERS
-from bertctl.data.reading import ReadOptions
+from bertctl.data.reading import ReadOptions, Told
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_files import read_text
@@ -46,7 +47,8 @@ def _read_own(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) 
     header = split.header if path.suffix in (".csv", ".tsv") else None
     settings = _settings(row.columns_in_file(split), header, first_choice=0 if row.home is None else None)
     reader = READERS[row.task]
-    return reader.read(path, settings, split=split.name, label_needed=split.labelled, listener=listener).rows
+    told = Told(listener=listener, labels=LabelRules(names=row.labels))
+    return reader.read(path, settings, split=split.name, label_needed=split.labelled, **told).rows
 
 
 def find_split_file(row: DatasetRow, split: SplitRow, folder: Path) -> Path | None:
@@ -169,7 +171,13 @@ def _read_parquet(row: DatasetRow, split: SplitRow, path: Path, source: str, lis
     there = row.columns_on_hub(split)
     if row.layout != "glue":
         table = Table({name: _decoded(data, name, row, there.label) for name in data.column_names}, source)
-        options = ReadOptions(_settings(there), split.name, label_needed=split.labelled, listener=listener)
+        options = ReadOptions(
+            _settings(there),
+            split.name,
+            label_needed=split.labelled,
+            listener=listener,
+            labels=LabelRules(names=row.labels),
+        )
         [reading] = READERS[row.task].table_readings([table], options)
         return reading.rows
     wanted = _wanted(there)

@@ -4,19 +4,21 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from bertctl.data.label_cells import FLAGS
+from bertctl.data.rows import is_missing
 from bertctl.data.table import Table
-from bertctl.data.written_values import written_value
-from bertctl.words import as_number, shorten
+from bertctl.words import as_number, nearly_all, shorten
 
 Content = Literal["text", "class", "score", "other"]
 
 _SEEN = 2048  # values that are looked at
+_FEW_CLASSES = 20  # different words that may be classes in a file of any size
 _CLASS_WORDS = 4  # more words on average are a text's
 
 
 def filled(values: Sequence[Any]) -> list[Any]:
-    """Returns the first values that say something."""
-    return [value for value in values[:_SEEN] if value is not None and value != ""]
+    """Returns the first values that say something: not null, not blank, not NaN."""
+    return [value for value in values[:_SEEN] if not is_missing(value) and value != ""]
 
 
 def is_prose(values: Sequence[Any]) -> bool:
@@ -26,8 +28,27 @@ def is_prose(values: Sequence[Any]) -> bool:
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
-    """Whether nearly all of the values are numbers."""
-    return 10 * len(_numbers(values)) >= 9 * len(values)
+    """Whether nearly all of the values are numbers, infinite ones among them."""
+    n_numbers = sum(not math.isnan(as_number(value)) for value in values)
+    return nearly_all(n_numbers, len(values))
+
+
+def are_flags(values: Sequence[Any]) -> bool:
+    """Whether nearly all of the values are 0 or 1."""
+    return nearly_all(sum(str(value).strip() in FLAGS for value in values), len(values))
+
+
+def is_filled(values: Sequence[Any]) -> bool:
+    """Whether nearly all of the values say something."""
+    return nearly_all(len(filled(values)), len(values[:_SEEN]))
+
+
+def is_class_column(values: Sequence[Any]) -> bool:
+    """Whether a column holds few words that recur, as names of classes do, and no numbers."""
+    given = filled(values)
+    if content_of(given) != "class" or are_numbers(given) or are_flags(given):
+        return False
+    return len(set(map(str, given))) <= max(_FEW_CLASSES, len(given) // 10)
 
 
 def _numbers(values: Sequence[Any]) -> list[float]:
@@ -61,11 +82,3 @@ def names_with_values(table: Table) -> str:
     if table.header or not len(table):
         return ", ".join(table.columns)
     return ", ".join(f"{name} ('{shorten(values[0], 24)}')" for name, values in table.columns.items())
-
-
-def with_lists(values: Sequence[Any]) -> Sequence[Any]:
-    """Returns a column with lists where all of its values are lists written as texts, and else as it is."""
-    if not all(isinstance(value, str) for value in values):
-        return values
-    found = [written_value(value) if value else None for value in values]
-    return found if all(value is None or isinstance(value, list) for value in found) and any(found) else values

@@ -1,16 +1,24 @@
 """What every reader does with a file's columns: their names here and there, ids, and the columns that nobody reads."""
 
 import shlex
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.column_contents import names_with_values
+from bertctl.data.column_contents import are_flags, names_with_values
+from bertctl.data.names import SPLIT_NAMES, folded
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
-from bertctl.words import hinted, shorten
+from bertctl.words import count, hinted, shorten
+
+_SPLITS = 10
+"""Values up to which a column such as `split` names parts of the data."""
+
+_TYPED_OUT = 3
+"""Columns up to which a remedy shows the option for each."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,20 @@ def say_guesses(table: Table, columns: FileColumns, settings: DataSection, liste
         others = [name for name in table.columns if name not in (*columns.used, columns.id)]
         also = f"; also there: {shorten(', '.join(others), 200)}" if others else ""
         listener.say(f"{table.source}: {', '.join(guessed)} (guessed{also})")
+
+
+def warn_of_splits(table: Table, columns: FileColumns, listener: Listener) -> None:
+    """Warns of a column that says which rows are for training and which for a test, as all rows are read."""
+    for name in table.columns:
+        if folded(name) not in SPLIT_NAMES or name in (*columns.used, columns.id):
+            continue
+        counts = Counter(str(value) for value in table.columns[name])
+        if 2 <= len(counts) <= _SPLITS:
+            parts = " and ".join(f"{value!r} in {count(number, 'row')}" for value, number in counts.most_common())
+            listener.warn(
+                f"{table.source}: the column '{name}' has {parts}, and all rows are read. If it says what is for "
+                "training and what for a test, write these rows to files of their own."
+            )
 
 
 def say_blank(blank: int, total: int, source: str, listener: Listener, *, noun: str = "texts") -> None:
@@ -168,14 +190,22 @@ def label_of(free: Mapping[str, str], usual: Sequence[str], table: Table, *, nee
         return free.get("label") or found[0]
     if not needed:
         return None
-    raise unclear_column("label", found, table.source, more=shown_columns(table))
+    flags = [name for name in found if are_flags(table.columns[name])]
+    all_of_them = f"Where each says whether one label holds: {label_columns_option(flags)}. " if flags[1:] else ""
+    raise unclear_column("label", found, table.source, more=all_of_them + shown_columns(table))
 
 
 def unclear_column(role: str, found: Sequence[str], source: str, *, more: str) -> UsageError:
     """Returns the error for a column that can't be told among several, or none, with what to type."""
     what = f"several columns could be the {role}: {', '.join(found)}" if found else f"no column is known as the {role}"
-    choices = " or ".join(f"--{role}-column {shlex.quote(name)}" for name in found or ["NAME"])
+    names = found if 0 < len(found) <= _TYPED_OUT else ["NAME"]
+    choices = " or ".join(f"--{role}-column {shlex.quote(name)}" for name in names)
     return UsageError(f"{source}: {what}", remedy=f"Name it: {choices}. {more}")
+
+
+def label_columns_option(names: Sequence[str]) -> str:
+    """Returns what to type for columns that hold 0 or 1 for a label each."""
+    return f"--set data.label_columns={shlex.quote('[' + ', '.join(names) + ']')}"
 
 
 def absent_column(name: str, table: Table) -> DataError:

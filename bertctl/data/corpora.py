@@ -39,7 +39,7 @@ MOST_REPEATED = 0.01
 
 _ROWS = 256  # of a file with columns, read at once: documents may be long; and told as progress
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*")
-_READER = TextReader(stratify=False, streams_labels=False, noun="")
+_READER = TextReader(stratify=False, streams_labels=False, nouns=())
 
 
 class Document(NamedTuple):

@@ -5,13 +5,14 @@ import itertools
 import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast, get_args
 
 from bertctl.data.annotations import label_studio, spacy_json
+from bertctl.data.class_features import class_features, names_of_classes, with_class_names
 from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
 from bertctl.data.reading import ReadOptions
 from bertctl.data.table import Table, entries_of, in_chunks, table_of_objects, table_of_records
@@ -69,7 +70,10 @@ def kind_of(path: Path) -> FileKind:
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
         what = f"{path}: '{suffix}' is no suffix of a file that can be read" if suffix else f"{path} has no suffix"
-        raise UsageError(what, remedy=f"Suffixes: {', '.join(SUFFIXES)}, each also with .gz.")
+        remedy = f"Suffixes: {', '.join(SUFFIXES)}, each also with .gz."
+        if suffix == ".arrow":
+            remedy = "Write the data as Parquet with the library `datasets`: Dataset.from_file(FILE).to_parquet(NEW)."
+        raise UsageError(what, remedy=remedy)
     return SUFFIXES[suffix]
 
 
@@ -279,31 +283,23 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
 
     with loading(source, remedy="Write the file again, with columns of texts, numbers or lists of them."):
         parquet = pq.ParquetFile(file)
+        features = class_features(parquet.schema_arrow.metadata)
         if options.chunk_rows is None:
-            yield Table(_with_class_names(parquet.read().to_pydict(), parquet.schema_arrow.metadata), source)
+            yield _typed_table(parquet.read().to_pydict(), features, source)
             return
         first = 0
         options.listener.expect(parquet.metadata.num_rows)
         for batch in parquet.iter_batches(batch_size=options.chunk_rows):
-            yield Table(_with_class_names(batch.to_pydict(), parquet.schema_arrow.metadata), source, first=first)
+            yield _typed_table(batch.to_pydict(), features, source, first=first)
             first += len(batch)
 
 
-def _with_class_names(columns: dict[str, list[Any]], metadata: dict[bytes, bytes] | None) -> dict[str, list[Any]]:
-    """Returns columns whose numbers stand for names, as `datasets` writes labels and tags, with the names."""
-    try:
-        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
-    except (KeyError, TypeError, ValueError):
-        return columns
-    for column, values in columns.items():
-        feature = features.get(column) if isinstance(features, dict) else None
-        inner = feature.get("feature", feature) if isinstance(feature, dict) else feature[0] if feature else None
-        names = inner.get("names") if isinstance(inner, dict) else None
-        if isinstance(names, list):
-            known = {-1: None, **{number: str(name) for number, name in enumerate(names)}}  # -1: as in GLUE's test sets
-            named = ([known.get(n, n) for n in row] if isinstance(row, list) else known.get(row, row) for row in values)
-            columns[column] = list(named)
-    return columns
+def _typed_table(columns: dict[str, list[Any]], features: Mapping[str, Any], source: str, *, first: int = 0) -> Table:
+    """Returns columns of a file whose columns have types, with the names of classes in place of their numbers."""
+    for column in features.keys() & columns.keys():
+        columns[column] = [with_class_names(value, features[column]) for value in columns[column]]
+    class_names = {column: names for column, feature in features.items() if (names := names_of_classes(feature))}
+    return Table(columns, source, first=first, is_typed=True, class_names=class_names)
 
 
 def _seekable(file: BinaryIO, source: Source, spool: BinaryIO) -> BinaryIO:

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.columns import beside_canonical
 from bertctl.data.files import KnownFormatError, NoTableError
+from bertctl.data.names import ID_NAMES
 from bertctl.data.readers import READERS
 from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows
 from bertctl.data.text_files import require_file
@@ -72,4 +74,8 @@ def _guess(path: Path, task: str, reading: Reading, settings: DataSection) -> Gu
         value = reading.rows.columns[role][0] if no_header and reading.rows.has(role) else None
         parts.append(f"{role} from '{name}'" + (f" ({shorten(value, 30)})" if value is not None else ""))
     sentence = f"{path} looks like {task}" + (f": {', '.join(parts)}" if parts else "")
+    if "text" in reading.columns:
+        left_out = [name for name in reading.rows.columns if name not in (*reading.columns, *ID_NAMES)]
+        shown = [name.removeprefix(beside_canonical("")) for name in left_out]
+        sentence += f" (not read: {shorten(', '.join(shown), 200)})" if shown else ""
     return task, {f"data.{name}": value for name, value in found.items()}, sentence

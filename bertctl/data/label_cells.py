@@ -1,67 +1,399 @@
-"""Cells of a label's column that hold no label: nobody gave one, or the labels given can't be learned."""
+"""What the cells of a label column say: a name, several names, a vector of 0 and 1, or nothing that can be named.
 
+A column is what nearly all of its cells are (`label_form`). A cell that is something else is refused by its line
+(`label_cells`), with what to type.
+"""
+
+import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from bertctl.data.table import Table
+from bertctl.data.groups import normalised
+from bertctl.data.rows import is_missing
+from bertctl.data.unlabelled import NoLabel, UnusableLabel
+from bertctl.data.written_values import written_structure
 from bertctl.errors import DataError
-from bertctl.words import count_of
+from bertctl.words import as_number, count, listing, nearly_all, shorten
+
+FLAGS: Mapping[str, int] = {
+    **dict.fromkeys(("0", "0.0", "0.", "False", "false"), 0),
+    **dict.fromkeys(("1", "1.0", "1.", "True", "true"), 1),
+}
+"""Written values that say whether one label holds."""
+
+NO_LABEL = -1
+"""What the library `datasets` writes for a row without a label."""
+
+_BETWEEN_FLAGS = re.compile(r"[\s,;|/]+")
+_DIGITS_OF_FLAGS = re.compile(r"[01]{2,}")
+
+_NAME_THE_LABELS = "--set text_classification.labels='[...]'"
 
 
 @dataclass(frozen=True)
-class NoLabel:
-    """Stands where no person gave a label. Such a row is none of a labelled split, and is counted.
+class LabelRules:
+    """What a recipe says of its labels, as far as it decides how their cells are read.
 
     Attributes:
-        reason: In a few words, such as `skipped`.
+        names: Label names in the order of the places of a 0/1 vector. Empty where nobody named them.
+        separator: Character between several labels in one cell.
+        several: Whether the recipe says that a row can have several labels, or none.
+        can_name: Whether the caller can still name the labels (`finetune`), or a trained model has named them.
     """
 
-    reason: str
+    names: tuple[str, ...] = ()
+    separator: str | None = None
+    several: bool = False
+    can_name: bool = True
+
+
+NO_RULES = LabelRules()
+"""What is known of labels where no recipe says anything."""
 
 
 @dataclass(frozen=True)
-class UnusableLabel:
-    """Stands where there are labels that can't be learned. Such a row is refused.
+class LabelForm:
+    """What nearly all cells of a label column are.
 
     Attributes:
-        message: Why, as the end of a message that begins with the place.
-        remedy: What to do.
+        kind: `lists` of names, `vectors` of 0 and 1, single `words`, single `numbers`, or `any` of lists and names.
+        width: Places of a vector.
+        has_unlabelled: Whether -1 stands for no label.
+    """
+
+    kind: Literal["any", "words", "numbers", "lists", "vectors"]
+    width: int = 0
+    has_unlabelled: bool = False
+
+
+ANY_FORM = LabelForm("any")
+
+
+@dataclass(frozen=True)
+class _Unreadable:
+    """A cell whose structure is not understood.
+
+    Attributes:
+        message: What it is.
+        remedy: What to type.
     """
 
     message: str
     remedy: str
 
-    def error(self, where: str) -> DataError:
-        """Returns the refusal of the row."""
-        return DataError(f"{where}: {self.message}", remedy=self.remedy)
+
+def label_name(label: object) -> str:
+    """Returns the name that a label is known by: `true` for JSON's value, 3 for 3.0, as pandas writes class numbers."""
+    if isinstance(label, bool):
+        return "true" if label else "false"
+    is_decimal = isinstance(label, float) or (isinstance(label, str) and "." in label)
+    if is_decimal and as_number(label).is_integer():
+        return str(int(as_number(label)))
+    return str(label)
 
 
-def without_marks(table: Table) -> Table:
-    """Returns a table of which no label is needed: None in place of cells that say why there is none."""
-    marked = [name for name, values in table.columns.items() if any(map(_is_mark, values))]
-    if not marked:
-        return table
-    columns = dict(table.columns)
-    for name in marked:
-        columns[name] = [None if _is_mark(value) else value for value in columns[name]]
-    return replace(table, columns=columns)
+def spelt_alike(counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yields names that differ in case or spacing alone: the most frequent one, and the others."""
+    variants: dict[str, list[str]] = {}
+    for name, _ in counts.most_common():
+        variants.setdefault(normalised(name), []).append(name)
+    for usual, *others in variants.values():
+        if others:
+            yield usual, others
 
 
-def _is_mark(value: Any) -> bool:
-    return isinstance(value, NoLabel | UnusableLabel)
+def label_form(values: Sequence[Any], rules: LabelRules, *, is_typed: bool = False) -> LabelForm:
+    """Returns what nearly all cells of a label column are.
+
+    Args:
+        values: Cells as the file has them.
+        rules: What the recipe says of its labels.
+        is_typed: Whether the file's columns have types (Parquet), so that `datasets` may have written it.
+    """
+    cells = _counted_cells(values)
+    lists = [(cell, n) for cell, n in cells if isinstance(cell, list)]
+    names = [(cell, n) for cell, n in cells if not isinstance(cell, list | _Unreadable)]
+    n_cells = _total(cells)
+    if lists and not nearly_all(_total(names), n_cells):
+        width = _vector_width(lists, rules.names, n_cells)
+        if width:
+            return LabelForm("vectors", width)
+        return LabelForm("lists" if nearly_all(_total(lists), n_cells) else "any")
+
+    width = _width_of_written_vectors(names, rules.names, n_cells)
+    if width:
+        return LabelForm("vectors", width)
+    if rules.names or rules.several or rules.separator:
+        return ANY_FORM
+    numbers = [(cell, n) for cell, n in names if _is_number(cell)]
+    n_words = _total(names) - _total(numbers)
+    if nearly_all(n_words, _total(names)):
+        return LabelForm("words")
+    if nearly_all(_total(numbers), _total(names)):
+        return LabelForm("numbers", has_unlabelled=_has_unlabelled(numbers, is_typed=is_typed))
+    return ANY_FORM
 
 
-def labelled_places(values: Sequence[Any]) -> list[int]:
-    """Returns the places of a label's column but those that are marked as having no label."""
-    return [place for place, value in enumerate(values) if not isinstance(value, NoLabel)]
+_Counted = Sequence[tuple[Any, int]]
+"""Cells, each with how many rows have it."""
 
 
-def left_out(values: Iterable[Any], total: int) -> str:
-    """Returns how many rows have no label and why, as a sentence; nothing where all have one."""
-    reasons = Counter(value.reason for value in values if isinstance(value, NoLabel))
-    if not reasons:
-        return ""
-    shown = ", ".join(f"{reason}: {number}" for reason, number in reasons.items())
-    return f"{count_of(reasons.total(), total, 'row')} have no label and are left out ({shown})"
+def _counted_cells(values: Sequence[Any]) -> list[tuple[Any, int]]:
+    """Returns the cells that are not blank, each different text once."""
+    texts = Counter(value for value in values if isinstance(value, str))
+    others = ((value, 1) for value in values if not isinstance(value, str | DataError | NoLabel | UnusableLabel))
+    cells = [(_cell(value), n) for value, n in (*texts.items(), *others)]
+    return [(cell, n) for cell, n in cells if cell is not None]
+
+
+def _total(cells: _Counted) -> int:
+    return sum(n for _, n in cells)
+
+
+def label_cells(
+    values: Sequence[Any], form: LabelForm, rules: LabelRules, where: Callable[[int], str]
+) -> list[Any | DataError]:
+    """Returns the labels of a column's cells: a name or a number, a list of names, None for nothing.
+
+    Args:
+        values: Cells as the file has them. A `DataError` among them is passed on.
+        form: What nearly all of them are.
+        rules: What the recipe says of its labels.
+        where: The place of a row.
+
+    Returns:
+        One label per cell; in place of a cell that can't be read the error that says so.
+    """
+    labels: list[Any | DataError] = []
+    of_texts: dict[str, Any] = {}
+    for index, value in enumerate(values):
+        if isinstance(value, str):
+            if value not in of_texts:
+                of_texts[value] = _label(value, form, rules)
+            label = of_texts[value]
+        else:
+            label = value if isinstance(value, DataError) else _label(value, form, rules)
+        if isinstance(label, _Unreadable):
+            label = DataError(f"{where(index)}: {label.message}", remedy=label.remedy)
+        labels.append(label)
+    return labels
+
+
+def _label(value: Any, form: LabelForm, rules: LabelRules) -> Any:
+    """Returns the label of one cell, or why it has none."""
+    if isinstance(value, str) and value.strip() in rules.names:
+        return value.strip()  # a name that was given is a name, whatever it looks like
+    cell = _cell(value)
+    if cell is None:
+        return "" if isinstance(value, str) else value
+    if isinstance(cell, _Unreadable):
+        return cell
+    if form.kind == "vectors":
+        return _named_places(cell, form.width, rules)
+    if form.kind == "lists":
+        return (
+            _list_of_names(cell, rules)
+            if isinstance(cell, list)
+            else _odd(cell, "a list of labels", f'Write it as a list: ["{cell}"].')
+        )
+    if isinstance(cell, list):
+        return _list_of_names(cell, rules) if form.kind == "any" else _odd(cell, "one label")
+    if form.has_unlabelled and as_number(cell) == NO_LABEL:
+        return _Unreadable(
+            "the label is -1, which stands for no label (as `datasets` writes it)",
+            f"Take the row out. If -1 is a class, name all of them: {_NAME_THE_LABELS}.",
+        )
+    if form.kind == "words" and _is_number(cell):
+        return _odd(cell, "a word")
+    if form.kind == "numbers" and not _is_number(cell):
+        return _odd(cell, "a number")
+    return cell
+
+
+def _list_of_names(items: list[Any], rules: LabelRules) -> Any:
+    """Returns a list of names. 0 and 1 that stand in it several times are a vector among other lists."""
+    texts = [str(item) for item in items]
+    is_vector = _is_vector(items) and len(set(texts)) < len(texts) and not all(text in rules.names for text in texts)
+    return _named_places(items, len(items), rules) if is_vector else items
+
+
+def _odd(cell: Any, expected: str, remedy: str = "Correct the label.") -> _Unreadable:
+    """Returns why a cell is refused that is not what nearly all others of its column are."""
+    shown = shorten(cell, 40) if isinstance(cell, list) else repr(cell)
+    return _Unreadable(
+        f"the label is {shown}, where nearly all rows have {expected}",
+        f"{remedy} If it is the name of a label, name all labels: {_NAME_THE_LABELS}.",
+    )
+
+
+def _cell(value: Any) -> Any:
+    """Returns a cell as a name, a number or a list of those; None where it is blank; else why it can't be read."""
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, str):
+        text = value.strip()
+        if not text:
+            return None
+        value = written_structure(text)
+        if isinstance(value, str):
+            return _not_understood(text) if _is_bracketed(text) else text
+    if is_missing(value):
+        return None
+    if isinstance(value, Mapping):
+        return _names_of_flags(value)
+    if isinstance(value, list | tuple):
+        return _names_of_items(list(value))
+    if isinstance(value, set | frozenset):
+        return _names_of_items(sorted(value, key=str))
+    return value
+
+
+def _is_bracketed(text: str) -> bool:
+    """Returns whether a text begins or ends like a list or an object."""
+    begins = text[0] in "[{" or text.startswith(("('", '("'))
+    ends = (text[-1] == "]" and "[" not in text) or (text[-1] == "}" and "{" not in text)
+    return begins or ends
+
+
+def _not_understood(text: str) -> _Unreadable:
+    return _Unreadable(
+        f"the label {text!r:.80} looks like a list or an object, and can't be read as one",
+        'Write a list as JSON, such as ["a", "b"]. If the text is the name of a label, name all labels: '
+        f"{_NAME_THE_LABELS}.",
+    )
+
+
+def _names_of_flags(cell: Mapping[Any, Any]) -> Any:
+    """Returns the names that an object such as `{"good": 1, "film": 0}` marks."""
+    flags = {str(name).strip(): FLAGS.get(str(flag)) for name, flag in cell.items()}
+    if None in flags.values():
+        return _Unreadable(
+            f"the label is an object ({shorten(dict(cell), 60)}), and which names it means can't be told",
+            'Write the name alone, a list of names such as ["a", "b"], or 0 or 1 for each: {"a": 1, "b": 0}.',
+        )
+    return [name for name, flag in flags.items() if flag]
+
+
+def _names_of_items(items: list[Any]) -> Any:
+    """Returns the names in a list, without those that are null."""
+    names: list[Any] = []
+    for item in items:
+        if isinstance(item, list | tuple | set | dict):
+            return _Unreadable(
+                f"the label is a list of lists or objects ({shorten(items, 60)})",
+                'Write the names alone, such as ["a", "b"]. For spans of a text the task is token-classification.',
+            )
+        if isinstance(item, float) and not item.is_integer() and not math.isnan(item):
+            return _Unreadable(
+                f"the label is a list of decimal numbers ({shorten(items, 60)}), which are no names",
+                'Write the names of the labels that hold, such as ["a", "b"]. Probabilities can\'t be learned.',
+            )
+        if isinstance(item, str):
+            names.append(item.strip())
+        elif isinstance(item, float) and item.is_integer():
+            names.append(int(item))
+        elif not is_missing(item):
+            names.append(item)
+    return names
+
+
+def _is_number(cell: Any) -> bool:
+    return not isinstance(cell, bool) and math.isfinite(as_number(cell))
+
+
+def _has_unlabelled(cells: _Counted, *, is_typed: bool) -> bool:
+    """Returns whether -1 stands for no label beside class numbers from 0 on.
+
+    -1, 0 and 1 may also be three classes (sentiment). They are taken for those unless the file has types, as those
+    of `datasets`, or -1 is rare.
+    """
+    counts: Counter[float] = Counter()
+    for cell, n in cells:
+        counts[as_number(cell)] += n
+    others = counts.keys() - {NO_LABEL}
+    if NO_LABEL not in counts or any(number < 0 or not number.is_integer() for number in others):
+        return False
+    if others == {1.0}:
+        return False  # -1 and 1 are two classes
+    is_rare = nearly_all(counts.total() - counts[NO_LABEL], counts.total())
+    return not others or is_typed or is_rare or max(others) > 1
+
+
+# Vectors
+
+
+def _flags_in(cell: Any) -> list[Any]:
+    """Returns the parts of `1 0 1`, `1,0,1` or `101`; nothing where a text is no vector."""
+    if not isinstance(cell, str):
+        return []
+    parts = _BETWEEN_FLAGS.split(cell)
+    if len(parts) > 1:
+        return parts
+    return list(cell) if _DIGITS_OF_FLAGS.fullmatch(cell) else []
+
+
+def _width_of_written_vectors(names: _Counted, label_names: Sequence[str], n_cells: int) -> int:
+    """Returns how many places texts such as `1 0 1` and `101` have, if nearly all are vectors; else 0.
+
+    Digits without anything between them are a vector only where one of them begins with 0, as no number does, or where
+    as many labels have a name.
+    """
+    if any(isinstance(cell, str) and cell in label_names for cell, _ in names):
+        return 0
+    width = _vector_width([(_flags_in(cell), n) for cell, n in names], (), n_cells)
+    digits = [cell for cell, _ in names if isinstance(cell, str) and _DIGITS_OF_FLAGS.fullmatch(cell)]
+    if digits and len(label_names) != width and not any(cell.startswith("0") for cell in digits):
+        return 0
+    return width
+
+
+def _vector_width(lists: _Counted, label_names: Sequence[str], n_cells: int) -> int:
+    """Returns how many places nearly all of a column's cells have, if those are vectors of 0 and 1; else 0.
+
+    Lists of the names of labels are no vectors, whatever the labels are called.
+    """
+    if label_names and all(str(item) in label_names for items, _ in lists for item in items):
+        return 0
+    widths: Counter[int] = Counter()
+    for items, n in lists:
+        if _is_vector(items):
+            widths[len(items)] += n
+    if not widths:
+        return 0
+    width, n_vectors = widths.most_common(1)[0]
+    is_one_class = width < 2 and len(label_names) != width
+    return 0 if is_one_class or not nearly_all(n_vectors, n_cells) else width
+
+
+def _is_vector(items: Sequence[Any]) -> bool:
+    return bool(items) and all(str(item) in FLAGS for item in items)
+
+
+def _named_places(cell: Any, width: int, rules: LabelRules) -> Any:
+    """Returns the names of the places of a vector that hold 1."""
+    items = cell if isinstance(cell, list) else _flags_in(cell)
+    shown = shorten(cell, 40)
+    example = ", ".join("abcdefgh"[:width]) + (", ..." if width > 8 else "")
+    if rules.can_name:
+        name_them = f"Name its places in their order: --set text_classification.labels='[{example}]'"
+    else:
+        name_them = "Write the names of the labels that hold in its place"
+    if not _is_vector(items) or len(items) != width:
+        return _Unreadable(
+            f"the label is {shown}, where nearly all rows have a vector of {width} times 0 or 1", "Correct the label."
+        )
+    if not rules.names:
+        return _Unreadable(
+            f"the label is a vector of 0 and 1 ({shown}), whose places have no names",
+            f"{name_them}. If 0 and 1 are the labels themselves, write them as words.",
+        )
+    if len(rules.names) != width:
+        return _Unreadable(
+            f"the label is a vector of {count(width, 'place')} ({shown}), where {count(len(rules.names), 'label')} "
+            f"have a name ({listing(rules.names)})",
+            f"{name_them}.",
+        )
+    return [name for name, item in zip(rules.names, items, strict=True) if FLAGS[str(item)]]

@@ -23,6 +23,10 @@ CLASS_NAMES = (
 )  # fmt: skip
 LABEL_NAMES = (*CLASS_NAMES, *SCORE_NAMES)
 ID_NAMES = ("id", "idx", "index", "guid", "uid", "__index_level_0__")
+SPLIT_NAMES = (
+    "split", "partition", "subset", "fold", "is_train", "is_valid", "is_validation", "is_val", "is_dev", "is_test",
+)  # fmt: skip
+"""Columns that say for what a row is meant: training or test."""
 
 _ALL_NAMES = frozenset((*TEXT_NAMES, *(name for pair in PAIR_NAMES for name in pair), *LABEL_NAMES, *ID_NAMES))
 

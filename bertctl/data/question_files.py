@@ -51,7 +51,7 @@ class QuestionReader(Reader):
 
     columns: tuple[str, ...] = _CANONICAL
     no_label: tuple[Any, ...] = (None,)
-    noun: str = "questions"
+    nouns: tuple[tuple[str, str], ...] = ((_CANONICAL[0], "questions"),)
     form: str = _FORMS
     together: tuple[str, ...] = ("title", "context")
 

@@ -9,12 +9,13 @@ from typing import Any, TypedDict, Unpack
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.annotations.annotators import one_row_per_task, unapproved
-from bertctl.data.columns import FileColumns, say_blank, say_guesses
+from bertctl.data.columns import FileColumns, say_blank, say_guesses, warn_of_splits
 from bertctl.data.groups import group_keys
-from bertctl.data.label_cells import UnusableLabel, labelled_places, left_out, without_marks
+from bertctl.data.label_cells import NO_RULES, LabelRules
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_files import Source
+from bertctl.data.unlabelled import UnusableLabel, labelled_places, left_out, without_marks
 from bertctl.errors import DataError, WholeFileError
 from bertctl.progress import SILENT, Listener
 from bertctl.words import count
@@ -81,11 +82,13 @@ class Reading:
         rows: the split.
         columns: canonical name -> name in the file, as given or guessed.
         settings: the person's settings with the guesses written in, so that the next file is read as this one was.
+        class_names: names of the labels in the order of their numbers, where the file says them.
     """
 
     rows: Rows
     columns: Mapping[str, str]
     settings: DataSection
+    class_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ class ReadOptions:
         hints: fields of `settings` that were said of another file: they count where this one has such columns.
         skipped: gets rows that are not what the task needs, too; without it they refuse the file.
         form: what JSON of such rows looks like, for remedies.
+        labels: what the recipe says of its labels.
     """
 
     settings: DataSection
@@ -117,6 +121,7 @@ class ReadOptions:
     hints: frozenset[str] = frozenset()
     skipped: SkippedRows | None = None
     form: str = json_form('"text": "...", "label": "..."')
+    labels: LabelRules = NO_RULES
 
     @property
     def whole(self) -> bool:
@@ -169,6 +174,7 @@ class Told(TypedDict, total=False):
     hints: frozenset[str]
     skipped: SkippedRows | None
     keep_labels: bool
+    labels: LabelRules
 
 
 class Reader(ABC):
@@ -180,7 +186,7 @@ class Reader(ABC):
         together: columns whose equal values hang together, the widest first: the questions about one article.
         streams_labels: whether `stream` keeps labels.
         no_label: what stands for no label: where none is needed, a column of nothing else is left out.
-        noun: what is said to be blank where the first canonical column is; empty where nothing is said.
+        nouns: canonical columns of which blank cells are told, each with what is said to be blank.
         form: what a JSON file of its rows looks like.
         is_sure: whether a file with its columns is for no other task: a row that is wrong is told of.
     """
@@ -190,7 +196,7 @@ class Reader(ABC):
     together: tuple[str, ...] = ()
     streams_labels: bool = False
     no_label: tuple[Any, ...] = ()
-    noun: str = ""
+    nouns: tuple[tuple[str, str], ...] = ()
     form: str = ReadOptions.form
     is_sure: bool = False
 
@@ -237,7 +243,8 @@ class Reader(ABC):
     ) -> Iterator[Reading]:
         """Yields the rows of columns that are read already; the first table decides which column is which."""
         known: Any = columns
-        total = kept = blank = 0
+        total = kept = 0
+        blank = dict.fromkeys(dict(self.nouns), 0)
         for table in tables if options.label_needed else map(without_marks, tables):
             if known is None:
                 options = options.fitting(table)
@@ -246,6 +253,8 @@ class Reader(ABC):
                 unlabelled = not options.label_needed and all(label in self.no_label for label in labels)
                 known = replace(known, label=None) if unlabelled or not options.keep_labels else known
                 say_guesses(table, known, options.settings, options.listener)
+                if options.whole and options.label_needed:
+                    warn_of_splits(table, known, options.listener)
             else:
                 known = self.further_columns(known, table, options)
                 lacking = {name: [None] * len(table) for name in known.used[1:] if name not in table.columns}
@@ -260,13 +269,16 @@ class Reader(ABC):
             total, kept = total + len(table), kept + len(rows)
             if not len(rows):
                 continue
-            blank += sum(not text.strip() for text in rows.columns[self.columns[0]]) if self.noun else 0
+            for column in blank.keys() & rows.columns.keys():
+                blank[column] += sum(not text.strip() for text in rows.columns[column])
             settings = options.settings  # the names of a format's own are those of no other file
             if type(table) is Table and known.settings_of:
                 settings = known.as_settings(settings, header=table.header)
-            yield Reading(rows, known.names(), settings)
-        if total:
-            say_blank(blank, total, table.source, options.listener, noun=self.noun)
+            class_names = table.class_names.get(known.names().get("label", ""), ())
+            yield Reading(rows, known.names(), settings, class_names)
+        for column, noun in self.nouns:
+            if total:
+                say_blank(blank[column], total, table.source, options.listener, noun=noun)
 
     def _sound_rows(self, table: Table, columns: Any, options: ReadOptions, *, first_id: int) -> Rows:
         """Returns the rows without those that are to be skipped; numbers stay those of the file.

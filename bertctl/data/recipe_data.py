@@ -18,6 +18,7 @@ from bertctl.data import catalog_files
 from bertctl.data.columns import beside_canonical
 from bertctl.data.corpora import held_out_rows
 from bertctl.data.groups import group_keys
+from bertctl.data.label_cells import LabelRules, label_name
 from bertctl.data.readers import READERS
 from bertctl.data.reading import SkippedRows, Told
 from bertctl.data.rows import Rows
@@ -25,7 +26,10 @@ from bertctl.data.splits import content_hash, first, hold_out, hold_out_fold, jo
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import CONFIRM
-from bertctl.words import shorten, unknown
+from bertctl.words import listing, shorten, unknown
+
+_MANY_LABELS = 1000
+"""Labels above which they are texts rather than classes, and none is said to be lost."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,9 @@ class LoadedData:
         validation_splits: the splits that pick the best weights and are scored at the end; the first one decides.
         hashes: split name -> SHA-256 of its canonical columns' values; no path, no date.
         recipe: that named the data.
-        labels: label names in the data set's official order; None for regression and for a person's own files.
+        labels: label names in the order of the data set, or of the features in a file that `datasets` wrote; None
+            where nothing names them.
+        lost_labels: labels of training rows that a sample of them (`data.max_train_rows`) has no row of.
         dataset: catalog row, or None for a person's own files.
         columns: canonical name -> name in the file, as given or guessed (own files only).
     """
@@ -49,6 +55,7 @@ class LoadedData:
     labels: tuple[str, ...] | None = None
     dataset: DatasetRow | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
+    lost_labels: frozenset[str] = frozenset()
 
     def groups_of(self, *splits: str) -> list[Hashable]:
         """Returns one key per row of these splits, the same for rows that hang together (`data.group_column`)."""
@@ -90,7 +97,14 @@ def load_data(
     if splits is None:
         source.require("train")
         named = list(dict.fromkeys(["train", *validation, *named]))
-    read = {name: source.read_whole(name) for name in named} if whole else limited(source.read(named), recipe, listener)
+    lost_labels: frozenset[str] = frozenset()
+    if whole:
+        read = {name: source.read_whole(name) for name in named}
+    else:
+        whole_splits = source.read(named)
+        read = limited(whole_splits, recipe, listener)
+        if "train" in read and READERS[recipe.task].stratify:
+            lost_labels = _lost_labels(source.unlimited_train or whole_splits["train"], read["train"], listener)
     if confirms and validation[0] in read:
         read |= _confirming(read[validation[0]], recipe, source.columns, listener)
         validation = (*validation, CONFIRM)
@@ -104,13 +118,31 @@ def load_data(
     }
     return LoadedData(
         splits=read | scored,
-        labels=(source.dataset.labels or None) if source.dataset else None,
+        labels=source.labels,
         dataset=source.dataset,
         validation_splits=validation,
         columns=source.columns,
         hashes=_hashes(recipe, read, source),
         recipe=recipe,
+        lost_labels=lost_labels,
     )
+
+
+def _lost_labels(every: Rows, train: Rows, listener: Listener) -> frozenset[str]:
+    """Returns the labels that a sample of the training rows has lost, which is told."""
+    if len(train) == len(every) or not (every.has("label") and train.has("label")):
+        return frozenset()
+    known = _label_names(every)
+    lost = known - _label_names(train)
+    if lost and len(known) <= _MANY_LABELS:
+        names = listing(sorted(lost))
+        listener.warn(f"train: the sample of {len(train)} of {len(every)} rows has no row with the label {names}")
+    return frozenset(lost)
+
+
+def _label_names(rows: Rows) -> set[str]:
+    labels = rows.columns["label"]
+    return {label_name(name) for label in labels for name in (label if isinstance(label, list) else [label])}
 
 
 def _held_out(recipe: Recipe, splits: Sequence[str], listener: Listener) -> LoadedData:
@@ -189,8 +221,9 @@ def _hashes(recipe: Recipe, splits: Mapping[str, Rows], source: "_Source | None"
     for name, rows in splits.items():
         groups = [_canonical(group, rows, source.columns)] if source and group else []
         found[name] = content_hash(rows, [*READERS[recipe.task].columns, *groups])
-    if dataset is not None and dataset.home is not None and dataset.labels:
-        found["labels"] = hashlib.sha256("\n".join(dataset.labels).encode()).hexdigest()
+    names_in_file = source is not None and (dataset is None or dataset.home is not None)
+    if source is not None and names_in_file and source.labels:
+        found["labels"] = hashlib.sha256("\n".join(source.labels).encode()).hexdigest()
     return found
 
 
@@ -200,10 +233,14 @@ class _Source(abc.ABC):
     Attributes:
         dataset: row of the catalog.
         columns: canonical name -> name in the file.
+        labels: label names in the order that the data says; None where it says none.
+        unlimited_train: the training rows of which `data.first_train_rows` took the first ones; None without it.
         has_validation: whether there are validation rows; else training rows are held out, which is told so.
     """
 
     dataset: DatasetRow | None = None
+    labels: tuple[str, ...] | None = None
+    unlimited_train: Rows | None = None
     has_validation: bool
     _lacking: str
     _way_out = ""
@@ -234,7 +271,10 @@ class _Source(abc.ABC):
     def _first_rows(self, split: str) -> Rows:
         limit = self._recipe.data.first_train_rows if split == "train" else None
         rows = self.read_whole(split)
-        return rows if limit is None else first(rows, limit)
+        if limit is None:
+            return rows
+        self.unlimited_train = rows
+        return first(rows, limit)
 
     def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
         data, seed = self._recipe.data, self._recipe.data.split_seed
@@ -260,6 +300,7 @@ class _CatalogSource(_Source):
         super().__init__(recipe, listener)
         section = recipe.data
         self._row = self.dataset = find_dataset(section.name or "", section.datasets_file)
+        self.labels = self._row.labels or None
         if self._row.task != recipe.task:
             what = f"the data set '{self._row.name}' is for {self._row.task}, the recipe's task is {recipe.task}"
             raise UsageError(what, remedy=f"Set task: {self._row.task}, or `bertctl finetune {self._row.name}`.")
@@ -340,7 +381,8 @@ class _OwnFiles(_Source):
     def read_whole(self, split: str) -> Rows:
         path = expanded_path(self._files[split] or "")
         noted(Found("dataset", path.name, {path.name: path}))
-        reader, told = READERS[self._recipe.task], Told(listener=self._listener, skipped=self._skipped)
+        reader = READERS[self._recipe.task]
+        told = Told(listener=self._listener, skipped=self._skipped, labels=label_rules(self._recipe))
         if not self.columns:
             files = [expanded_path(file) for file in self._files.values() if file]
             self._settings = reader.settled(self._settings, files)
@@ -348,7 +390,24 @@ class _OwnFiles(_Source):
         if not self.columns:
             self.columns = reading.columns
             self._settings = reading.settings
+            self.labels = reading.class_names or None
         return reading.rows
+
+
+def label_rules(recipe: Recipe, *, can_name: bool = True) -> LabelRules:
+    """Returns what a recipe says of its labels.
+
+    Args:
+        recipe: Its section `text_classification` is read.
+        can_name: Whether the caller can still name the labels, as no model has been trained.
+    """
+    section = recipe.text_classification
+    return LabelRules(
+        names=tuple(section.labels or ()),
+        separator=section.label_separator,
+        several=bool(section.multi_label),
+        can_name=can_name,
+    )
 
 
 def _require_column(rows: Rows, column: str, field: str) -> None:

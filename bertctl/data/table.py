@@ -2,11 +2,12 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 from bertctl.data.rows import Rows, is_missing
 from bertctl.errors import DataError
+from bertctl.words import as_number, number_with_sign
 
 _RECORDS = 4096
 _Item = TypeVar("_Item")
@@ -23,6 +24,8 @@ class Table:
         header: whether the names come from the file, or are `column1`, `column2`, ...
         first: how many rows of the file stand before these.
         numbers: number of each row in the file, counted from 1, where they are not one after the other.
+        is_typed: whether the file says the type of each column (Parquet).
+        class_names: by column, the names of its classes in the order of their numbers, where the file says them.
     """
 
     columns: Mapping[str, Sequence[Any]]
@@ -31,6 +34,8 @@ class Table:
     header: bool = True
     first: int = 0
     numbers: Sequence[int] = ()
+    is_typed: bool = False
+    class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -105,3 +110,32 @@ def require_label(rows: Rows | Table, index: int, column: str = "label") -> Any:
         what = f"{rows.where(index)}: the label is {shown}"
         raise DataError(what, remedy="Every row of a labelled split needs a label: fill it in, or take the row out.")
     return label
+
+
+LARGEST_SCORE = 3.4e38
+"""Scores are learned in 32 bits, which end there."""
+
+
+def require_score(rows: Rows | Table, index: int, column: str = "label") -> float:
+    """Returns the score of a row.
+
+    Raises:
+        DataError: it is missing, or no finite number.
+    """
+    label = require_label(rows, index, column)
+    score = as_number(label)
+    if abs(score) < LARGEST_SCORE:
+        return score
+    raise DataError(
+        f"{rows.where(index)}: the label {label!r} is no finite number in 32 bits",
+        remedy=f"{_plain_number(label)} To learn classes use the recipe text-classification; else check "
+        "--label-column.",
+    )
+
+
+def _plain_number(label: Any) -> str:
+    """Returns how a score is written, for one that is not written so."""
+    plain = number_with_sign(str(label))
+    if plain is not None:
+        return f"A score is a plain number: write {plain} for {str(label).strip()}."
+    return "Decimals take a point, as in 1.90."

@@ -14,7 +14,6 @@ from typing import Any, Literal, cast, get_args
 
 from bertctl.data.annotations import bioc, brat, docbin, label_studio, pubtator
 from bertctl.data.annotations.document import Document
-from bertctl.data.column_contents import with_lists
 from bertctl.data.conll import ENTITY_KEY, Sentence, are_piped, conll_sentences, kinds_of_tags, piped_sentences
 from bertctl.data.files import (
     SUFFIXES,
@@ -34,6 +33,7 @@ from bertctl.data.tagged_tables import TaggedColumns, find_columns, rows_of_tabl
 from bertctl.data.text_files import Source, decoded_lines, open_bytes, require_file, rows_expected, source_name
 from bertctl.data.word_splitting import split_tagged_words
 from bertctl.data.word_tables import sentence_column, sentences_of_words
+from bertctl.data.written_values import with_lists
 from bertctl.documents import loading
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT

@@ -3,11 +3,11 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.column_contents import Content, are_numbers, content_of, filled, is_prose, with_lists
+from bertctl.data.column_contents import Content, are_numbers, content_of, filled, is_class_column, is_filled, is_prose
 from bertctl.data.columns import (
     FileColumns,
     columns_named,
@@ -17,11 +17,21 @@ from bertctl.data.columns import (
     shown_columns,
     unclear_column,
 )
-from bertctl.data.names import CLASS_NAMES, ID_NAMES, LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, folded
+from bertctl.data.label_cells import NO_RULES, LabelForm, LabelRules, label_cells
+from bertctl.data.names import (
+    CLASS_NAMES,
+    ID_NAMES,
+    LABEL_NAMES,
+    PAIR_NAMES,
+    SCORE_NAMES,
+    SPLIT_NAMES,
+    TEXT_NAMES,
+    folded,
+)
 from bertctl.data.rows import Rows, is_missing
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
-from bertctl.words import shorten
+from bertctl.words import nearly_all, number_with_sign, shorten
 
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _FEW_CLASSES = 20
@@ -36,6 +46,7 @@ class TextColumns(FileColumns):
         text: the text, or the first sentence of a pair.
         pair: the second sentence, or None.
         label: the label or score, or None.
+        form: what nearly all cells of the label's column are; None for scores.
     """
 
     settings_of: ClassVar[Mapping[str, str]] = {"text": "text_column", "pair": "pair_column", "label": "label_column"}
@@ -43,6 +54,7 @@ class TextColumns(FileColumns):
     text: str
     pair: str | None = None
     label: str | None = None
+    form: LabelForm | None = field(default=None, metadata={"is_column": False})
 
 
 def choose_columns(table: Table, settings: DataSection, *, label_needed: bool) -> TextColumns:
@@ -69,25 +81,48 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool) -
     return TextColumns(settings.id_column, text, pair, label)
 
 
-def rows_from(table: Table, names: TextColumns, *, split: str, first_id: int = 0) -> Rows:
+def rows_from(
+    table: Table,
+    names: TextColumns,
+    *,
+    split: str,
+    first_id: int = 0,
+    rules: LabelRules = NO_RULES,
+    lenient: bool = True,
+) -> Rows:
     """Returns a file's columns under their canonical names.
 
     Args:
-        table: the file as it was read.
-        names: which column is which.
-        split: what the rows are to be called.
-        first_id: number of the first row, where there is no id column.
+        table: The file as it was read.
+        names: Which column is which.
+        split: What the rows are to be called.
+        first_id: Number of the first row, where there is no id column.
+        rules: What the recipe says of its labels.
+        lenient: Whether labels that can't be read stay as they are in the file, as nobody learns or scores them.
 
     Raises:
-        DataError: a column is missing, a text is no text, an id is missing or stands twice.
+        DataError: A column is missing, a text is no text, a label can't be read, an id is missing or stands twice.
     """
     names.require(table)
-    columns = {
-        canonical: with_lists(table.columns[name]) if canonical == "label" else texts_of(table, name)
-        for canonical, name in names.names().items()
-    }
+    columns = {name: texts_of(table, of_file) for name, of_file in names.names().items() if name != "label"}
+    if names.label is not None:
+        columns["label"] = _labels_of(table, names, rules, lenient=lenient)
     columns |= other_columns(table, names.used, ("text", "pair", "label"))
     return Rows(split, columns, ids_of(table, names.id, first_id=first_id), table.source, table.lines)
+
+
+def _labels_of(table: Table, names: TextColumns, rules: LabelRules, *, lenient: bool) -> list[Any]:
+    """Returns the label column as labels, or as scores without blanks around them."""
+    values = table.columns[names.label or ""]
+    if names.form is None:
+        return [value.strip() if isinstance(value, str) else value for value in values]
+    labels = label_cells(values, names.form, rules, table.where)
+    if lenient:
+        return [value if isinstance(label, DataError) else label for value, label in zip(values, labels, strict=True)]
+    for label in labels:
+        if isinstance(label, DataError):
+            raise label
+    return labels
 
 
 def texts_of(table: Table, name: str) -> Sequence[str]:
@@ -173,8 +208,22 @@ def _guess_label(table: Table, taken: Sequence[str], *, needed: bool) -> str | N
     free = {folded(name): name for name in table.columns if name not in taken}
     usual = LABEL_NAMES if table.header else tuple(free) if len(free) == 1 else ()
     if not free.keys() & set(usual):
-        usual = tuple(key for key, name in free.items() if content_of(table.columns[name]) in ("class", "score"))
+        usual = _label_candidates(table, free)
     return label_of(free, usual, table, needed=needed)
+
+
+def _label_candidates(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the columns that may be the label by what they hold, by their names in lower case.
+
+    Columns with few words that recur in nearly all rows go before numbers, which count or measure something as often,
+    and before columns with blanks.
+    """
+    candidates = {key: name for key, name in free.items() if key not in (*ID_NAMES, *SPLIT_NAMES)}
+    words = [key for key, name in candidates.items() if is_class_column(table.columns[name])]
+    without_blanks = [key for key in words if is_filled(table.columns[candidates[key]])]
+    if words:
+        return tuple(without_blanks or words)
+    return tuple(key for key, name in candidates.items() if content_of(table.columns[name]) in ("class", "score"))
 
 
 def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSection) -> None:
@@ -199,10 +248,12 @@ def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
     Raises:
         UsageError: they could be either, or are neither.
     """
-    given, kind = filled(labels), content_of(labels)
+    given = filled(labels)
+    kind = content_of(labels)
     different = {str(label) for label in given}
     if kind == "score":
         return kind
+    _refuse_signed_numbers(given, name, source)
     if len(different) > _FEW_CLASSES and all(map(_DECIMAL_COMMA.fullmatch, map(str, given))):
         remedy = "Write them with a point, as in 1.90. If they are classes, name the task: text-classification."
         raise UsageError(f"{source}: '{name}' holds numbers with a decimal comma, such as {given[0]}", remedy=remedy)
@@ -215,3 +266,21 @@ def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
         f"{', '.join(shorten(each) for each in given[:2])}",
         remedy="Say it by the task, or name another column: --label-column NAME.",
     )
+
+
+def _refuse_signed_numbers(labels: Sequence[Any], name: str, source: str) -> None:
+    """Refuses scores that are written with a sign or a unit, such as `85.5%` and `$3.50`.
+
+    Raises:
+        UsageError: nearly all are, and they can hardly be classes.
+    """
+    signed = [str(label) for label in labels if number_with_sign(str(label)) is not None]
+    if not signed or not nearly_all(len(signed), len(labels)):
+        return
+    has_decimals = any("." in label for label in signed)
+    if has_decimals or len(set(signed)) > _FEW_CLASSES or folded(name) in SCORE_NAMES:
+        raise UsageError(
+            f"{source}: '{name}' holds numbers with a sign or a unit, such as {signed[0].strip()}",
+            remedy=f"To learn scores write plain numbers, such as {number_with_sign(signed[0])}. If they are classes, "
+            "name the task: text-classification.",
+        )

@@ -1,24 +1,29 @@
 """Texts and pairs with a label or a score, from CSV, TSV, JSON Lines, Parquet and plain lines."""
 
 import itertools
+import shlex
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from bertctl.data.columns import FileColumns, absent_column
+from bertctl.data.column_contents import are_flags, is_class_column
+from bertctl.data.columns import FileColumns, absent_column, label_columns_option, shown_columns
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.groups import group_keys
-from bertctl.data.names import ID_NAMES, LABEL_NAMES, folded
+from bertctl.data.label_cells import FLAGS, label_form
+from bertctl.data.names import ID_NAMES, LABEL_NAMES, SPLIT_NAMES, TEXT_NAMES, folded
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
-from bertctl.data.table import Table
+from bertctl.data.table import Table, require_label, require_score
 from bertctl.data.text_columns import TextColumns, choose_columns, label_kind, refuse_other_texts, rows_from
 from bertctl.data.text_files import Source
-from bertctl.errors import DataError
+from bertctl.errors import DataError, UsageError
 
-_FLAGS = {**dict.fromkeys(("0", "0.0", "False", "false"), 0), **dict.fromkeys(("1", "1.0", "True", "true"), 1)}
-"""Values of a column for one label, as Jigsaw has them."""
+_ABOUT_ROWS = ("is_", "has_", "was_", "verified")
+"""How names of 0/1 columns begin that may say something of the row, beside columns of labels."""
+_FORMS_OF_SEVERAL = frozenset({"lists", "vectors"})
 _OF_TABLES = frozenset({"text_column", "pair_column", "delimiter", "header"})
 """What says that a file is a table; what only the run's own recipe says (`hints`) doesn't."""
 
@@ -31,7 +36,7 @@ class TextReader(Reader):
     columns: tuple[str, ...] = ("text", "pair", "label")
     together: tuple[str, ...] = ("text",)
     streams_labels: bool = True
-    noun: str = "texts"
+    nouns: tuple[tuple[str, str], ...] = (("text", "texts"), ("pair", "second texts"))
 
     def groups(self, rows: Rows) -> list[Hashable]:
         """Returns one key per row; of pairs by the first sentence, or by the second where the first says a kind."""
@@ -74,19 +79,50 @@ class TextReader(Reader):
         if not names:
             yield from super().table_readings(itertools.chain(first, left), options, columns)
             return
-        joined = (_with_label_lists(table, names) for table in itertools.chain(first, left))
+        tables = itertools.chain(first, left)
+        joined = (_with_label_lists(table, names, lenient=not options.whole) for table in tables)
         settings = options.settings.model_copy(update={"label_column": ", ".join(names)})
         for reading in super().table_readings(joined, replace(options, settings=settings)):
             kept = reading.settings.model_copy(update={"label_column": None, "label_columns": names})
             yield replace(reading, settings=kept)
 
     def columns_of(self, table: Table, options: ReadOptions) -> TextColumns:
-        """Returns which column of a file is which."""
-        return choose_columns(table, options.settings, label_needed=options.label_needed)
+        """Returns which column of a file is which, and what nearly all cells of the label's column are."""
+        found = choose_columns(table, options.settings, label_needed=options.label_needed)
+        if found.label is None or not self.stratify:
+            return found
+        form = label_form(table.columns[found.label], options.labels, is_typed=table.is_typed)
+        return replace(found, form=form)
 
     def rows_of(self, table: Table, columns: TextColumns, options: ReadOptions, *, first_id: int) -> Rows:
-        """Returns a file's columns under their canonical names."""
-        return rows_from(table, columns, split=options.split, first_id=first_id)
+        """Returns a file's columns under their canonical names.
+
+        Raises:
+            DataError: a label that can't be read, in a whole file; where rows are skipped, also one that is missing.
+        """
+        rows = rows_from(
+            table, columns, split=options.split, first_id=first_id, rules=options.labels, lenient=not options.whole
+        )
+        if options.skipped is not None and options.whole and options.label_needed and rows.has("label"):
+            self._refuse_unusable_labels(rows, columns, options)
+        return rows
+
+    def _refuse_unusable_labels(self, rows: Rows, columns: TextColumns, options: ReadOptions) -> None:
+        """Refuses what the task would refuse of a whole file, so that such rows can be skipped one by one.
+
+        Raises:
+            DataError: with file and line.
+        """
+        may_be_blank = (
+            options.labels.several
+            or options.labels.separator
+            or (columns.form and columns.form.kind in _FORMS_OF_SEVERAL)
+        )
+        for index in range(len(rows)):
+            if not self.stratify:
+                require_score(rows, index)
+            elif not may_be_blank:
+                require_label(rows, index)
 
 
 def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
@@ -94,6 +130,7 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
 
     Raises:
         DataError: one that was named is not there.
+        UsageError: another column could be the label as well.
     """
     settings = options.settings
     named = settings.label_columns or []
@@ -104,30 +141,50 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
         return [] if missing else named
     if any(folded(name) in LABEL_NAMES for name in table.columns):
         return []
-    free = {name: values for name, values in table.columns.items() if folded(name) not in ID_NAMES}
-    flags = [name for name, values in free.items() if {str(value) for value in values} <= _FLAGS.keys()]
+    free = {name: values for name, values in table.columns.items() if folded(name) not in (*ID_NAMES, *SPLIT_NAMES)}
+    flags = [name for name, values in free.items() if are_flags(values)]
     if len(flags) < 2:
         return []
+    texts = {settings.text_column, settings.pair_column, *(name for name in free if folded(name) in TEXT_NAMES)}
+    classes = [name for name in free if name not in texts and name not in flags and is_class_column(free[name])]
+    if classes:
+        raise UsageError(
+            f"{table.source}: the label could be '{classes[0]}', or {', '.join(flags)} with 0 or 1 for each label",
+            remedy=f"Name it: --label-column {shlex.quote(classes[0])}, or "
+            f"{label_columns_option(flags)}. {shown_columns(table)}",
+        )
+    of_rows = [name for name in flags if folded(name).startswith(_ABOUT_ROWS)]
+    labels = [name for name in flags if name not in of_rows]
+    if of_rows and labels:
+        raise UsageError(
+            f"{table.source}: {', '.join(flags)} hold 0 or 1; whether {', '.join(of_rows)} are labels can't be seen",
+            remedy=f"Name the labels: {label_columns_option(labels)}, or {label_columns_option(flags)}.",
+        )
     options.listener.say(f"{table.source}: labels from {', '.join(flags)}, 0 or 1 in each (guessed)")
     return flags
 
 
-def _with_label_lists(table: Table, names: Sequence[str]) -> Table:
+def _with_label_lists(table: Table, names: Sequence[str], *, lenient: bool) -> Table:
     """Returns a table with a list of labels in place of a column for each.
 
-    Raises:
-        DataError: something that is neither 0 nor 1, with file and line.
+    In place of a list that can't be made, as something is neither 0 nor 1, stands the error with file and line, or
+    where nobody learns or scores the labels (`lenient`) nothing.
     """
-    lists: list[list[str]] = [[] for _ in range(len(table))]
+    labels: list[Any] = [[] for _ in range(len(table))]
     for name in names:
-        for index, value in enumerate(map(str, table.columns[name])):
-            if value not in _FLAGS:
-                what = f"{table.where(index)}: column '{name}' holds '{value:.40}' where 0 or 1 is needed"
-                remedy = "Each column of data.label_columns says whether its label holds. Correct it or name others."
-                raise DataError(what, remedy=remedy)
-            lists[index] += [name] * _FLAGS[value]
+        for index, value in enumerate(table.columns[name]):
+            flag = FLAGS.get(str(value).strip())
+            if flag is None and not isinstance(labels[index], DataError):
+                labels[index] = DataError(
+                    f"{table.where(index)}: column '{name}' holds '{value!s:.40}' where 0 or 1 is needed",
+                    remedy="Each column of data.label_columns says whether its label holds. Correct it or name others.",
+                )
+            elif flag and not isinstance(labels[index], DataError):
+                labels[index].append(name)
+    if lenient:
+        labels = [None if isinstance(label, DataError) else label for label in labels]
     rest = {name: values for name, values in table.columns.items() if name not in names}
-    return replace(table, columns={**rest, ", ".join(names): lists})
+    return replace(table, columns={**rest, ", ".join(names): labels})
 
 
 TEXT_READER = TextReader(stratify=True)

@@ -4,15 +4,24 @@ import ast
 import contextlib
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
+
+from bertctl.words import nearly_all
 
 _STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 _STRINGS_WITHOUT_COMMAS = re.compile(rf"\[(?:\s*(?:{_STRING.pattern})(?=\s))+\s*(?:{_STRING.pattern})\s*\]", re.DOTALL)
-_NUMBERS_WITHOUT_COMMAS = re.compile(r"\[\s*[-+]?[\d.][\d.eE+-]*(?:\s+[-+]?[\d.][\d.eE+-]*)+\s*\]")
+_ITEM = r"(?:[-+]?[\d.][\d.eE+-]*|True|False)"
+_ITEMS_WITHOUT_COMMAS = re.compile(rf"\[\s*{_ITEM}(?:\s+{_ITEM})+\s*\]")
+_LISTS = ("[", "{", "array(")
+_STRUCTURES = (*_LISTS, "(", "set(", "frozenset(", "tensor(", "asarray(")
 _CALLS = frozenset(
-    ("array", "asarray", "tensor", "str_", "bool_", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+    (
+        *("array", "asarray", "tensor", "set", "frozenset"),
+        *("str_", "bool_", "int8", "int16", "int32", "int64", "float16", "float32", "float64"),
+    )
 )
-"""Functions by which numpy and torch show what they hold; the first argument is that."""
+"""Functions by which Python, numpy and torch show what they hold; the first argument is that."""
 
 
 def written_value(text: str) -> Any:
@@ -21,12 +30,32 @@ def written_value(text: str) -> Any:
     Read are JSON, Python's lists and dictionaries, numpy's arrays (`array(['a', 'b'], dtype=object)`, also inside a
     dictionary) and its lists without commas (`['a' 'b']`, `[1 2 0]`). What numpy has shortened by `...` is no list.
     """
+    return _read(text, _LISTS)
+
+
+def written_structure(text: str) -> Any:
+    """Returns the same also of tuples and sets, as labels are written; only what holds something else is read."""
+    value = _read(text, _STRUCTURES)
+    return value if isinstance(value, list | tuple | set | dict) else text
+
+
+def with_lists(values: Sequence[Any]) -> Sequence[Any]:
+    """Returns a column with lists in place of texts that write lists, where nearly all cells do; else as it is."""
+    if not all(isinstance(value, str) for value in values):
+        return values
+    cells = [written_value(value) if value else None for value in values]
+    n_filled = sum(cell is not None for cell in cells)
+    n_lists = sum(isinstance(cell, list) for cell in cells)
+    return cells if n_lists and nearly_all(n_lists, n_filled) else values
+
+
+def _read(text: str, openings: tuple[str, ...]) -> Any:
     stripped = text.strip()
-    if not (stripped.startswith(("[", "{", "array(")) and stripped.endswith(("]", "}", ")"))):
+    if not (stripped.startswith(openings) and stripped.endswith(("]", "}", ")"))):
         return text
     if _STRINGS_WITHOUT_COMMAS.fullmatch(stripped):
         stripped = f"[{', '.join(_STRING.findall(stripped))}]"
-    elif _NUMBERS_WITHOUT_COMMAS.fullmatch(stripped):
+    elif _ITEMS_WITHOUT_COMMAS.fullmatch(stripped):
         stripped = f"[{', '.join(stripped[1:-1].split())}]"
     for read in (json.loads, _python_value):
         with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

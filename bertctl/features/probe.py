@@ -140,6 +140,8 @@ def announce(job: ProbeJob, *, listener: Listener) -> None:
     for split, rows in job.data.splits.items():
         listener.say(f"{split}: {len(rows)} examples ({job.task.describe(rows)})")
         report_truncation(split, job.features[split], job.task, job.recipe, listener)
+    for sentence in job.task.doubts(job.data.splits["train"]):
+        listener.warn(sentence)
     if job.guess:
         listener.say(job.guess)
     n = len(job.encoder.pairs)

@@ -12,7 +12,9 @@ from bertctl.catalog.models import MODELS
 from bertctl.config.dump import dump_recipe
 from bertctl.config.recipe_files import expanded_path
 from bertctl.config.schema import Recipe
+from bertctl.data.label_cells import label_name
 from bertctl.data.recipe_data import LoadedData
+from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import SplitResult, data_document, evaluate_split, metrics_document
@@ -124,8 +126,29 @@ def fit_task(recipe: Recipe, data: LoadedData, *, labels_checked: bool = False) 
     task = task_type(recipe.task).from_data(recipe, data.splits["train"], data.labels)
     if not labels_checked:
         for split in dict.fromkeys(("train", *evaluated, *data.validation_splits)):
+            _refuse_lost_labels(data.splits[split], data, task)
             task.check(data.splits[split])
     return task, evaluated
+
+
+def _refuse_lost_labels(rows: Rows, data: LoadedData, task: Task) -> None:
+    """Refuses a label that the training rows had until a sample of them was taken.
+
+    Raises:
+        DataError: with file and line, and what brings the label back.
+    """
+    lost = data.lost_labels - set(task.answers.labels)
+    if not lost:
+        return
+    for index, label in enumerate(rows.columns["label"]):
+        for name in label if isinstance(label, list) else [label]:
+            if label_name(name) in lost:
+                raise DataError(
+                    f"{rows.where(index)}: no training row has the label {label_name(name)!r}: the sample of "
+                    f"{len(data.splits['train'])} training rows has lost it",
+                    remedy="Take more rows (--max-train-rows, data.first_train_rows), or name all labels: --set "
+                    f"text_classification.labels='[{', '.join(sorted({*task.answers.labels, *lost}))}]'.",
+                )
 
 
 def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:

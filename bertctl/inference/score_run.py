@@ -11,7 +11,7 @@ from bertctl.config.load import REACHING, refuse_unnamed
 from bertctl.config.recipe_files import expanded_path
 from bertctl.data.readers import READERS
 from bertctl.data.reading import SkippedRows, Told
-from bertctl.data.recipe_data import groups_of, limited
+from bertctl.data.recipe_data import groups_of, label_rules, limited
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.inference.decision import Decision, read_decision
@@ -89,7 +89,9 @@ def evaluate_file(
         DataError: rows without labels, or with labels the model doesn't know.
     """
     reader = READERS[run.recipe.task]
-    told = Told(listener=listener, hints=run.column_hints, skipped=skipped)
+    told = Told(
+        listener=listener, hints=run.column_hints, skipped=skipped, labels=label_rules(run.recipe, can_name=False)
+    )
     own_files = [expanded_path(file) for file in run.recipe.data.own_files.values() if file]
     settings = reader.settled(run.file_settings, [path, *own_files])
     reading = reader.read(path, settings, split="file", label_needed=True, **told)

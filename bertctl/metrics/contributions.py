@@ -26,6 +26,9 @@ from bertctl.metrics.value import MetricValue
 _CLOSE = 1e-4
 """Difference from metrics.json that rounding explains: predictions are written as they were computed, in 32 bits."""
 
+_FEWEST_DRAWN = 3
+"""Examples below which resamples of a correlation say nothing: of two, half hold one example twice."""
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -186,7 +189,7 @@ class Contributions:
             resamples = max(200, min(resamples, 10 * statistics.CHEAP // self.rows.size))
         low, high = self._interval(resamples, seed) if resamples else (None, None)
         n, clusters = len(self.rows), number_of(self.clusters)
-        return MetricValue(self.value, low, high, n, self.higher_is_better, clusters)
+        return MetricValue(self.value, low, high, n, self.higher_is_better, clusters, self.is_defined)
 
     def _interval(self, resamples: int, seed: int) -> tuple[float | None, float | None]:
         if self.proportion is not None:
@@ -197,7 +200,7 @@ class Contributions:
                 return None, None
             low, high = statistics.mean_interval(values, resamples=resamples, seed=seed)
             return max(0.0, low), high
-        if not self.is_defined:
+        if not self.is_defined or (self.method == "percentile" and len(self.rows) < _FEWEST_DRAWN):
             return None, None
         kinds, counts, place = self._counted
         statistic, method = self.make(kinds), self.method

@@ -49,9 +49,9 @@ def _correlated(
         of_pairs: the correlation as a function of how often each pair counts.
         comparable: brings a model's predictions onto the scale that all models share.
 
-    With a constant it is undefined: scipy returns NaN with a warning; here it is 0, as one answer to all is worth
-    nothing, without an interval. The same for fewer than 3 examples. Time grows with N x resamples: 1,500 rows of STS-B
-    take 0.1 s for 1,000.
+    With a constant it is undefined, where scipy returns NaN with a warning. It is compared as 0 then, as one answer to
+    all is worth nothing. The same for a single example. Two examples have no interval. Time grows with N x resamples:
+    1,500 rows of STS-B take 0.1 s for 1,000.
     """
 
     def make(rows_MS: Floats) -> Statistic:
@@ -60,11 +60,62 @@ def _correlated(
             return lambda counts: np.zeros(len(counts))
         return of_pairs(x, y)
 
-    defined = len(gold) >= 3 and not _is_constant(gold) and not _is_constant(predicted)
+    defined = len(gold) >= 2 and not _is_constant(gold) and not _is_constant(predicted)
     rows = np.stack([gold, comparable(predicted) if defined else predicted], axis=1)
     unseen, possible = np.empty((0, 2)), np.empty((0, 4))
     return Contributions(
         rows, "statistic", make, unseen, possible, kinds="single", method="percentile", is_defined=defined, lowest=-1.0
+    )
+
+
+def rmse(gold: Floats, predicted: Floats) -> Contributions:
+    """Returns the root of the mean squared error of (N,) scores, in their own unit."""
+    errors = ((gold - predicted) ** 2)[:, None]
+
+    def make(rows_MS: Floats) -> Statistic:
+        return lambda counts: np.sqrt(np.einsum("rm,m->r", counts, rows_MS[:, 0]) / counts.sum(axis=1))
+
+    return Contributions(
+        rows=errors,
+        family="statistic",
+        make=make,
+        unseen=np.empty((0, 1)),
+        possible=np.empty((0, 2)),
+        kinds="single",
+        method="percentile",
+    )
+
+
+def r2(gold: Floats, predicted: Floats) -> Contributions:
+    """Returns R squared of (N,) scores: 1 for exact answers, 0 for the mean of the gold scores, negative below that.
+
+    It is undefined where the gold scores are all the same.
+    """
+    rows = np.stack([gold - gold.mean(), predicted - gold.mean()], axis=1)
+
+    def make(rows_MS: Floats) -> Statistic:
+        x = rows_MS[:, 0]
+        squared_errors = (x - rows_MS[:, 1]) ** 2
+
+        def statistic(counts_RM: Floats) -> Floats:
+            # einsum, not a matrix product: the same bits with any number of BLAS threads.
+            n = counts_RM.sum(axis=1)
+            unexplained = np.einsum("rm,m->r", counts_RM, squared_errors)
+            spread = np.einsum("rm,m->r", counts_RM, x * x) - np.einsum("rm,m->r", counts_RM, x) ** 2 / n
+            is_constant = spread <= 1e-14 * n * np.square(x).mean()
+            return np.where(is_constant, 0.0, 1.0 - unexplained / np.where(is_constant, 1.0, spread))
+
+        return statistic
+
+    return Contributions(
+        rows=rows,
+        family="statistic",
+        make=make,
+        unseen=np.empty((0, 2)),
+        possible=np.empty((0, 4)),
+        kinds="single",
+        method="percentile",
+        is_defined=len(gold) >= 2 and not _is_constant(gold),
     )
 
 

@@ -15,6 +15,8 @@ class MetricValue:
         n: examples it was computed from.
         higher_is_better: direction.
         clusters: groups of examples that belong together, such as documents; None where each stands by itself.
+        is_defined: whether there is such a number, as there is no correlation with a constant. `value` is 0 where there
+            is none, so that it can be compared; metrics.json has null.
     """
 
     value: float
@@ -23,8 +25,13 @@ class MetricValue:
     n: int
     higher_is_better: bool = True
     clusters: int | None = None
+    is_defined: bool = True
 
     def as_json(self) -> dict[str, Any]:
         """Returns the layout of metrics.json."""
         fields = asdict(self)
-        return fields if self.clusters else {name: value for name, value in fields.items() if name != "clusters"}
+        if not fields.pop("is_defined"):
+            fields["value"] = None
+        if not self.clusters:
+            del fields["clusters"]
+        return fields

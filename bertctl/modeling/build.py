@@ -19,7 +19,15 @@ from bertctl.modeling.bert_to_train import bert_to_train, bert_tokenizer
 from bertctl.modeling.families import BARE, family_of, model_positions, reads_padding, slow_step
 from bertctl.modeling.layer_groups import freeze, reinitialise
 from bertctl.modeling.linear_head import is_probe, read_probe
-from bertctl.modeling.load import has_trained_head, keeps_head, load_model, load_tokenizer_of, loadable, read_model
+from bertctl.modeling.load import (
+    has_trained_head,
+    keeps_head,
+    load_model,
+    load_tokenizer_of,
+    loadable,
+    read_model,
+    trained_labels,
+)
 from bertctl.modeling.model import Adapter, Model
 from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules, read_modules
 from bertctl.modeling.source import ModelSource
@@ -61,9 +69,7 @@ def build_model(
     if slow_step(source.config):
         listener.say(f"model: a step takes longer than that of a BERT of this shape: {slow_step(source.config)}")
     if has_trained_head(source):
-        is_kept = keeps_head(source, head, auto_class)
-        kept = "its trained head is kept" if is_kept else "other labels, so it gets a new head"
-        listener.say(f"model: {source.name} was fine-tuned before; {kept}")
+        listener.say(f"model: {source.name} was fine-tuned before; {_fate_of_head(source, auto_class, head)}")
     model, dropout = None, recipe.model.dropout
     # What is not trained as `packed_encoder.py` or `step_graphs.py` says, transformers computes.
     is_ours = compute is not None and compute.device in ("cpu", "cuda")
@@ -85,6 +91,21 @@ def build_model(
         adapter.attach(model.network)
         model.adapter = adapter
     return model
+
+
+def _fate_of_head(source: ModelSource, auto_class: str, head: Mapping[str, Any]) -> str:
+    """Returns what becomes of the head that a model was trained with, for a person."""
+    if keeps_head(source, head, auto_class):
+        return "its trained head is kept"
+    trained = trained_labels(source)
+    has_same_labels = sorted(trained) == sorted(head.get("id2label", {}).values())
+    if has_same_labels and trained != list(head["id2label"].values()):
+        names = ", ".join(trained)
+        return (
+            "the same labels in another order, so it gets a new head; the order that keeps the trained one: "
+            f"--set text_classification.labels='[{names}]'"
+        )
+    return "other labels, so it gets a new head"
 
 
 def build_tokenizer(source: ModelSource, auto_class: str, head: Mapping[str, Any] | None) -> Tokenizer:

@@ -299,6 +299,12 @@ def has_trained_head(source: ModelSource) -> bool:
     return any(f"For{kind}" in str(source.config.get("architectures")) for kind in _HEADS)
 
 
+def trained_labels(source: ModelSource) -> list[str]:
+    """Returns the names of the outputs that a model's config has, in their order."""
+    by_number = {int(number): str(name) for number, name in source.config.get("id2label", {}).items()}
+    return [by_number[number] for number in sorted(by_number)]
+
+
 def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) -> bool:
     """Returns whether a head that was trained answers the same labels, in the same order, as the one wanted.
 

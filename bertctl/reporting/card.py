@@ -83,7 +83,8 @@ def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
         config, revision = _source(row, split)
         chosen = run.chosen_on(split)
         for name in sorted(by_name, key=lambda name: name != run.primary):
-            if name.startswith("best_"):  # chosen on the examples that they are scored on
+            is_chosen_here = name.startswith("best_")  # on the examples that it is scored on
+            if is_chosen_here or by_name[name]["value"] is None:
                 continue
             found.append(
                 EvalResult(

@@ -5,6 +5,7 @@ picture serves a light page, a dark one and paper. Names that come from data nev
 """
 
 import io
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -137,6 +138,11 @@ def element(text: str, label: str) -> str:
     return f'<svg class="chart" viewBox="{box.group(1) if box else ""}" role="img" aria-label="{escape(label)}">{body}'
 
 
+def _or_gap(value: float | None) -> float:
+    """Returns a value to be drawn; NaN, which leaves a gap, for a metric that is undefined."""
+    return math.nan if value is None else value
+
+
 def metric_chart(rows: Sequence[tuple[str, Mapping[str, Any], float | None]]) -> str:
     """Draws values with their intervals, one below the other, and what the answer that reads nothing gets.
 
@@ -249,7 +255,9 @@ def group_chart(names: Sequence[str], scores: Sequence[Mapping[str, Any]], *, sc
         for place, found in zip(places, scores, strict=True):
             if found["low"] is not None:
                 upper.plot([place, place], [found["low"], found["high"]], color=ACCENT, linewidth=4, alpha=0.35)
-        upper.plot(places, [found["value"] for found in scores], color=ACCENT, marker="o", markersize=5, linewidth=1)
+        upper.plot(
+            places, [_or_gap(found["value"]) for found in scores], color=ACCENT, marker="o", markersize=5, linewidth=1
+        )
         upper.set_ylabel(score)
         upper.margins(0.08, 0.1)
         lower.bar(places, [found["n"] for found in scores], width=0.6, color=ACCENT)

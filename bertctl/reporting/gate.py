@@ -151,7 +151,7 @@ class GateResult:
         found: list[tuple[str, dict[str, str], float]] = []
         for name in self.run.metrics["metrics"][self.split]:
             metric = self.run.metric(self.split, name)
-            ends = {"": metric.value, "_low": metric.low, "_high": metric.high}
+            ends = {"": metric.value if metric.is_defined else None, "_low": metric.low, "_high": metric.high}
             # What is no letter of ASCII is lost in a name.
             labels = {"split": self.split} | ({"label": name.partition(":")[2]} if ":" in name else {})
             found += [(name + end, labels, value) for end, value in ends.items() if value is not None]
@@ -238,6 +238,8 @@ class _Judge:
             better, option = ("higher", "--min") if metric.higher_is_better else ("lower", "--max")
             what = f"--{limit.kind} {limit.metric}: the {limit.metric} is better when {better}"
             raise UsageError(what, remedy=f"Type {option} {limit.metric}={limit.limit:g}.")
+        if not metric.is_defined:
+            return self._undefined(limit, metric, policy)
         ends = simultaneous(metric.value, (metric.low, metric.high), self.compared, at_least=at_least)
         verdict = decide(metric.value, *ends, limit.limit, at_least=at_least, policy=policy, clusters=metric.clusters)
         where = f" of {limit.slice[0]}={limit.slice[1]}" if limit.slice else ""
@@ -251,6 +253,14 @@ class _Judge:
         verdict, message = self._above_constant(limit, metric, policy, verdict, message)
         detectable = _detectable(metric.value, *ends, n=metric.n, at_least=at_least)
         return Judgement(limit, verdict, metric, None, None, ends, detectable, message)
+
+    def _undefined(self, limit: Limit, metric: MetricValue, policy: Policy) -> Judgement:
+        """Returns the judgement of a metric that is no number: it never passes, not with `lenient` either."""
+        examples = count(metric.n, "example")
+        message = f"{limit.metric} is undefined on {examples}: all answers, or all gold scores, are equal"
+        is_failure = self.constant is not None or policy == "lenient"
+        verdict: GateVerdict = "fail" if is_failure else "inconclusive"
+        return Judgement(limit, verdict, metric, None, None, (None, None), None, message)
 
     def _above_constant(
         self, limit: Limit, metric: MetricValue, policy: Policy, verdict: GateVerdict, message: str
@@ -283,6 +293,8 @@ class _Judge:
     def _judge_drop(self, limit: Limit, policy: Policy, theirs: FinishedRun) -> Judgement:
         name = limit.metric
         metric, baseline = self.ours.metric(self.split, name), theirs.metric(theirs.split(self.split), name)
+        if not (metric.is_defined and baseline.is_defined):
+            return self._undefined(limit, metric, policy)
         change = self._change(name, theirs)
         at_least = metric.higher_is_better
         bound = -limit.limit if at_least else limit.limit

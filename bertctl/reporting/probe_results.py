@@ -1,5 +1,6 @@
 """What a probe found: a table of layers and poolings, and a picture of it, from metrics.json of its run."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -68,7 +69,7 @@ def _draw_layers(figure: "Figure", *, metrics: Mapping[str, Any], title: str) ->
         rows = [row for row in probe["table"] if row["pooling"] == pooling]
         places = [layers.index(row["layer"]) + 0.06 * (number - (len(poolings) - 1) / 2) for row in rows]
         colour = SERIES[number % len(SERIES)]
-        values = [row[primary]["value"] for row in rows]
+        values = [math.nan if row[primary]["value"] is None else row[primary]["value"] for row in rows]
         axes.plot(places, values, marker="o", markersize=4, color=colour, label=pooling)
         for place, row in zip(places, rows, strict=True):
             low, high = row[primary]["low"], row[primary]["high"]

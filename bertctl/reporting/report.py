@@ -166,7 +166,9 @@ def _tiles(run: RunContents) -> list[Tile]:
     if metric is not None:
         spread = interval(metric)
         name = metric_name(run.primary, run.metrics)
-        tiles.append(Tile(f"{name}, {run.shown}", figure(metric["value"]), f"95 %: {spread}" if spread else ""))
+        tiles.append(
+            Tile(f"{name}, {run.shown}", figure(metric["value"]) or "undefined", f"95 %: {spread}" if spread else "")
+        )
         baseline = baseline_of(run.metrics, run.shown, run.primary)
         if baseline is not None:
             tiles.append(Tile("majority", figure(baseline), "the answer that ignores the text"))
@@ -183,9 +185,8 @@ def _tiles(run: RunContents) -> list[Tile]:
 
 def _result(run: RunContents) -> Section:
     scores = run.metrics["metrics"][run.shown]
-    bounded = [
-        name for name in headline(scores, run.primary) if _is_fraction(name) and -1 <= scores[name]["value"] <= 1
-    ]
+    defined = [name for name in headline(scores, run.primary) if scores[name]["value"] is not None]
+    bounded = [name for name in defined if _is_fraction(name) and -1 <= scores[name]["value"] <= 1]
     blocks: list[Block] = []
     if bounded:
         rows = [(name, scores[name], baseline_of(run.metrics, run.shown, name)) for name in bounded]

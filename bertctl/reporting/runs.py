@@ -98,7 +98,8 @@ class FinishedRun:
             raise UsageError(f"{self.metrics_file}, split '{split}': {what}", remedy=remedy)
         value, low, high, clusters = (by_name[name].get(key) for key in ("value", "low", "high", "clusters"))
         n, higher = by_name[name].get("n", 0), by_name[name].get("higher_is_better", True)
-        return MetricValue(float(value), low, high, n, higher, clusters)
+        is_defined = value is not None
+        return MetricValue(float(value) if is_defined else 0.0, low, high, n, higher, clusters, is_defined)
 
     def chosen_on(self, split: str) -> dict[str, int]:
         """Returns what was chosen on a split (epoch, threshold, setting, ...) and among how many, where it is known."""

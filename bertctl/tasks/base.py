@@ -72,6 +72,15 @@ def label_fields(names: Sequence[str], problem_type: str) -> dict[str, Any]:
     }
 
 
+def alike_labels(usual: str, others: Sequence[str], counts: Mapping[str, int]) -> str:
+    """Returns a warning of labels that differ in case or spacing alone."""
+    listed = ", ".join(f"{name!r} ({counts[name]:,})" for name in others)
+    return (
+        f"the labels {listed} and {usual!r} ({counts[usual]:,}) differ only in case or spacing, and are learned as "
+        "different labels; write them alike if they are one"
+    )
+
+
 def output_names(model_config: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the names of a trained model's outputs, in their order."""
     by_id = {int(number): str(name) for number, name in model_config["id2label"].items()}
@@ -256,6 +265,10 @@ class Task(ABC):
     @abstractmethod
     def describe(self, rows: "Rows") -> str:
         """Returns the label counts (or the range of the scores) of a split, in a line."""
+
+    def doubts(self, train: "Rows") -> list[str]:
+        """Returns warnings about the labels of training rows that are learned as they are."""
+        return []
 
     @abstractmethod
     def gold(self, rows: "Rows", index: int) -> Any:

@@ -9,10 +9,10 @@ Letters: B windows in a batch, T tokens, C classes.
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from torch import Tensor, inf, split, stack
+from torch import Tensor, float32, inf, split, stack, tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
@@ -82,9 +82,9 @@ class ClassObjective(HeadObjective):
     label_smoothing: float = 0.0
     temperature: float = 1.0
 
-    def weights_like(self, tensor: Tensor) -> Tensor | None:
+    def weights_like(self, like: Tensor) -> Tensor | None:
         """Returns the class weights (C,) on the tensor's device, or None."""
-        return None if self.class_weights is None else tensor.new_tensor(self.class_weights)
+        return None if self.class_weights is None else like.new_tensor(self.class_weights)
 
 
 @dataclass(frozen=True)
@@ -136,16 +136,34 @@ class BinaryCrossEntropy(ClassObjective):
 class SquaredError(HeadObjective):
     """Squared error of one score per example, the same on every scale: the mean score of the training rows loses 1.
 
+    Gold scores come in 64 bits. They are standardised before they are rounded to 32, which would take away what
+    differs in scores such as 1000000000.5.
+
     Attributes:
-        deviation: of the training scores.
+        deviation: Of the training scores.
+        mean: Of the training scores.
     """
 
     deviation: float = 1.0
+    mean: float = 0.0
     is_log_likelihood: ClassVar[bool] = False  # one example can make it large
+
+    @property
+    def _center(self) -> float:
+        """The mean as 32 bits hold it, so that it is the same number for gold scores and for answers."""
+        return float(tensor(self.mean, dtype=float32))
+
+    def batch(self, features: Features, indices: Ints, rng: WindowRandom) -> Batch:
+        """Returns some windows as padded tensors, with standardised scores as labels."""
+        batch = super().batch(features, indices, rng)
+        if batch.labels is None:
+            return batch
+        standardised = (batch.labels.double() - self._center) / self.deviation
+        return replace(batch, labels=standardised.float())
 
     def window_losses(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Returns the (B,) squared errors."""
-        return ((outputs[:, 0] - batch.gold) / self.deviation) ** 2
+        return ((outputs[:, 0] - self._center) / self.deviation - batch.gold) ** 2
 
 
 class ChoiceCrossEntropy(HeadObjective):

@@ -15,7 +15,7 @@ _FLAT = 0.05
 
 
 def scores(lines: Lines) -> tuple[Floats, Floats]:
-    """Returns (N,) gold scores, in the 32 bits that models learn, and (N,) predictions.
+    """Returns (N,) gold scores and (N,) predictions, both in 64 bits.
 
     Raises:
         DivergedError: predictions that are not finite.
@@ -23,7 +23,7 @@ def scores(lines: Lines) -> tuple[Floats, Floats]:
     gold, predicted = sides(lines)
     answers = np.array(predicted, dtype=np.float64)
     refuse_not_finite(answers, "predictions")
-    return np.array(gold, dtype=np.float32).astype(np.float64), answers
+    return np.array(gold, dtype=np.float64), answers
 
 
 def pearson(_: Answers, lines: Lines) -> Contributions:
@@ -41,6 +41,19 @@ def _mse(_: Answers, lines: Lines) -> Contributions:
     return contributions.mean((gold - predicted) ** 2)
 
 
+def _mae(_: Answers, lines: Lines) -> Contributions:
+    gold, predicted = scores(lines)
+    return contributions.mean(np.abs(gold - predicted))
+
+
+def _rmse(_: Answers, lines: Lines) -> Contributions:
+    return regression.rmse(*scores(lines))
+
+
+def _r2(_: Answers, lines: Lines) -> Contributions:
+    return regression.r2(*scores(lines))
+
+
 class ScoreAnswers(Answers):
     """One number per text or pair."""
 
@@ -56,11 +69,14 @@ answer({example})"""
         Metric("pearson", pearson, "Pearson correlation, -1 to 1", hub_name="pearsonr"),
         Metric("spearman", spearman, "Spearman rank correlation", hub_name="spearmanr"),
         Metric("mse", _mse, "mean squared error", higher_is_better=False, is_fraction=False),
+        Metric("rmse", _rmse, "root of the mean squared error", higher_is_better=False, is_fraction=False),
+        Metric("mae", _mae, "mean absolute error", higher_is_better=False, is_fraction=False),
+        Metric("r2", _r2, "R squared: share of the gold scores' variance explained", is_fraction=False),
     )
 
     def baseline_answer(self, gold: Any) -> float:
         """Returns the mean of the training rows."""
-        return float(np.array(gold, dtype=np.float32).astype(np.float64).mean())
+        return float(np.array(gold, dtype=np.float64).mean())
 
     def constant_prediction(self, lines: Lines) -> str | None:
         """Returns the score that every line got, or hardly anything else, such as the mean of the training scores."""

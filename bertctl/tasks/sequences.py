@@ -80,7 +80,7 @@ class SequenceFeatures(RowFeatures):
 
     Attributes:
         encoded: ids, segments, lengths.
-        labels: (N,) int64 class numbers, (N, C) float32 several-label rows, (N,) float32 scores, or None.
+        labels: (N,) int64 class numbers, (N, C) float32 several-label rows, (N,) float64 scores, or None.
     """
 
     labels: Array | None

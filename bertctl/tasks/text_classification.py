@@ -12,12 +12,13 @@ from tokenizers import Tokenizer
 from bertctl.arrays import Array, Floats32
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
+from bertctl.data.label_cells import label_name, spelt_alike
 from bertctl.data.rows import Rows
 from bertctl.data.table import require_label
 from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import Objective, Outputs, Task, label_fields, output_names
+from bertctl.tasks.base import Objective, Outputs, Task, alike_labels, label_fields, output_names
 from bertctl.tasks.batches import present
 from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.class_weights import class_weights
@@ -191,6 +192,11 @@ class TextClassification(Task):
         parts = [f"{name}: {counts[name]}" for name in ((by_number[0], by_number[-1]) if many else self.labels)]
         return f"{len(self.labels)} labels, from {' to '.join(parts)}" if many else ", ".join(parts)
 
+    def doubts(self, train: Rows) -> list[str]:
+        """Returns which labels of the training rows differ in case or spacing alone."""
+        counts = Counter(name for i in range(len(train)) for name in self._names(train, i))
+        return [alike_labels(usual, others, counts) for usual, others in spelt_alike(counts)]
+
     def gold(self, rows: Rows, index: int) -> Any:
         """Returns the label (or labels) of a row, as prediction files show it."""
         names = self._names(rows, index)
@@ -223,39 +229,43 @@ class TextClassification(Task):
         found = rows.columns["label"][index]
         if self.multi_label:
             if isinstance(found, list | tuple):
-                return [str(name) for name in found if name is not None]
+                names = [str(name) if str(name) in self.labels else label_name(name) for name in found]
+                return list(dict.fromkeys(name for name, cell in zip(names, found, strict=True) if cell is not None))
             if found is None or found == "":
                 return []
             require_label(rows, index)
             parts = str(found).split(self.separator) if self.separator else [str(found)]
-            return [part.strip() for part in parts if part.strip()]
+            return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
         require_label(rows, index)
         if isinstance(found, list | tuple):
             remedy = "For several labels per example add --set text_classification.multi_label=true."
             raise DataError(f"{rows.where(index)}: the label is a list ({found!r})", remedy=remedy)
-        if isinstance(found, bool):
-            return ["true" if found else "false"]
         if found not in self.labels:  # a name that was given is a name, whatever it looks like
             _refuse_number(found, rows.where(index))
-        return [str(int(found))] if isinstance(found, float) else [str(found)]
+            return [label_name(found)]
+        return [str(found)]
 
 
 def _refuse_number(label: object, where: str) -> None:
-    """Refuses what is a number but no class: 3.5, '0.25', 'nan'; not 3, '3' or the float 3.0 of a Parquet file.
+    """Refuses what is a number but no class: 3.5, '0.25', 'nan'; not 3, '3', '3.0' or the float 3.0 of a Parquet file.
 
     Raises:
         DataError: with file and line.
     """
-    is_decimal = not label.is_integer() if isinstance(label, float) else "." in str(label)
     if str(label).strip().lower() == "nan":
         raise DataError(
             f"{where}: the label is {str(label).strip()}, which is no class",
             remedy="Fill the label in, or take the row out. If it is a class's name, name all of them: "
             "--set text_classification.labels='[..., nan]'.",
         )
-    if is_decimal and not math.isnan(as_number(label)):
-        what = f"{where}: the label {label!r} is a decimal number, not a class"
-        raise DataError(what, remedy="To learn numbers use the recipe text-regression; else check --label-column.")
+    number = as_number(label)
+    is_written_as_number = isinstance(label, float) or "." in str(label)
+    if is_written_as_number and not math.isnan(number) and not number.is_integer():
+        raise DataError(
+            f"{where}: the label {label!r} is a decimal number, not a class",
+            remedy="To learn numbers use the recipe text-regression; else check --label-column. If the numbers are "
+            "the names of classes, name all of them: --set text_classification.labels='[...]'.",
+        )
 
 
 def _natural(name: str) -> tuple[int, float, str]:

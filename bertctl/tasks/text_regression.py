@@ -11,7 +11,7 @@ from bertctl.arrays import Floats
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
-from bertctl.data.table import require_label
+from bertctl.data.table import require_score
 from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
@@ -19,10 +19,9 @@ from bertctl.tasks.base import Objective, Outputs, Task, label_fields
 from bertctl.tasks.score_answers import ScoreAnswers
 from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of
 from bertctl.tokenization.long_texts import HEAD, LongText
-from bertctl.words import as_number
 
-_LARGEST = 3.4e38
-"""Scores are learned in 32 bits, which end there."""
+_FINEST = 1e-3
+"""Share of the scores' deviation that one step of 32-bit numbers may be."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +53,19 @@ class TextRegression(Task):
         """Reads the range of the scores.
 
         Raises:
-            DataError: a label that is no finite number, or one value only.
+            DataError: a label that is no finite number, one value only, or differences that 32 bits don't hold.
         """
         scores = _scores(train)
         low, high = float(scores.min()), float(scores.max())
         if low == high:
             what = f"{train.source}: every score is {low:g}; nothing can be learned"
             raise DataError(what, remedy="Check --label-column, or add rows with other scores.")
+        mean = float(scores.mean())
+        deviation = float(scores.std())
+        _refuse_fine_differences(train.source, mean, deviation, largest=max(abs(low), abs(high)))
         clip = recipe.text_regression.clip_to_training_range
-        scale, long = (float(scores.mean()), float(scores.std())), long_text_of(recipe, train)
-        return cls(low if clip else None, high if clip else None, *scale, long)
+        long = long_text_of(recipe, train)
+        return cls(low if clip else None, high if clip else None, mean, deviation, long)
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextRegression":
@@ -87,15 +89,15 @@ class TextRegression(Task):
         _scores(rows)
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> SequenceFeatures:
-        """Returns texts as ids, scores as (N,) float32."""
-        labels = _scores(rows).astype(np.float32) if rows.has("label") else None
+        """Returns texts as ids, scores as (N,) float64."""
+        labels = _scores(rows) if rows.has("label") else None
         return encode_rows(rows, labels, tokenizer, replace(self.long, max_length=max_length))
 
     def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
         """Returns the squared error, in units of the training scores' variance."""
         from bertctl.tasks.objectives import SquaredError
 
-        return SquaredError(padding, self.deviation)
+        return SquaredError(padding, self.deviation, self.mean)
 
     def decode(self, outputs: Outputs, features: SequenceFeatures, rows: Rows) -> list[dict[str, Any]]:
         """Returns the score."""
@@ -111,20 +113,25 @@ class TextRegression(Task):
 
     def gold(self, rows: Rows, index: int) -> float:
         """Returns the score of a row."""
-        return _score(rows, index)
+        return require_score(rows, index)
 
 
 def _scores(rows: Rows) -> Floats:
-    return np.array([_score(rows, i) for i in range(len(rows))], dtype=np.float64)
+    return np.array([require_score(rows, i) for i in range(len(rows))], dtype=np.float64)
 
 
-def _score(rows: Rows, index: int) -> float:
-    label = require_label(rows, index)
-    score = as_number(label)
-    if not abs(score) < _LARGEST:
-        raise DataError(
-            f"{rows.where(index)}: the label {label!r} is no finite number in 32 bits",
-            remedy="Decimals take a point, as in 1.90. To learn classes use the recipe text-classification; else check "
-            "--label-column.",
-        )
-    return score
+def _refuse_fine_differences(source: str, mean: float, deviation: float, *, largest: float) -> None:
+    """Refuses scores that differ by hardly more than the step between two numbers of their size in 32 bits.
+
+    A model answers in 32 bits, so it could not tell such scores apart.
+
+    Raises:
+        DataError: such scores.
+    """
+    step = float(np.spacing(np.float32(largest)))
+    if step <= _FINEST * deviation:
+        return
+    raise DataError(
+        f"{source}: the scores deviate by {deviation:.3g} around {mean:.10g}, where models answer in steps of {step:g}",
+        remedy=f"Subtract {mean:.0f} from every score, or take another unit: 32 bits hold about seven digits.",
+    )

@@ -12,13 +12,23 @@ from tokenizers import Tokenizer
 from bertctl.arrays import Floats32, Ints
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
+from bertctl.data.label_cells import spelt_alike
 from bertctl.data.rows import Rows
 from bertctl.data.tag_schemes import SCHEMES, Scheme, as_marks, entity_types, tag_kind, write_tags
 from bertctl.errors import DataError
 from bertctl.metrics.tagging import Entity, entities
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import AnswerFormat, Objective, Outputs, Task, TruncationMessage, label_fields, output_names
+from bertctl.tasks.base import (
+    AnswerFormat,
+    Objective,
+    Outputs,
+    Task,
+    TruncationMessage,
+    alike_labels,
+    label_fields,
+    output_names,
+)
 from bertctl.tasks.batches import present
 from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.probabilities import softmax
@@ -237,6 +247,13 @@ class TokenClassification(Task):
             return _counted(counts, "tags")
         counts = Counter(kind for i in range(len(rows)) for kind, _, _ in entities(self._gold_tags(rows, i)))
         return f"{_counted(counts, 'types')}; learned in IOB2, answered in {self._scheme_of(rows)}"
+
+    def doubts(self, train: Rows) -> list[str]:
+        """Returns which types of entities differ in case or spacing alone."""
+        if self.scheme is None:
+            return []
+        counts = Counter(kind for i in range(len(train)) for kind, _, _ in entities(self._gold_tags(train, i)))
+        return [alike_labels(usual, others, counts) for usual, others in spelt_alike(counts)]
 
     def gold(self, rows: Rows, index: int) -> list[str]:
         """Returns the tags of a row as the file has them; in the scheme that was asked for, where one was."""

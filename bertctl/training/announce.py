@@ -23,6 +23,8 @@ def announce(job: Job, *, listener: Listener) -> None:
         about = f" ({job.task.describe(rows)})" if rows.has("label") else ""
         listener.say(f"{split}: {count(len(rows), 'example')}{about}")
         report_truncation(split, job.features[split], job.task, job.recipe, listener)
+    for sentence in job.task.doubts(job.data.splits["train"]):
+        listener.warn(sentence)
     training = job.recipe.training
     listener.say(
         f"training: {count(job.epochs, 'epoch')} of {len(job.features['train'])} examples in batches of "

@@ -167,8 +167,11 @@ class _TrainingRun:
                 checkpointing.save(state, behind=True)
             with self.signals.interruptible() if alone else contextlib.nullcontext():
                 result = self.selection.score(job.selection)
-            value, loss = result.metrics[job.primary].value, result.metrics["loss"].value
-            self.listener.say(f"step {step}: {job.selection} {job.primary} {value:.4f}, loss {loss:.4f}")
+            metric = result.metrics[job.primary]
+            value = metric.value
+            loss = result.metrics["loss"].value
+            score = f"{value:.4f}" if metric.is_defined else "undefined (one answer to all)"
+            self.listener.say(f"step {step}: {job.selection} {job.primary} {score}, loss {loss:.4f}")
             shown = job.task.samples(result.outputs, result.features, job.loaded.tokenizer)
             scores = {f"{job.selection}_{job.primary}": value, f"{job.selection}_loss": loss}
             log({"step": step, **scores} | ({"samples": shown} if shown else {}))

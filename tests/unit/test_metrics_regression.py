@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from sklearn.metrics import mean_squared_error
+from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score, root_mean_squared_error
 
 from bertctl.errors import DivergedError, ExitCode
 from bertctl.tasks.registry import known_metrics
@@ -40,7 +40,7 @@ def test_values_with_ties_equal_scipy_and_lie_in_their_intervals(pairs):
     gold, predicted = np.array(pairs, dtype=np.float64).T
     metrics = regression_metrics(gold, predicted, resamples=100, seed=1)
     if np.ptp(gold) == 0 or np.ptp(predicted) == 0:
-        assert metrics["pearson"].value == metrics["spearman"].value == 0.0
+        assert metrics["pearson"].as_json()["value"] is metrics["spearman"].as_json()["value"] is None
         assert metrics["pearson"].low is metrics["pearson"].high is metrics["spearman"].low is None
         return
     assert metrics["pearson"].value == pytest.approx(stats.pearsonr(gold, predicted).statistic, abs=1e-12)
@@ -66,15 +66,50 @@ def test_intervals_equal_scipys_bootstrap(name, of_sample):
 def test_a_constant_prediction_is_worth_nothing_and_warns_of_nothing(predicted):
     metrics = regression_metrics(np.linspace(0, 5, 50), predicted, resamples=100, seed=1)
     for name in ("pearson", "spearman"):
-        assert (metrics[name].value, metrics[name].low, metrics[name].high) == (0.0, None, None)
+        written = metrics[name].as_json()
+        assert (written["value"], written["low"], written["high"]) == (None, None, None)
     assert metrics["mse"].low < metrics["mse"].value < metrics["mse"].high
 
 
-@pytest.mark.parametrize("n", [1, 2])
-def test_too_few_examples_have_no_correlation(n):
-    metrics = regression_metrics(np.arange(n) * 1.0, np.arange(n) * 2.0, resamples=100, seed=1)
-    assert metrics["pearson"].value == metrics["spearman"].value == 0.0
-    assert metrics["mse"].n == n
+def test_one_example_has_no_correlation():
+    metrics = regression_metrics(np.ones(1), np.ones(1), resamples=100, seed=1)
+    assert metrics["pearson"].as_json()["value"] is metrics["spearman"].as_json()["value"] is None
+    assert metrics["mse"].n == 1
+
+
+@pytest.mark.parametrize("predicted", [[1.0, 2.0], [3.0, -1.0], [1e9, 1e9 + 1]])
+def test_two_examples_have_the_correlation_of_scipy_and_no_interval(predicted):
+    gold, predicted = np.arange(2.0), np.array(predicted)
+    metrics = regression_metrics(gold, predicted, resamples=100, seed=1)
+    assert metrics["pearson"].value == pytest.approx(stats.pearsonr(gold, predicted).statistic)
+    assert metrics["spearman"].value == pytest.approx(stats.spearmanr(gold, predicted).statistic)
+    assert metrics["pearson"].low is metrics["spearman"].high is None
+
+
+def test_errors_and_r2_equal_scikit_learn_and_lie_in_their_intervals():
+    gold, predicted = _scores(300)
+    predicted = predicted.astype(np.float64)
+    metrics = ScoreAnswers().score(lines_of(gold, predicted), resamples=200, seed=1)
+    assert metrics["mae"].value == pytest.approx(mean_absolute_error(gold, predicted), abs=1e-12)
+    assert metrics["rmse"].value == pytest.approx(root_mean_squared_error(gold, predicted), abs=1e-12)
+    assert metrics["r2"].value == pytest.approx(r2_score(gold, predicted), abs=1e-12)
+    for name in ("mae", "rmse", "r2"):
+        assert metrics[name].low < metrics[name].value < metrics[name].high
+
+
+def test_r2_of_answers_worse_than_the_mean_is_negative_and_of_equal_gold_scores_undefined():
+    gold = np.linspace(0, 5, 30)
+    assert ScoreAnswers().score(lines_of(gold, -gold), resamples=0, seed=1)["r2"].value < -1
+    constant = ScoreAnswers().score(lines_of(np.ones(30), gold), resamples=100, seed=1)["r2"].as_json()
+    assert (constant["value"], constant["low"]) == (None, None)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e9, -1.7e9, 1e12])
+def test_gold_scores_keep_their_64_bits(offset):
+    gold = np.array([0.5, 1.5, 0.5, 2.5]) + offset
+    metrics = ScoreAnswers().score(lines_of(gold, gold - [0, 0, 0, 1.0]), resamples=0, seed=1)
+    assert metrics["mse"].value == metrics["mae"].value == 0.25
+    assert metrics["rmse"].value == 0.5
 
 
 def test_perfect_predictions():
@@ -130,5 +165,11 @@ def test_every_metric_that_is_computed_has_a_row():
     names = set(regression_metrics(gold, predicted, resamples=100, seed=1)) | {"loss"}
     metrics = known_metrics()
     assert names <= set(metrics)
-    assert {name for name, row in metrics.items() if not row.higher_is_better} == {"mse", "loss", "perplexity"}
+    assert {name for name, row in metrics.items() if not row.higher_is_better} == {
+        "mse",
+        "rmse",
+        "mae",
+        "loss",
+        "perplexity",
+    }
     assert all(row.name == name and row.description for name, row in metrics.items())

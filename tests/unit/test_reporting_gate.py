@@ -294,7 +294,20 @@ def test_other_tasks_and_labels_are_refused(tmp_path):
         _gate(run, "max-drop f1=0.1", baseline=turned)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "0.9", True])
+def test_a_metric_that_is_undefined_is_never_a_pass(tmp_path):
+    run = _run(tmp_path / "run")
+    document = json.loads((run / "metrics.json").read_text())
+    document["metrics"]["validation"]["accuracy"] |= {"value": None, "low": None, "high": None}
+    (run / "metrics.json").write_text(json.dumps(document))
+    verdicts = {}
+    for policy in ("strict", "point", "lenient"):
+        gated = gate(run, [parse_limit("min", "accuracy=-1")], policy=policy)
+        verdicts[policy] = gated.judgements[0].verdict
+        assert "accuracy is undefined on" in gated.judgements[0].message
+    assert verdicts == {"strict": "inconclusive", "point": "inconclusive", "lenient": "fail"}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "0.9", True])
 def test_what_is_no_number_is_never_a_pass(tmp_path, value):
     run = _run(tmp_path / "run")
     document = json.loads((run / "metrics.json").read_text())

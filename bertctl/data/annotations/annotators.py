@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bertctl.data.label_cells import NoLabel, UnusableLabel
 from bertctl.data.spans import named_parts
 from bertctl.data.table import Table
+from bertctl.data.unlabelled import NoLabel, UnusableLabel
 from bertctl.words import count_of, listing, shorten
 
 PREDICTIONS = "predictions"

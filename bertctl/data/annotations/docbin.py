@@ -5,9 +5,9 @@ from itertools import pairwise
 from typing import Any, TextIO
 
 from bertctl.data.annotations.document import Document
-from bertctl.data.label_cells import NoLabel
 from bertctl.data.reading import ReadOptions
 from bertctl.data.text_files import Source, open_bytes, source_name
+from bertctl.data.unlabelled import NoLabel
 from bertctl.documents import loading
 from bertctl.errors import DataError, UnavailableError
 

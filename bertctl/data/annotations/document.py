@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bertctl.data.label_cells import NoLabel, UnusableLabel
+from bertctl.data.unlabelled import NoLabel, UnusableLabel
 from bertctl.errors import DataError
 
 Span = tuple[int, int, str]

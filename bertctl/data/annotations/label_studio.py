@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, TextIO
 from bertctl.data.annotations.annotators import PREDICTIONS, Annotation, agreed_label
 from bertctl.data.annotations.document import Document, Span, part
 from bertctl.data.annotations.surface import same_words
-from bertctl.data.label_cells import NoLabel, UnusableLabel
 from bertctl.data.names import TEXT_NAMES
 from bertctl.data.reading import ReadOptions
 from bertctl.data.table import Table
+from bertctl.data.unlabelled import NoLabel, UnusableLabel
 from bertctl.errors import DataError, UsageError
 from bertctl.words import hinted, shorten
 from bertctl.writing import write_array

@@ -1,0 +1,67 @@
+"""Cells of a label's column that hold no label: nobody gave one, or the labels given can't be learned."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bertctl.data.table import Table
+from bertctl.errors import DataError
+from bertctl.words import count_of
+
+
+@dataclass(frozen=True)
+class NoLabel:
+    """Stands where no person gave a label. Such a row is none of a labelled split, and is counted.
+
+    Attributes:
+        reason: In a few words, such as `skipped`.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class UnusableLabel:
+    """Stands where there are labels that can't be learned. Such a row is refused.
+
+    Attributes:
+        message: Why, as the end of a message that begins with the place.
+        remedy: What to do.
+    """
+
+    message: str
+    remedy: str
+
+    def error(self, where: str) -> DataError:
+        """Returns the refusal of the row."""
+        return DataError(f"{where}: {self.message}", remedy=self.remedy)
+
+
+def without_marks(table: Table) -> Table:
+    """Returns a table of which no label is needed: None in place of cells that say why there is none."""
+    marked = [name for name, values in table.columns.items() if any(map(_is_mark, values))]
+    if not marked:
+        return table
+    columns = dict(table.columns)
+    for name in marked:
+        columns[name] = [None if _is_mark(value) else value for value in columns[name]]
+    return replace(table, columns=columns)
+
+
+def _is_mark(value: Any) -> bool:
+    return isinstance(value, NoLabel | UnusableLabel)
+
+
+def labelled_places(values: Sequence[Any]) -> list[int]:
+    """Returns the places of a label's column but those that are marked as having no label."""
+    return [place for place, value in enumerate(values) if not isinstance(value, NoLabel)]
+
+
+def left_out(values: Iterable[Any], total: int) -> str:
+    """Returns how many rows have no label and why, as a sentence; nothing where all have one."""
+    reasons = Counter(value.reason for value in values if isinstance(value, NoLabel))
+    if not reasons:
+        return ""
+    shown = ", ".join(f"{reason}: {number}" for reason, number in reasons.items())
+    return f"{count_of(reasons.total(), total, 'row')} have no label and are left out ({shown})"
