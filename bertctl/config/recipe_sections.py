@@ -89,8 +89,9 @@ class DataSection(RecipeSection):
     """Columns with the choices, in order, or one column with lists (multiple choice). Default: guessed from the usual
     names."""
     first_choice: Annotated[Literal[0, 1] | None, Mark.LATER] = None
-    """Number of the first choice in labels that are numbers (multiple choice). Default: 0 where a label is 0, the
-    columns' own numbers where they are numbered (`option1`, `option2`), else the file is refused."""
+    """Number of the first choice in labels that are numbers (multiple choice). Default: as columns and labels show.
+    It is 0 if a label is 0, and the number of the first column if the columns are numbered (`option1`, `option2`).
+    A file that could count from 0 or from 1 is refused."""
     id_column: Text | None = None
     """Column with each row's id. Default: rows are numbered from 0."""
     delimiter: Character | None = None

@@ -78,8 +78,10 @@ class _WithoutCalls(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-        if name not in _CALLS or not node.args:
+        if name not in _CALLS:
             raise ValueError(f"{name} is no array")
+        if not node.args:
+            return ast.List([], ast.Load())
         content: ast.AST = self.visit(node.args[0])
         return content
 

@@ -432,7 +432,7 @@ def test_choices_read_from_the_source_are_those_of_the_schema():
     for dotted, doc in field_docs().items():
         schema = field_schema(dotted)
         words = schema.get("enum") or schema.get("items", {}).get("enum") or schema.get("or", ())
-        assert doc.choices == tuple(words), dotted
+        assert doc.choices == tuple(map(str, words)), dotted
 
 
 def test_a_removed_field_is_read_over_at_its_default_and_refused_otherwise(tmp_path):
