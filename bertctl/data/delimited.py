@@ -11,7 +11,7 @@ from bertctl.data.column_contents import names_with_values
 from bertctl.data.names import known_name
 from bertctl.data.reading import OnBadRecord
 from bertctl.data.table import Table
-from bertctl.errors import DataError, UsageError
+from bertctl.errors import DataError, UsageError, WholeFileError
 from bertctl.progress import Listener
 from bertctl.words import count
 
@@ -101,10 +101,13 @@ def records(
     field that is not closed goes to the end of the file.
 
     Raises:
-        DataError: a record with more or fewer fields, a quoted field that is not closed, with file and line.
+        DataError: a record with more or fewer fields, a quoted field that is not closed, a second header, with file
+            and line.
+        WholeFileError: a second header whose columns are in another order than the first one's.
     """
     width = len(dialect.names)
     pending_header = dialect.header
+    header: _Header | None = None
     blank = skipped = 0
     found = _split(lines, dialect.delimiter, quoted=dialect.quoted, source=source, on_bad_record=on_bad_record)
     for line, fields in found:
@@ -121,10 +124,62 @@ def records(
             continue
         if pending_header:
             pending_header = False
+            header = _Header(fields)
+            continue
+        if header is not None and header.is_repeated_by(fields):
+            repeated = header.repeated(fields, f"{source}:{line}")
+            if on_bad_record is None or isinstance(repeated, WholeFileError):
+                raise repeated
+            on_bad_record(repeated)
             continue
         yield line, fields
     if skipped:
         listener.warn(f"{source}: {skipped} blank lines between the rows are no rows")
+
+
+class _Header:
+    """The names in a file's first record, which no later record may repeat.
+
+    Args:
+        fields: the first record.
+    """
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self._fields = [_bare_name(cell) for cell in fields]
+        self._names = [name.casefold() for name in self._fields]
+        self._sorted_names = sorted(self._names)
+
+    def is_repeated_by(self, fields: Sequence[str]) -> bool:
+        """Returns whether a record has these names again, in any order.
+
+        Case and blanks do not count, except in a file of one column: there, a text may be the column's name.
+        """
+        if len(self._fields) == 1:
+            return [_bare_name(cell) for cell in fields] == self._fields
+        if _bare_name(fields[0]).casefold() not in self._names:  # nearly every record
+            return False
+        return sorted(_bare_name(cell).casefold() for cell in fields) == self._sorted_names
+
+    def repeated(self, fields: Sequence[str], where: str) -> DataError:
+        """Returns the error for a record that repeats the names, as in files that were joined by `cat`."""
+        names = [_bare_name(cell) for cell in fields]
+        if [name.casefold() for name in names] != self._names:
+            return WholeFileError(
+                f"{where}: a second header has its columns in another order: {', '.join(names)}, "
+                f"where the first has {', '.join(self._fields)}",
+                remedy="Bring the files' columns into one order before you join them, or give one file. "
+                "If the first line is data, add --no-header.",
+            )
+        return DataError(
+            f"{where}: the header stands here again ({', '.join(names)})",
+            remedy="Take the line out: files are joined without further headers, as by (cat a.csv; tail -n +2 b.csv). "
+            "If the first line is data, add --no-header.",
+        )
+
+
+def _bare_name(cell: str) -> str:
+    """Returns a name as it is compared: a byte-order mark before it hides its quotes from the CSV reader."""
+    return cell.strip().removeprefix("\ufeff").strip('" ')
 
 
 def _split(
@@ -249,7 +304,9 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
 def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool:
     """Whether the first record holds names: it has one that was given or is usual, or nothing in it looks like data."""
     first = [cell.strip() for cell in records[0]]
-    rest = [record for record in records[1:] if len(record) == len(first)]
+    same_width = [record for record in records[1:] if len(record) == len(first)]
+    header = _Header(first)
+    rest = [record for record in same_width if not header.is_repeated_by(record)] or same_width
     given = {settings.text_column, settings.pair_column, settings.label_column, settings.id_column}
     if given & set(first):
         return True

@@ -192,7 +192,7 @@ def test_the_label_may_come_first_without_header(tmp_path):
         ("good,pos\nbad,neg\nfine,pos\n", False),  # a label comes again
         ("good,1\nbad,0\n", False),
         ("comment,1\nother,0\n", True),  # a usual name, and it does not come again
-        ("comment,a\nother,b\ncomment,a\n", False),
+        ("comment,a\nother,b\ncomment,c\n", False),  # it comes again, in a row that is not the first again
     ],
 )
 def test_headers(tmp_path, content, header):
