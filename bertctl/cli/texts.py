@@ -1,5 +1,6 @@
 """The texts that a command line names (lines, tables, a data set of the catalog), and the options that name them."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,7 +12,8 @@ import typer
 from bertctl.cli.completion import dataset_names, model_names
 from bertctl.cli.folding import folds, option, parameter
 from bertctl.cli.recipe_options import by_field, picked
-from bertctl.data.text_files import is_text, open_bytes, require_file, rows_expected, source_name, source_of
+from bertctl.data.file_names import is_text, names_a_file
+from bertctl.data.text_files import open_bytes, require_file, rows_expected, source_name, source_of
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.stream import TextChunk
@@ -197,3 +199,18 @@ def typed_text(given: str, source: TextSource, *, to: str, such_as: str) -> str 
     if given not in ("", "-"):
         require_file(Path(given))
     return None
+
+
+def check_typed_texts(texts: Sequence[str]) -> None:
+    """Refuses the name of a file where a verb takes texts and has --file for files.
+
+    Raises:
+        UsageError: a text has the form of a path, and the file exists.
+        UnavailableError: it has, and there is no such file.
+    """
+    for text in filter(names_a_file, texts):
+        require_file(Path(text))
+        raise UsageError(
+            f"{text} is a file, and stands where a text does",
+            remedy=f"For its texts: --file {shlex.quote(text)}. For a text, put a blank before it and one behind it.",
+        )

@@ -11,7 +11,7 @@ import typer
 
 from bertctl.cli import streams
 from bertctl.cli.output import Output
-from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, takes_texts
+from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, check_typed_texts, takes_texts
 from bertctl.errors import DataError, UsageError
 from bertctl.writing import replacing_text
 
@@ -103,6 +103,7 @@ def _inputs(
     files = list(file or ())
     if given == ["-"]:
         given, files = [], [*files, "-"]
+    check_typed_texts(given)
     if sum(map(bool, (given, files, data))) > 1:
         raise UsageError("texts, --file and --data exclude each other", remedy="Give one of the three.")
     if not given and not files and data is None:

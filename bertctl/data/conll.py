@@ -24,8 +24,11 @@ _UD_NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "
 _USUAL_NAMES = {1: ("word",), 2: ("word", "tag"), 3: ("word", "pos", "tag"), 4: ("word", "pos", "chunk", "ner")}
 """What columns can be called where a file names none; four are those of CoNLL-2003."""
 _HEADER_NAMES = frozenset(
-    "word words token tokens form lemma pos upos xpos chunk tag tags ner ner_tag ner_tags iob bio label labels".split()
-)
+    (
+        "word", "words", "token", "tokens", "form", "lemma", "pos", "upos", "xpos", "chunk", "label", "labels", "tag",
+        "tags", "ner", "ner_tag", "ner_tags", "iob", "bio",
+    )
+)  # fmt: skip
 _BLANKS = " \t\r\n"
 _COMMENT = re.compile(r"#\s*(?:id|sent_id|text|newdoc)\b")
 _TAG = re.compile(r"\s(?:O|[BIESLU]-\S+)\s*$")
@@ -94,8 +97,8 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
         source: the file, for messages.
         options: in their settings `text_column` and `label_column` are positions counted from 0 (negative ones from
             the end) or names; left out, the words stand in the first column (in the second after one that counts them)
-            and the tags in the last; in CoNLL-U `form` and `upos`. `header` says whether the first line has names; where
-            it is not set, a line of nothing but usual names has.
+            and the tags in the last; in CoNLL-U `form` and `upos`. `header` says whether the first line has names;
+            where it is not set, a line of nothing but usual names has.
         ud: whether it is CoNLL-U.
 
     Raises:

@@ -8,11 +8,15 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast, get_args
+from typing import Any, BinaryIO, Literal, cast
 
 from bertctl.data.annotations import label_studio
 from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
+from bertctl.data.file_names import FILE_KINDS as FILE_KINDS
+from bertctl.data.file_names import SUFFIXES as SUFFIXES
+from bertctl.data.file_names import FileKind as FileKind
+from bertctl.data.file_names import kind_of as kind_of
+from bertctl.data.file_names import suffix_of as suffix_of
 from bertctl.data.reading import ReadOptions
 from bertctl.data.table import Table, in_chunks, table_of_objects, table_of_records
 from bertctl.data.text_files import (
@@ -28,41 +32,6 @@ from bertctl.documents import loading, parse
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT
 from bertctl.words import unknown
-
-FileKind = Literal["lines", "csv", "tsv", "jsonl", "parquet"]
-FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
-
-SUFFIXES: dict[str, FileKind] = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".txt": "lines",
-}
-"""What a file is by its suffix."""
-
-
-def suffix_of(path: Path) -> str:
-    """Returns the suffix that says what a file is: in lower case, without .gz."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    return suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else (suffixes or [""])[-1]
-
-
-def kind_of(path: Path) -> FileKind:
-    """Returns what a file is, by its suffix.
-
-    Raises:
-        UsageError: a suffix that says nothing.
-    """
-    suffix = suffix_of(path)
-    if suffix not in SUFFIXES:
-        what = f"{path}: '{suffix}' is no suffix of a file that can be read" if suffix else f"{path} has no suffix"
-        raise UsageError(what, remedy=f"Suffixes: {', '.join(SUFFIXES)}, each also with .gz.")
-    return SUFFIXES[suffix]
 
 
 def input_kind(source: Source, given: str | None) -> FileKind:

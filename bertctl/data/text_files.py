@@ -36,13 +36,6 @@ def source_name(source: Source) -> str:
     return "stdin" if source == "-" else str(source)
 
 
-def is_text(typed: str) -> bool:
-    """Whether a text was typed, not a file: none is there, and it has a blank, or no suffix and no slash."""
-    if typed == "-" or os.path.exists(typed):  # noqa: PTH110  # Path.exists raises where a text is too long for a name
-        return False
-    return any(map(str.isspace, typed)) or not (Path(typed).suffix or "/" in typed)
-
-
 def require_file(path: Path) -> None:
     """Refuses a path that is no file.
 
@@ -56,9 +49,17 @@ def require_file(path: Path) -> None:
     if path.exists():  # a pipe, /dev/stdin
         return
     if not path.parent.is_dir():
-        raise UnavailableError(f"{path} does not exist, nor does the folder {path.parent}", file=path)
+        what = f"{path} does not exist, nor does the folder {path.parent}"
+        raise UnavailableError(what, remedy=for_a_text(path), file=path)
     what = hinted(f"{path} does not exist", path.name, (p.name for p in path.parent.iterdir()))
-    raise UnavailableError(what, remedy=_names_in(path.parent), file=path)
+    raise UnavailableError(what, remedy=f"{_names_in(path.parent)} {for_a_text(path)}".strip(), file=path)
+
+
+def for_a_text(path: Path) -> str:
+    """Returns what to type where a text was meant that has the form of a path."""
+    if not any(map(str.isspace, str(path))):
+        return ""
+    return "A text that looks like a file's name needs a blank before it and one behind it."
 
 
 def _names_in(folder: Path) -> str:
