@@ -61,7 +61,7 @@ class TextSource:
         split: its split.
         data_dir: folder with its official files.
         settings: columns, encoding, delimiter and header of tables, as fields of `DataSection`.
-        input_format: lines, csv, tsv, jsonl or parquet; by the suffix when None, lines where that says nothing.
+        input_format: lines, csv, tsv, jsonl or parquet; when None by the contents, else by the suffix, else lines.
         replace: whether bytes that are not UTF-8 are replaced (lines only).
         skip: whether rows of tables that can't be read are left out, and told ...
         beside: ... and written beside this file.
@@ -88,7 +88,7 @@ class TextSource:
         if self.data is not None:
             yield from self._of_data_set(self.data, listener)
         for file in self.files:
-            kind = self.input_format or _kind(file)
+            kind = self.input_format or _kind(file, self.settings, listener)
             if kind == "lines" and not self.settings:
                 yield from self._of_lines(file, listener)
             else:
@@ -104,20 +104,25 @@ class TextSource:
         listener.finish("texts")
 
     def _of_lines(self, file: str, listener: Listener) -> Iterator[TextChunk]:
+        from bertctl.data.file_contents import is_json_row
+        from bertctl.data.files import tell_json_lines
         from bertctl.tokenization.lines import LineReader
 
         source = source_of(file)
-        read = 0
+        read = json_lines = 0
         with open_bytes(source) as raw:
             reader = LineReader(raw, source_name(source), replace=self.replace)
             for lines in reader:
                 read += len(lines)
+                json_lines += sum(map(is_json_row, lines))
                 listener.expect(rows_expected(raw, read))
                 yield TextChunk(lines)
         if reader.replaced:
             listener.warn(f"{source_name(source)}: {reader.replaced:,} byte sequences that are not UTF-8 were replaced")
         if not read:
             listener.warn(f"{source_name(source)} is empty")
+        if self.input_format is None:
+            tell_json_lines(json_lines, read, source_name(source), listener)
 
     def _of_table(self, file: str, kind: str, listener: Listener) -> Iterator[TextChunk]:
         from bertctl.config.recipe_sections import DataSection
@@ -169,14 +174,14 @@ takes_files = folds([], [parameter("files", _FILES, None), *_READ], _fold_files)
 """Gives a verb the argument FILE ... too, behind its own."""
 
 
-def _kind(file: str) -> str:
-    """Returns the format by the suffix; one that says nothing (`.log`, `.md`, none) means lines."""
-    from bertctl.data.files import kind_of
+def _kind(file: str, settings: Mapping[str, Any], listener: Listener) -> str:
+    """Returns the format by what is in a file, else by its suffix, else lines."""
+    from bertctl.config.recipe_sections import DataSection
+    from bertctl.data.files import detected_kind
+    from bertctl.data.reading import ReadOptions
 
-    try:
-        return "lines" if file == "-" else kind_of(Path(file))
-    except UsageError:
-        return "lines"
+    options = ReadOptions(DataSection(**settings), "predict", chunk_rows=1, listener=listener)
+    return detected_kind(source_of(file), options) or "lines"
 
 
 def typed_text(given: str, source: TextSource, *, to: str, such_as: str) -> str | None:

@@ -88,7 +88,7 @@ class ChoiceReader(Reader):
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin; labels only of whole files."""
-        kind = input_kind(source, options.kind)
+        kind = input_kind(source, options)
         if kind == "lines" and not options.whole:
             remedy = "Give JSONL, CSV, TSV or Parquet; for stdin say which with --input-format jsonl."
             raise UsageError(f"{source_name(source)}: lines of text have no choices", remedy=remedy)

@@ -42,7 +42,8 @@ def guess_task(path: Path, settings: DataSection) -> Guess:
                 return _guess(path, task, reading, settings)
         except (UsageError, DataError) as error:
             error.task = task if isinstance(error, DataError) and _is_mostly_for(reader, path, options) else ""
-            if error.task or (reader.is_sure and isinstance(error, DataError)):
+            is_of_rows = isinstance(error, DataError) and error.remedy != reader.form  # not: no JSON at all
+            if error.task or (reader.is_sure and is_of_rows):
                 raise
             refusals.append(error)
     raise next((error for error in reversed(refusals) if isinstance(error, DataError)), refusals[-1])

@@ -5,6 +5,7 @@ import gzip
 import io
 import itertools
 import os
+import shlex
 import sys
 import zlib
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
+from bertctl.data.file_contents import GZIP, HEAD, PARQUET, is_page, no_rows_in
 from bertctl.documents import is_encoding
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
@@ -22,6 +24,8 @@ Source = Path | Literal["-"]
 
 LONGEST_LINE, LONGEST_DOCUMENT = 16_000_000, 250_000_000
 """Bytes of a line, and of what can only be read as a whole (a JSON document, UTF-16), unless asked for otherwise."""
+
+_SIGNATURE = 512  # bytes by which packed files and other documents are known
 
 _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -70,25 +74,80 @@ def _names_in(folder: Path) -> str:
 
 @contextmanager
 def open_bytes(source: Source) -> Iterator[BinaryIO]:
-    """Opens the bytes of a file, unpacked where it is gzip by name; of stdin, where it is gzip by its first bytes.
+    """Opens the bytes of a file or of stdin, unpacked where they are gzip, whatever the file is called.
 
     Raises:
         UnavailableError: it is not there or can't be read.
-        DataError: it is named .gz but is not gzip, or breaks off.
+        DataError: it is packed otherwise, damaged, or a document that holds no rows, such as a spreadsheet; or it is
+            named .gz and is not gzip.
     """
     name = source_name(source)
     if source != "-":
         require_file(source)
     try:
         with nullcontext(cast(io.BufferedReader, sys.stdin.buffer)) if source == "-" else source.open("rb") as raw:
-            packed = source.suffix == ".gz" if source != "-" else raw.peek(2)[:2] == b"\x1f\x8b"
-            yield cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw  # a GzipFile reads as one
-    except gzip.BadGzipFile as error:
-        raise DataError(f"{name} is named .gz but is not gzip: {error}", remedy="Rename it, or pack it.") from error
-    except (EOFError, zlib.error) as error:
-        raise DataError(f"{name} breaks off or is damaged: {error}", remedy="Get the file again.") from error
+            first = raw.peek(len(GZIP))
+            is_packed = first.startswith(GZIP)
+            file = cast(io.BufferedReader, gzip.GzipFile(fileobj=raw)) if is_packed else raw  # it reads as one
+            head = file.peek(_SIGNATURE)
+            _check_signature(head, source, is_packed=is_packed)
+            yield cast(BinaryIO, file)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        what = f"{name} breaks off or is damaged: {error}"
+        raise DataError(what, remedy=f"Get the file again; gzip -t {shlex.quote(name)} tests it.") from error
     except OSError as error:
         raise UnavailableError(f"{name} can't be read: {error.strerror or error}") from error
+
+
+def _check_signature(head: bytes, source: Source, *, is_packed: bool) -> None:
+    """Refuses a file by its first bytes.
+
+    Raises:
+        DataError: it is packed twice, or in a way that is not read here; or it is no file of rows.
+    """
+    name = source_name(source)
+    if is_packed and head.startswith(GZIP):
+        raise DataError(f"{name} is packed with gzip twice", remedy="Unpack it once: gzip -d.")
+    if (signature := no_rows_in(head)) is not None:
+        noun, remedy = signature
+        raise DataError(f"{name} is {noun}", remedy=remedy.format(file=shlex.quote(name)))
+    if source != "-" and source.suffix.lower() == ".gz" and head and not is_packed:
+        plain = source.with_suffix("")
+        remedy = (
+            f"Rename it: mv {shlex.quote(name)} {shlex.quote(str(plain))}. Or pack it: gzip {shlex.quote(plain.name)}."
+        )
+        raise DataError(f"{name} is named .gz but is not gzip: it begins with {head[:24]!r}", remedy=remedy)
+
+
+def is_gzip(path: Path) -> bool:
+    """Returns whether a file is gzip by its first bytes; of what is no regular file, False."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(GZIP)) == GZIP
+
+
+def first_bytes(source: Source) -> bytes:
+    """Returns the first bytes of a file or of stdin, unpacked, and leaves stdin as it is.
+
+    There are none of a pipe with a name, which can be read only once; of stdin they are what has come by now.
+
+    Raises:
+        UnavailableError: the file is not there or can't be read.
+        DataError: it is packed in a way that is not read here, or is no file of rows.
+    """
+    if source != "-" and not source.is_file():
+        require_file(source)
+        return b""
+    if source != "-":
+        with open_bytes(source) as file:
+            return file.read(HEAD)
+    head = cast(io.BufferedReader, sys.stdin.buffer).peek(1)
+    if not head.startswith(GZIP):
+        return head
+    with suppress(zlib.error):  # refused where it is read
+        return zlib.decompressobj(wbits=31).decompress(head, HEAD)
+    return b""
 
 
 def rows_expected(file: BinaryIO, rows: int) -> int:
@@ -171,14 +230,19 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
     if head.startswith(_UTF16_BOMS):
         listener.say(f"{source}: read as UTF-16, as its byte-order mark says")
         return "utf-16"
-    if head.startswith((b"PK\3\4", b"\xd0\xcf\x11\xe0")):  # zip, as .xlsx and .ods are, and what .xls is
-        what = f"{source} is no text, but a spreadsheet or an archive"
-        raise DataError(what, remedy="Save the sheet as CSV (UTF-8), or unpack the archive.")
+    if head.startswith(PARQUET):
+        what = f"{source} is not text, but Parquet"
+        raise DataError(what, remedy="Name it .parquet, or add --input-format parquet.")
+    if is_page(head) and not source.lower().removesuffix(".gz").endswith((".txt", ".html", ".htm", ".log", ".md")):
+        what = f"{source} is a page of HTML: a page about the file was saved, or an error"
+        raise DataError(what, remedy="Download the file itself (the raw one) again.")
     if head.count(0) > len(head) // 10:
+        order = "le" if head[1::2].count(0) > head[::2].count(0) else "be"
         raise DataError(
             f"{source} is not text: its beginning is full of NUL bytes",
-            remedy="If it is UTF-16 without a byte-order mark, add --encoding utf-16-le; "
-            "if it is Parquet or packed, give it the suffix .parquet or .gz.",
+            remedy=f"It looks like UTF-16 without a byte-order mark: add --encoding utf-16-{order}."
+            if 3 * head.count(0) > len(head)
+            else "If it is UTF-16 without a byte-order mark, add --encoding utf-16-le.",
         )
     return "utf-8"
 

@@ -302,7 +302,7 @@ def test_files_that_are_not_what_their_suffix_says(tmp_path):
     whole = gzip.compress(as_csv().encode() * 50)
     (tmp_path / "b.csv.gz").write_bytes(whole[: len(whole) // 2])
     assert "breaks off" in refusal(tmp_path / "b.csv.gz", DataError)
-    assert "Parquet" in refusal(write(tmp_path / "c.parquet", b"text,label\na,1\n"), DataError)
+    assert "Parquet" in refusal(write(tmp_path / "c.parquet", b"a fine film\na dull one\n"), DataError)
     assert "is not text" in refusal(write(tmp_path / "d.csv", as_csv(), encoding="utf-16-le"), DataError)
 
 

@@ -14,7 +14,7 @@ FILES = [
     "./my reviews",
     "../two words",
     "~/two words",
-    "/tmp/two words",
+    "/var/two words",
     "~anna/my notes",
     "my sentences.conllu",
     "my sheet.xlsx",
