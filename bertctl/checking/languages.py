@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, FindingRules, examples_at, shorten
 from bertctl.checking.subject import Subject
+from bertctl.languages import language_identifier
 
 _RULES = FindingRules("languages")
 
@@ -90,7 +91,8 @@ def _languages(subject: Subject, split: str, texts: list[str]) -> Iterator[Findi
     if len(chosen) > _LOOKED_AT:
         step = len(chosen) / _LOOKED_AT
         chosen = [chosen[int(k * step)] for k in range(_LOOKED_AT)]
-    told = {i: _identifier()(texts[i][:_READ]) for i in chosen}
+    identify = language_identifier()
+    told = {i: identify(texts[i][:_READ]) for i in chosen}
     counts = Counter(language for language, sure in told.values() if sure >= _SURE)
     if len(counts) < 2:
         return
@@ -102,12 +104,3 @@ def _languages(subject: Subject, split: str, texts: list[str]) -> Iterator[Findi
     rows = subject.splits[split]
     examples = examples_at(rows, others, lambda i: f"{told[i][0]}: {shorten(texts[i], limit=80)}")
     yield _RULES.finding("other-language", split, of, examples, says=says, severity=severity)
-
-
-@cache
-def _identifier() -> Any:
-    """Returns what gives a text's two-letter language code, and how sure that is."""
-    from py3langid import langid
-
-    identifier = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
-    return lru_cache(2 * _LOOKED_AT)(identifier.classify)  # premises and paragraphs stand many times
