@@ -112,7 +112,12 @@ def _latin_candidates(data: bytes) -> list[Candidate]:
         language, sureness = language_identifier()(text)
         letters = _LATIN_LETTERS.get(language, "") if sureness >= _SURE_OF_LANGUAGE else ""
         score = _share_of_letters(text, letters or _ANY_LATIN)
-        has_words = re.search(r"[A-Za-z][^\W\d_A-Za-z]|[^\W\d_A-Za-z][A-Za-z]|’", text) is not None
+        beyond = re.findall(r"[^\x00-\x7f]", text)
+        has_words = (
+            re.search(r"[A-Za-z][^\W\d_A-Za-z]|[^\W\d_A-Za-z][A-Za-z]", text) is not None
+            if any(map(str.isalpha, beyond))
+            else all(sign in _BESIDE_WORDS or sign in _IN_WORDS for sign in beyond)
+        )
         if score >= 0.9 and has_words:
             candidates.append(Candidate(encoding, text, score))
     return candidates

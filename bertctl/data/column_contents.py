@@ -13,6 +13,9 @@ from bertctl.words import as_number, shorten
 
 Content = Literal["text", "class", "score", "other"]
 
+MOSTLY = 0.9
+"""Share of the cells of a column that decides what it is."""
+
 _SEEN = 2048  # values that are looked at
 _CLASS_WORDS = 4  # more words on average are a text's
 _STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
@@ -22,6 +25,12 @@ _NO_COMMAS = re.compile(rf"\[(?:\s*(?:{_STRING.pattern})(?=\s))+\s*(?:{_STRING.p
 def filled(values: Sequence[Any]) -> list[Any]:
     """Returns the first values that say something."""
     return [value for value in values[:_SEEN] if value is not None and value != ""]
+
+
+def is_mostly_empty(values: Sequence[Any]) -> bool:
+    """Returns whether hardly a value of a column says something."""
+    seen = values[:_SEEN]
+    return sum(value is None or not str(value).strip() for value in seen) >= MOSTLY * len(seen)
 
 
 def is_prose(values: Sequence[Any]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.column_contents import names_with_values
+from bertctl.data.column_contents import MOSTLY, names_with_values
 from bertctl.data.names import known_name
 from bertctl.data.reading import OnBadRecord
 from bertctl.data.table import Table
@@ -108,6 +108,8 @@ def records(
     width = len(dialect.names)
     pending_header = dialect.header
     header: _Header | None = None
+    unnamed: list[int] = []
+    in_unnamed = 0
     blank = skipped = 0
     found = _split(lines, dialect.delimiter, quoted=dialect.quoted, source=source, on_bad_record=on_bad_record)
     for line, fields in found:
@@ -125,6 +127,7 @@ def records(
         if pending_header:
             pending_header = False
             header = _Header(fields)
+            unnamed = [i for i, cell in enumerate(fields) if i > 0 and not cell.strip()]  # 0: an index, by pandas
             continue
         if header is not None and header.is_repeated_by(fields):
             repeated = header.repeated(fields, f"{source}:{line}")
@@ -132,7 +135,14 @@ def records(
                 raise repeated
             on_bad_record(repeated)
             continue
+        in_unnamed += any(fields[i].strip() for i in unnamed)
         yield line, fields
+    if in_unnamed:
+        columns = ", ".join(dialect.names[i] for i in unnamed)
+        more = "are parts of texts there, cut at separators that are not quoted?"
+        listener.say(
+            f"{source}: {count(in_unnamed, 'row')} have something in columns without a name ({columns}): {more}"
+        )
     if skipped:
         listener.warn(f"{source}: {skipped} blank lines between the rows are no rows")
 
@@ -304,6 +314,7 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
 def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool:
     """Whether the first record holds names: it has one that was given or is usual, or nothing in it looks like data."""
     first = [cell.strip() for cell in records[0]]
+    first, records = _without_empty_columns(first, records)
     same_width = [record for record in records[1:] if len(record) == len(first)]
     header = _Header(first)
     rest = [record for record in same_width if not header.is_repeated_by(record)] or same_width
@@ -320,3 +331,21 @@ def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool
         return True
     looks_like_data = any(recurs) or not all(first) or any(_NUMBER.fullmatch(cell) for cell in first)
     return not looks_like_data
+
+
+def _without_empty_columns(
+    first: list[str], records: Sequence[Sequence[str]]
+) -> tuple[list[str], Sequence[Sequence[str]]]:
+    """Returns the first record and all of them without columns that have no name there and hardly a value below.
+
+    Spreadsheets and broken exports leave such columns (`v1,v2,,,`); they say nothing about whether there is a header.
+    """
+    blank = [i for i, cell in enumerate(first) if not cell]
+    rest = [record for record in records[1:] if len(record) == len(first)]
+    empty = {i for i in blank if sum(record[i].strip() == "" for record in rest) >= MOSTLY * len(rest)}
+    if not empty or len(empty) == len(first):
+        return first, records
+    shorter = [
+        [cell for i, cell in enumerate(record) if i not in empty] for record in records if len(record) == len(first)
+    ]
+    return [cell for cell in first if cell], shorter

@@ -313,7 +313,9 @@ def _holds_columns(document: Any) -> bool:
         return True  # orient="split"
     values = list(document.values())
     if all(isinstance(value, dict) for value in values):
-        return all(value.keys() == values[0].keys() for value in values)
+        is_numbered = all(key.isdecimal() for key in document) or all(key.isdecimal() for key in values[0])
+        is_table = is_numbered or len(values) > 1
+        return is_table and all(value.keys() == values[0].keys() for value in values)
     are_lists = all(isinstance(value, list) and len(value) == len(values[0]) for value in values)
     are_words = any(folded(name) in _WORD_NAMES for name in document)
     return are_lists and len(values) > 1 and len(values[0]) > 1 and not are_words

@@ -305,12 +305,18 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
             yield from tables
         elif isinstance(document, dict) and "documents" in document:
             yield from _of_documents(bioc.documents_of(document, name), name, options)
-        elif isinstance(document, list) and document and isinstance(document[0], dict) and "data" in document[0]:
+        elif _is_label_studio(document):
             if options.label_needed:
                 label_studio.require_spans(document, name)
             yield from _of_documents(label_studio.documents_of(document, name), name, options)
         else:
             yield from table_of_document(document, name, options).chunks(options.chunk_rows)
+
+
+def _is_label_studio(document: Any) -> bool:
+    """Returns whether a document is a list of tasks with their `data`; doccano has a text under that name."""
+    first = document[0] if isinstance(document, list) and document else None
+    return isinstance(first, dict) and "data" in first and not isinstance(first["data"], str)
 
 
 def _of_documents(documents: Iterator[Document], name: str, options: ReadOptions) -> Iterator[Table]:

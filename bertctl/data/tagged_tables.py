@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.column_contents import content_of
 from bertctl.data.columns import FileColumns, absent_column, columns_named, ids_of, other_columns, shown_columns
-from bertctl.data.names import TEXT_NAMES
+from bertctl.data.names import ID_NAMES, TEXT_NAMES, folded
 from bertctl.data.reading import ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.spans import Misaligned, read_span, tags_of_spans
@@ -56,6 +57,8 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     names = [name for name in TEXT_NAMES if words is None or name != "document"]
     text = text_name if is_text else _first(names, contents, ("text",))
     if words is None and text is None:
+        text = _only_text(table, contents)
+    if words is None and text is None:
         remedy = f"Name it: --text-column NAME (lists of words, or running text). {shown_columns(table)}"
         raise UsageError(f"{table.source}: no column holds words or a text", remedy=remedy)
     if label is None and (settings.label_column is None or _says_nothing(settings.label_column, table)):
@@ -66,6 +69,13 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
         remedy = f"Name it: --label-column NAME (a tag for each word, or spans of the text). {shown_columns(table)}"
         raise UsageError(f"{table.source}: no column is known as the tags", remedy=remedy)
     return TaggedColumns(settings.id_column, words, text, label)
+
+
+def _only_text(table: Table, contents: Mapping[str, Content]) -> str | None:
+    """Returns the column that holds texts, whatever it is called (doccano: `data`); None where none or several do."""
+    named = [name for name, content in contents.items() if content == "text" and folded(name) not in ID_NAMES]
+    texts = [name for name in named if content_of(table.columns[name]) == "text"]
+    return texts[0] if len(texts) == 1 else None
 
 
 def _says_nothing(column: str, table: Table) -> bool:

@@ -189,3 +189,21 @@ def test_what_is_no_json_shows_an_example_of_texts(tmp_path, content):
     with pytest.raises(DataError, match="this is not JSON") as caught:
         guess_task(path, DataSection())
     assert '{"text": "...", "label": "..."}' in caught.value.remedy
+
+
+@pytest.mark.parametrize("text", ["data", "Review Text", "body_of_mail"])
+@pytest.mark.parametrize("spans", ["label", "labels", "entities", "spans"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.txt"])
+def test_spans_are_known_whatever_their_text_is_called(tmp_path, text, spans, name):
+    """As doccano exports them: a list of starts, ends and names."""
+    rows = [
+        {"id": 1, text: "I like ramen with Anna", spans: [[7, 12, "FOOD"], [18, 22, "PER"]]},
+        {"id": 2, text: "Bob is here", spans: [[0, 3, "PER"]]},
+        {"id": 3, text: "nothing to see here", spans: []},
+    ]
+    path = tmp_path / name
+    joined = json.dumps(rows) if name == "a.json" else "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_text(joined, encoding="utf-8")
+    assert guess_task(path, DataSection())[0] == "token-classification"
+    found = READERS["token-classification"].read(path, DataSection(), split="train", label_needed=True).rows
+    assert found.columns["label"][0] == ["O", "O", "B-FOOD", "O", "B-PER"]
