@@ -11,7 +11,12 @@ from bertctl.languages import language_identifier
 
 _RULES = FindingRules("languages")
 
-_SCRIPTS = ("Latin", "Cyrillic", "Greek", "Arabic", "Hebrew", "Devanagari", "Han", "Hangul", "Thai")
+_SCRIPTS = (
+    "Latin", "Cyrillic", "Greek", "Arabic", "Hebrew", "Devanagari", "Han", "Hangul", "Thai", "Lao", "Khmer", "Myanmar",
+    "Tibetan", "Bengali", "Gurmukhi", "Gujarati", "Oriya", "Tamil", "Telugu", "Kannada", "Malayalam", "Sinhala",
+    "Georgian", "Armenian", "Ethiopic", "Mongolian", "Thaana", "Syriac", "Cherokee", "Tifinagh", "Bopomofo", "Javanese",
+    "Balinese", "Nko", "Yi",
+)  # fmt: skip
 # Cyrillic and Greek letters that look like Latin ones; phonetic script uses others (theta, beta, chi) beside Latin.
 _ALIKE = (
     "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0406"
@@ -68,11 +73,26 @@ def _scripts(subject: Subject, split: str, texts: list[str]) -> Iterator[Finding
     (main, count), total = counts.most_common(1)[0], counts.total()
     shown = ", ".join(f"{name} {n:,}" for name, n in counts.most_common())
     others = [i for i, script in enumerate(scripts) if script and script != main]
-    rare, examples = count >= _MAIN * total, examples_at(subject.splits[split], others, texts.__getitem__)
-    says = f"are not in {main} letters" if rare else f"the texts of {split} are in several scripts: {shown}"
-    known = f"{subject.recipe.model.name} may know them only as single letters or [UNK]"
-    remedy = f"Is the model made for them? {known}; bert-base-multilingual reads 104 languages."
-    yield _RULES.finding("other-script", split, (len(others), total), examples, noun="text", says=says, remedy=remedy)
+    examples = examples_at(subject.splits[split], others, texts.__getitem__)
+    if counts.keys() - {main} == {"Latin"}:
+        remedy = "Nearly every model reads Latin letters: look whether these texts are meant to be here."
+        severity = "note"
+    else:
+        known = f"{subject.recipe.model.name} may know them only as single letters or [UNK]"
+        remedy = f"Is the model made for them? {known}; bert-base-multilingual reads 104 languages."
+        severity = None
+    message = None if count >= _MAIN * total else f"the texts of {split} are in several scripts: {shown}"
+    yield _RULES.finding(
+        "other-script",
+        split,
+        (len(others), total),
+        examples,
+        noun="text",
+        message=message,
+        says=f"are not in {main} letters",
+        severity=severity,
+        remedy=remedy,
+    )
 
 
 def _mixed_words(subject: Subject, split: str, texts: list[str]) -> Iterator[Finding]:

@@ -164,7 +164,10 @@ def label_of(free: Mapping[str, str], usual: Sequence[str], table: Table, *, nee
         return free.get("label") or found[0]
     if not needed:
         return None
-    raise unclear_column("label", found, table.source, more=shown_columns(table))
+    more = shown_columns(table)
+    if len(table.columns) == 1:
+        more += " Are the labels in a file of their own? Join the two: paste TEXTS LABELS > BOTH.tsv"
+    raise unclear_column("label", found, table.source, more=more)
 
 
 def unclear_column(role: str, found: Sequence[str], source: str, *, more: str) -> UsageError:

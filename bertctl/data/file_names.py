@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -36,6 +37,10 @@ _PATH = re.compile(r"(/|\./|\.\./|~[\w.-]*/)\S")
 _LONGEST_NAME = 4096
 
 
+class UnknownSuffixError(UsageError):
+    """A file whose name does not say what it is."""
+
+
 def suffix_of(path: Path) -> str:
     """Returns the suffix that says what a file is: in lower case, without .gz."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
@@ -51,7 +56,11 @@ def kind_of(path: Path) -> FileKind:
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
         what = f"{path}: '{suffix}' is no suffix of a file that can be read" if suffix else f"{path} has no suffix"
-        raise UsageError(what, remedy=f"Suffixes: {', '.join(SUFFIXES)}, each also with .gz.")
+        raise UnknownSuffixError(
+            f"{what}, and its first bytes do not say what it is",
+            remedy=f"Copy it to a name with one of {', '.join(SUFFIXES)}, each also with .gz: "
+            f"cp {shlex.quote(str(path))} {shlex.quote(f'{path.stem}.txt')} for a table or for lines of text.",
+        )
     return SUFFIXES[suffix]
 
 

@@ -261,3 +261,28 @@ def test_torch_and_transformers_stay_away(clean, nursery: Nursery, tmp_path: Pat
     )
     done = nursery.run_code(code, cwd=tmp_path)
     assert done.stderr.splitlines()[-1] == "0 []", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (["train.csv", "test.csv"], ["train", "test"]),
+        (["train.csv", "my-test-rows.csv"], ["train", "test"]),
+        (["train.csv", "TEST.csv", "dev.csv"], ["train", "test", "validation"]),
+        (["train.csv", "dev.csv", "test.csv"], ["train", "validation", "test"]),
+        (["train.csv", "contest.csv"], ["train", "validation"]),
+        (["train.csv", "latest.csv"], ["train", "validation"]),
+    ],
+)
+def test_a_file_that_is_called_test_is_checked_as_test(
+    names: list[str], splits: list[str], bertctl, tmp_path: Path
+) -> None:
+    for number, name in enumerate(names):
+        lines = [
+            f"a {word} film number {number}{i},{label}" for i in range(9) for word, label in (("fine", 1), ("dull", 0))
+        ]
+        (tmp_path / name).write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
+    done = bertctl("data", "check", *names, "--model", "none/such", "--offline", "--json")
+    found = json.loads(done.stdout)["splits"]
+    assert {name: Path(split["source"]).name for name, split in found.items()} == dict(zip(splits, names, strict=True))
+    assert ("by their names" in done.stderr) == (names[1].lower() != "dev.csv" and splits[1] == "test")
