@@ -2,15 +2,21 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, FindingRules, examples_at, shorten
 from bertctl.checking.subject import Subject
+from bertctl.languages import language_identifier
 
 _RULES = FindingRules("languages")
 
-_SCRIPTS = ("Latin", "Cyrillic", "Greek", "Arabic", "Hebrew", "Devanagari", "Han", "Hangul", "Thai")
+_SCRIPTS = (
+    "Latin", "Cyrillic", "Greek", "Arabic", "Hebrew", "Devanagari", "Han", "Hangul", "Thai", "Lao", "Khmer", "Myanmar",
+    "Tibetan", "Bengali", "Gurmukhi", "Gujarati", "Oriya", "Tamil", "Telugu", "Kannada", "Malayalam", "Sinhala",
+    "Georgian", "Armenian", "Ethiopic", "Mongolian", "Thaana", "Syriac", "Cherokee", "Tifinagh", "Bopomofo", "Javanese",
+    "Balinese", "Nko", "Yi",
+)  # fmt: skip
 # Cyrillic and Greek letters that look like Latin ones; phonetic script uses others (theta, beta, chi) beside Latin.
 _ALIKE = (
     "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0406"
@@ -67,11 +73,26 @@ def _scripts(subject: Subject, split: str, texts: list[str]) -> Iterator[Finding
     (main, count), total = counts.most_common(1)[0], counts.total()
     shown = ", ".join(f"{name} {n:,}" for name, n in counts.most_common())
     others = [i for i, script in enumerate(scripts) if script and script != main]
-    rare, examples = count >= _MAIN * total, examples_at(subject.splits[split], others, texts.__getitem__)
-    says = f"are not in {main} letters" if rare else f"the texts of {split} are in several scripts: {shown}"
-    known = f"{subject.recipe.model.name} may know them only as single letters or [UNK]"
-    remedy = f"Is the model made for them? {known}; bert-base-multilingual reads 104 languages."
-    yield _RULES.finding("other-script", split, (len(others), total), examples, noun="text", says=says, remedy=remedy)
+    examples = examples_at(subject.splits[split], others, texts.__getitem__)
+    if counts.keys() - {main} == {"Latin"}:
+        remedy = "Nearly every model reads Latin letters: look whether these texts are meant to be here."
+        severity = "note"
+    else:
+        known = f"{subject.recipe.model.name} may know them only as single letters or [UNK]"
+        remedy = f"Is the model made for them? {known}; bert-base-multilingual reads 104 languages."
+        severity = None
+    message = None if count >= _MAIN * total else f"the texts of {split} are in several scripts: {shown}"
+    yield _RULES.finding(
+        "other-script",
+        split,
+        (len(others), total),
+        examples,
+        noun="text",
+        message=message,
+        says=f"are not in {main} letters",
+        severity=severity,
+        remedy=remedy,
+    )
 
 
 def _mixed_words(subject: Subject, split: str, texts: list[str]) -> Iterator[Finding]:
@@ -90,7 +111,8 @@ def _languages(subject: Subject, split: str, texts: list[str]) -> Iterator[Findi
     if len(chosen) > _LOOKED_AT:
         step = len(chosen) / _LOOKED_AT
         chosen = [chosen[int(k * step)] for k in range(_LOOKED_AT)]
-    told = {i: _identifier()(texts[i][:_READ]) for i in chosen}
+    identify = language_identifier()
+    told = {i: identify(texts[i][:_READ]) for i in chosen}
     counts = Counter(language for language, sure in told.values() if sure >= _SURE)
     if len(counts) < 2:
         return
@@ -102,12 +124,3 @@ def _languages(subject: Subject, split: str, texts: list[str]) -> Iterator[Findi
     rows = subject.splits[split]
     examples = examples_at(rows, others, lambda i: f"{told[i][0]}: {shorten(texts[i], limit=80)}")
     yield _RULES.finding("other-language", split, of, examples, says=says, severity=severity)
-
-
-@cache
-def _identifier() -> Any:
-    """Returns what gives a text's two-letter language code, and how sure that is."""
-    from py3langid import langid
-
-    identifier = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
-    return lru_cache(2 * _LOOKED_AT)(identifier.classify)  # premises and paragraphs stand many times

@@ -9,7 +9,7 @@ from bertctl.catalog.datasets import find_dataset
 from bertctl.checking.findings import Example, Finding, FindingRules, shorten
 from bertctl.config.recipe_files import expanded_path
 from bertctl.config.schema import Recipe
-from bertctl.data.files import kind_of, read_tables
+from bertctl.data.files import input_kind, read_tables
 from bertctl.data.readers import READERS
 from bertctl.data.reading import ReadOptions, SkippedRows
 from bertctl.data.recipe_data import label_rules, load_data
@@ -140,7 +140,8 @@ def _read_past(path: Path, recipe: Recipe, split: str, bad: list[DataError]) -> 
 def _span_rows(path: Path, recipe: Recipe, split: str) -> Rows | None:
     """Returns texts with spans that can't be made into tags: their check says of all of them why."""
     try:
-        [table] = read_tables(path, kind_of(path), ReadOptions(recipe.data, split, on_bad_record=lambda _: None))
+        options = ReadOptions(recipe.data, split, on_bad_record=lambda _: None)
+        [table] = read_tables(path, input_kind(path, options), options)
     except (DataError, UsageError):
         return None
     spans = next((name for name in SPAN_COLUMNS if name in table.columns), None)

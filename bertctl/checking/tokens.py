@@ -24,6 +24,11 @@ _RULES = FindingRules("tokens")
 WEIGHTY = 0.01
 """Share of cut texts, or of unknown tokens, from which it is a warning; training warns from there too."""
 
+_OF_SIGNS = (
+    "They are emoji and signs, which vocabularies of words seldom have. If they matter, write them as words (Python "
+    "library emoji: demojize), or take a model that reads bytes (roberta-base, modernbert-base)."
+)
+
 _KEPT = 0.99  # share of the texts that the suggested length keeps whole
 _POSITIONS = 512  # of BERT and most of its kin
 _ONLY_SPECIAL = 3
@@ -90,11 +95,14 @@ def _cut(subject: Subject, split: str, encoded: EncodedTexts, texts: Sequence[st
     worst = cut[np.argsort(-full[cut], kind="stable")].tolist()
     examples = examples_at(rows, worst, lambda i: f"{full[i]:,} tokens: {shorten(texts[i], limit=70)}")
     long = LongText.of(subject.recipe.model)
-    is_weighty = long.mode != "window" and len(cut) > WEIGHTY * len(rows)
+    loses_much = lost > WEIGHTY * int(full.sum())
+    is_weighty = long.mode != "window" and len(cut) > WEIGHTY * len(rows) and loses_much
     lengths = f"the median has {int(np.median(full))}, the longest {int(full.max()):,}"
     loses = "are read in windows" if long.mode == "window" else f"lose {percent(lost, int(full.sum()))} of all tokens"
     says = f"are longer than {limit} tokens and {loses}; {lengths}"
     remedy = _longer(full, limit, subject.recipe.model.name)
+    if not loses_much and long.mode != "window" and not remedy.startswith("Fine"):
+        remedy = f"Little is lost. {remedy}"
     if subject.recipe.answers_texts and not rows.has("pair"):
         remedy += f" Or --long-text: {kept_words(long.kept(full))}."
     of, severity = (len(cut), len(rows)), "warning" if is_weighty else "note"
@@ -142,7 +150,8 @@ def _unknown(
     shown = {i: f"{_unknown_words(subject, [text])} in: {shorten(text, limit=60)}" for i, text in texts.items()}
     examples = tuple(Example(rows.where(i), text) for i, text in shown.items())
     says = f"are unknown to {subject.recipe.model.name}" + (f", such as {characters}" if characters else "")
-    yield _RULES.finding("unknown-token", split, (count, total), examples, says=says, severity=severity)
+    remedy = _OF_SIGNS if characters and not any(map(str.isalnum, characters)) else None
+    yield _RULES.finding("unknown-token", split, (count, total), examples, says=says, severity=severity, remedy=remedy)
     blind = np.flatnonzero((encoded.unknown > 0) & (encoded.full_lengths - encoded.unknown <= _ONLY_SPECIAL)).tolist()
     if len(blind) > WEIGHTY * len(rows):
         yield from _RULES.of_rows("nothing-known", rows, split, blind, first.__getitem__)

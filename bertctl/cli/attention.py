@@ -56,6 +56,8 @@ def attention(
         bertctl attention minilm --file reviews.txt -o heads.html
         bertctl attention runs/sst2-1a2b3c4d --importance gradient
     """
+    from bertctl.cli.texts import check_typed_texts
+
     given = [one for one in (text, pair) if one is not None]
     of_heads = file is not None or importance is not None
     if bool(given) == of_heads:
@@ -65,6 +67,7 @@ def attention(
         raise UsageError("the text is empty", remedy='Give one with words in it ("...").')
     if of_heads and (npz or layers or heads):
         raise UsageError("--npz, --layers and --heads are for one text", remedy="--json has the numbers of all heads.")
+    check_typed_texts(given)
     page = output or (None if out.as_json or npz else Path("heads.html" if of_heads else "attention.html"))
     if page is not None and page.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"{page}: the page is HTML", remedy=f"Name it so: -o {page.with_suffix('.html')}")

@@ -1,6 +1,7 @@
 """`bertctl data check`."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
 
 _SPLITS = ("train", "validation", "test")
+_TEST_NAME = re.compile(r"(?<![a-z])test(?![a-z])", re.IGNORECASE)
 
 
 @takes_recipe(*without("data", "--max-train-rows", "--max-eval-rows"), "model", "long_texts", named=False)
@@ -44,7 +46,8 @@ def check(
     The exit code is 3 where there are errors: training would refuse the rows, or learn what is not there.
 
     Args:
-        subject: A built-in recipe or a YAML file; or your own files: training, then validation, then test rows.
+        subject: A built-in recipe or a YAML file; or your own files: training, then validation, then test rows. A
+            second file that is called test has test rows.
         task: Task of files of your own. Default: guessed, else text-classification.
         strict: Exit with code 3 on warnings too, not on errors alone.
 
@@ -92,12 +95,16 @@ def _recipe(out: Output, settings: RecipeRequest, subject: Sequence[str], task: 
     if len(files) > len(_SPLITS):
         what = f"{len(files)} files, but there are three splits"
         raise UsageError(what, remedy="Give training, validation and test rows.")
-    for split in _SPLITS[: len(files)]:
+    splits = _splits_of(files)
+    if splits != _SPLITS[: len(files)]:
+        named = ", ".join(f"{file} as {split}" for split, file in zip(splits, files, strict=True))
+        out.say(f"by their names, the files are checked so: {named}")
+    for split in splits:
         if f"data.{split}_file" in settings.options:
             raise UsageError(f"the {split} file is given twice", remedy=f"Leave --{split}-file out.")
     if task and task not in task_names():
         raise UsageError(unknown("task", task, task_names()), remedy=f"Tasks: {', '.join(task_names())}.")
-    others = {f"data.{split}_file": file for split, file in zip(_SPLITS[1:], files[1:], strict=False)}
+    others = {f"data.{split}_file": file for split, file in zip(splits[1:], files[1:], strict=True)}
     try:
         return settings.load(files[0], others, listener=out, task=task or "")
     except (DataError, UsageError) as error:
@@ -105,6 +112,14 @@ def _recipe(out: Output, settings: RecipeRequest, subject: Sequence[str], task: 
             raise
         # What is wrong with the file is said of it.
         return settings.load(files[0], others, task=error.task or task_names()[0])
+
+
+def _splits_of(files: Sequence[str]) -> tuple[str, ...]:
+    """Returns which split each file is: by its place, unless the second one is called test."""
+    names_test = [_TEST_NAME.search(Path(file).name) is not None for file in files]
+    if names_test[1:] in ([True], [True, False]):
+        return (_SPLITS[0], _SPLITS[2], _SPLITS[1])[: len(files)]
+    return _SPLITS[: len(files)]
 
 
 def _document(recipe: "Recipe", report: "DataReport") -> dict[str, Any]:

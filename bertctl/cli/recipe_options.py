@@ -289,6 +289,7 @@ class RecipeRequest:
     def _guess(self, file: Path, listener: Listener) -> tuple[str, Mapping[str, Any]]:
         """Returns the task of a file with rows, and the fields that were guessed with it."""
         from bertctl.config.load import load_recipe
+        from bertctl.data.file_names import UnknownSuffixError
         from bertctl.data.guessing import guess_task
         from bertctl.data.readers import READERS
         from bertctl.runtime.launch import is_worker
@@ -298,6 +299,8 @@ class RecipeRequest:
         generic = f"bertctl {self.verb or 'finetune'} TASK --train-file {shlex.quote(str(file))}"
         try:
             task, fields, told = guess_task(file, load_recipe(next(iter(READERS)), sets=sets, options=options).data)
+        except UnknownSuffixError:
+            raise
         except UsageError as error:
             error.remedy += f" Add it to the command, or name the task: {generic} (TASK: {', '.join(READERS)})."
             raise

@@ -127,7 +127,7 @@ def takes_rows(*wanted: str | FieldOption) -> Decorator:
     fields = picked("--data-dir", "--text-column", "--pair-column", "layout", "--max-eval-rows", *wanted)
 
     def fold(given: dict[str, Any]) -> RowsGiven:
-        from bertctl.data.text_files import is_text
+        from bertctl.data.file_names import is_text
 
         lock(given)
         run = RunRequest(given.pop("run"), by_field(fields, given))

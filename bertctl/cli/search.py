@@ -7,7 +7,7 @@ import typer
 
 from bertctl.cli.output import Output
 from bertctl.cli.vectors_given import VectorsGiven, takes_vectors
-from bertctl.data.text_files import is_text
+from bertctl.data.file_names import is_text
 from bertctl.writing import protect
 
 

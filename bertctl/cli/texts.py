@@ -1,5 +1,6 @@
 """The texts that a command line names (lines, tables, a data set of the catalog), and the options that name them."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,7 +12,8 @@ import typer
 from bertctl.cli.completion import dataset_names, model_names
 from bertctl.cli.folding import folds, option, parameter
 from bertctl.cli.recipe_options import by_field, picked
-from bertctl.data.text_files import is_text, open_bytes, require_file, rows_expected, source_name, source_of
+from bertctl.data.file_names import is_text, names_a_file
+from bertctl.data.text_files import open_bytes, require_file, rows_expected, source_name, source_of
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.stream import TextChunk
@@ -59,7 +61,7 @@ class TextSource:
         split: its split.
         data_dir: folder with its official files.
         settings: columns, encoding, delimiter and header of tables, as fields of `DataSection`.
-        input_format: lines, csv, tsv, jsonl or parquet; by the suffix when None, lines where that says nothing.
+        input_format: lines, csv, tsv, jsonl or parquet; when None by the contents, else by the suffix, else lines.
         replace: whether bytes that are not UTF-8 are replaced (lines only).
         skip: whether rows of tables that can't be read are left out, and told ...
         beside: ... and written beside this file.
@@ -86,7 +88,7 @@ class TextSource:
         if self.data is not None:
             yield from self._of_data_set(self.data, listener)
         for file in self.files:
-            kind = self.input_format or _kind(file)
+            kind = self.input_format or _kind(file, self.settings, listener)
             if kind == "lines" and not self.settings:
                 yield from self._of_lines(file, listener)
             else:
@@ -102,20 +104,25 @@ class TextSource:
         listener.finish("texts")
 
     def _of_lines(self, file: str, listener: Listener) -> Iterator[TextChunk]:
+        from bertctl.data.file_contents import is_json_row
+        from bertctl.data.files import tell_json_lines
         from bertctl.tokenization.lines import LineReader
 
         source = source_of(file)
-        read = 0
+        read = json_lines = 0
         with open_bytes(source) as raw:
             reader = LineReader(raw, source_name(source), replace=self.replace)
             for lines in reader:
                 read += len(lines)
+                json_lines += sum(map(is_json_row, lines))
                 listener.expect(rows_expected(raw, read))
                 yield TextChunk(lines)
         if reader.replaced:
             listener.warn(f"{source_name(source)}: {reader.replaced:,} byte sequences that are not UTF-8 were replaced")
         if not read:
             listener.warn(f"{source_name(source)} is empty")
+        if self.input_format is None:
+            tell_json_lines(json_lines, read, source_name(source), listener)
 
     def _of_table(self, file: str, kind: str, listener: Listener) -> Iterator[TextChunk]:
         from bertctl.config.recipe_sections import DataSection
@@ -167,14 +174,14 @@ takes_files = folds([], [parameter("files", _FILES, None), *_READ], _fold_files)
 """Gives a verb the argument FILE ... too, behind its own."""
 
 
-def _kind(file: str) -> str:
-    """Returns the format by the suffix; one that says nothing (`.log`, `.md`, none) means lines."""
-    from bertctl.data.files import kind_of
+def _kind(file: str, settings: Mapping[str, Any], listener: Listener) -> str:
+    """Returns the format by what is in a file, else by its suffix, else lines."""
+    from bertctl.config.recipe_sections import DataSection
+    from bertctl.data.files import detected_kind
+    from bertctl.data.reading import ReadOptions
 
-    try:
-        return "lines" if file == "-" else kind_of(Path(file))
-    except UsageError:
-        return "lines"
+    options = ReadOptions(DataSection(**settings), "predict", chunk_rows=1, listener=listener)
+    return detected_kind(source_of(file), options) or "lines"
 
 
 def typed_text(given: str, source: TextSource, *, to: str, such_as: str) -> str | None:
@@ -197,3 +204,18 @@ def typed_text(given: str, source: TextSource, *, to: str, such_as: str) -> str 
     if given not in ("", "-"):
         require_file(Path(given))
     return None
+
+
+def check_typed_texts(texts: Sequence[str]) -> None:
+    """Refuses the name of a file where a verb takes texts and has --file for files.
+
+    Raises:
+        UsageError: a text has the form of a path, and the file exists.
+        UnavailableError: it has, and there is no such file.
+    """
+    for text in filter(names_a_file, texts):
+        require_file(Path(text))
+        raise UsageError(
+            f"{text} is a file, and stands where a text does",
+            remedy=f"For its texts: --file {shlex.quote(text)}. For a text, put a blank before it and one behind it.",
+        )

@@ -11,7 +11,7 @@ import typer
 
 from bertctl.cli import streams
 from bertctl.cli.output import Output
-from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, takes_texts
+from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, check_typed_texts, takes_texts
 from bertctl.errors import DataError, UsageError
 from bertctl.writing import replacing_text
 
@@ -72,6 +72,8 @@ def tokenize(
 
     files, given = _inputs(texts, file, source.data, pair)
     source = replace(source, files=files, beside=output)
+    if decode and source.input_format is None:
+        source = replace(source, input_format="lines")  # of ids, or of what --format jsonl has written
     if layout == "pieces":
         out.say("--format pieces is now called --format tokens")
         layout = "tokens"
@@ -103,6 +105,7 @@ def _inputs(
     files = list(file or ())
     if given == ["-"]:
         given, files = [], [*files, "-"]
+    check_typed_texts(given)
     if sum(map(bool, (given, files, data))) > 1:
         raise UsageError("texts, --file and --data exclude each other", remedy="Give one of the three.")
     if not given and not files and data is None:

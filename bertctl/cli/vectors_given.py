@@ -10,8 +10,8 @@ from bertctl.cli import streams
 from bertctl.cli.folding import Decorator, folds, option
 from bertctl.cli.output import Output
 from bertctl.cli.recipe_options import LOCKED_OPTION, FieldOption, RecipeRequest, by_field, lock, picked
+from bertctl.data.file_names import is_text
 from bertctl.data.rows import Rows
-from bertctl.data.text_files import is_text
 from bertctl.errors import UsageError
 from bertctl.features.chunks import joined, require_rows
 

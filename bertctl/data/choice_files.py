@@ -120,7 +120,7 @@ class ChoiceReader(Reader):
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin; labels only of whole files."""
-        kind = input_kind(source, options.kind)
+        kind = input_kind(source, options)
         if kind == "lines" and not options.whole:
             remedy = "Give JSONL, CSV, TSV or Parquet; for stdin say which with --input-format jsonl."
             raise UsageError(f"{source_name(source)}: lines of text have no choices", remedy=remedy)
@@ -155,7 +155,7 @@ class ChoiceReader(Reader):
         options = ReadOptions(settings, "train", form=self.form)
         for path in files:
             with suppress(DataError, UsageError, UnavailableError):  # whoever needs the file is told when it is read
-                kind = input_kind(path, None)
+                kind = input_kind(path, options)
                 for table in map(flattened, read_tables(path, "tsv" if kind == "lines" else kind, options)):
                     columns = self.columns_of(table, options.fitting(table))
                     seen = columns.reading.seen_first if columns.reading else None

@@ -11,6 +11,9 @@ from bertctl.words import as_number, nearly_all, shorten
 
 Content = Literal["text", "class", "score", "other"]
 
+MOSTLY = 0.9
+"""Share of the cells of a column that decides what it is."""
+
 _SEEN = 2048  # values that are looked at
 _FEW_CLASSES = 20  # different words that may be classes in a file of any size
 _CLASS_WORDS = 4  # more words on average are a text's
@@ -19,6 +22,12 @@ _CLASS_WORDS = 4  # more words on average are a text's
 def filled(values: Sequence[Any]) -> list[Any]:
     """Returns the first values that say something: not null, not blank, not NaN."""
     return [value for value in values[:_SEEN] if not is_missing(value) and value != ""]
+
+
+def is_mostly_empty(values: Sequence[Any]) -> bool:
+    """Returns whether hardly a value of a column says something."""
+    seen = values[:_SEEN]
+    return sum(value is None or not str(value).strip() for value in seen) >= MOSTLY * len(seen)
 
 
 def is_prose(values: Sequence[Any]) -> bool:

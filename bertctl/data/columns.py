@@ -191,8 +191,12 @@ def label_of(free: Mapping[str, str], usual: Sequence[str], table: Table, *, nee
     if not needed:
         return None
     flags = [name for name in found if are_flags(table.columns[name])]
-    all_of_them = f"Where each says whether one label holds: {label_columns_option(flags)}. " if flags[1:] else ""
-    raise unclear_column("label", found, table.source, more=all_of_them + shown_columns(table))
+    more = shown_columns(table)
+    if flags[1:]:
+        more = f"Where each says whether one label holds: {label_columns_option(flags)}. {more}"
+    if len(table.columns) == 1:
+        more += " Are the labels in a file of their own? Join the two: paste TEXTS LABELS > BOTH.tsv"
+    raise unclear_column("label", found, table.source, more=more)
 
 
 def unclear_column(role: str, found: Sequence[str], source: str, *, more: str) -> UsageError:

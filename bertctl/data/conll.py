@@ -30,6 +30,12 @@ _USUAL_NAMES = {1: ("word",), 2: ("word", "tag"), 3: ("word", "pos", "tag"), 4: 
 """What columns can be called where a file names none; four are those of CoNLL-2003."""
 ENTITY_KEY = "NER"
 """Key of entities in MISC of CoNLL-U, as `predict --format conllu` and stanza write them."""
+_HEADER_NAMES = frozenset(
+    (
+        "word", "words", "token", "tokens", "form", "lemma", "pos", "upos", "xpos", "chunk", "label", "labels", "tag",
+        "tags", "ner", "ner_tag", "ner_tags", "iob", "bio",
+    )
+)  # fmt: skip
 _BLANKS = " \t\r\n"
 _COMMENT = re.compile(r"#\s*(?:id|sent_id|text|newdoc)\b")
 _TAG = re.compile(r"\s(?:O|[BIESLU]-\S+)\s*$")
@@ -138,7 +144,8 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
         source: the file, for messages.
         options: in their settings `text_column` and `label_column` are positions counted from 0 (negative ones from
             the end) or names; left out, the words stand in the first column (in the second after one that counts them)
-            and the tags in the last; in CoNLL-U `form` and `upos`. `header` says that the first line has names.
+            and the tags in the last; in CoNLL-U `form` and `upos`. `header` says whether the first line has names;
+            where it is not set, a line of nothing but usual names has.
         ud: whether it is CoNLL-U.
 
     Raises:
@@ -149,6 +156,7 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
     numbered = (_Line(number, text) for number, text in enumerate(lines, start=1))
     layout: ConllLayout | None = None
     names: tuple[str, ...] | None = _UD_NAMES if ud else None
+    header: tuple[str, ...] = ()
     document = -1
     count = 0
     left_out = 0
@@ -160,8 +168,16 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
             document += line.text.startswith(_ONTONOTES_DOCUMENT[0])
             line = _Line(line.number, "")  # ends a sentence, too
         if line.text.strip(_BLANKS) and not line.text.startswith("-DOCSTART-"):
-            if settings.header and not ud and layout is None and names is None:
-                names = tuple(_SPACES.split(line.text.strip(_BLANKS)))
+            is_first = layout is None and names is None and not block and not ud
+            if is_first and (settings.header or (settings.header is None and _has_usual_names(line))):
+                names = header = tuple(_SPACES.split(line.text.strip(_BLANKS)))
+                if settings.header is None:
+                    options.listener.say(f"{source}: the first line is taken for the names of the columns")
+            elif header and _repeats_names(line, header):
+                repeated = _repeated_names(line, source)
+                if options.skipped is None:
+                    raise repeated
+                options.skipped.errors.append(repeated)
             else:
                 block.append(line)
             continue
@@ -214,6 +230,23 @@ def _is_comment(block: Sequence[_Line]) -> bool:
         return False
     (_, text), (_, after) = block[:2]
     return len(text.split()) != len(after.split()) or (_COMMENT.match(text) is not None and not _TAG.search(text))
+
+
+def _has_usual_names(line: _Line) -> bool:
+    """Returns whether a line is a header, made of nothing but usual names of columns."""
+    fields = _SPACES.split(line.text.strip(_BLANKS))
+    return len(fields) > 1 and all(field.casefold() in _HEADER_NAMES for field in fields)
+
+
+def _repeats_names(line: _Line, names: Sequence[str]) -> bool:
+    """Returns whether a line has the names of the columns again."""
+    fields = _SPACES.split(line.text.strip(_BLANKS))
+    return [field.removeprefix("\ufeff").casefold() for field in fields] == [name.casefold() for name in names]
+
+
+def _repeated_names(line: _Line, source: str) -> DataError:
+    what = f"{source}:{line.number}: the names of the columns stand here again: {line.text.strip(_BLANKS)!r:.80}"
+    return DataError(what, remedy="Take the line out: only the first file of several that are joined keeps it.")
 
 
 def _global_columns(comment: str) -> tuple[str, ...] | None:

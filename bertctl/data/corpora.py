@@ -22,7 +22,7 @@ from bertctl.catalog.lock import Found, noted
 from bertctl.config.recipe_files import expanded_path
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
-from bertctl.data.files import SUFFIXES, suffix_of, text_lines
+from bertctl.data.files import SUFFIXES, detected_kind, suffix_of, text_lines
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.text_files import Source, open_bytes, require_file, source_name
@@ -85,7 +85,8 @@ class Corpus:
             UnavailableError: a file that is gone.
         """
         for label, path in self.files.items():
-            read = _texts if SUFFIXES.get(suffix_of(path), "lines") == "lines" else _rows
+            options = ReadOptions(self.settings, "train", listener=listener)
+            read = _texts if (detected_kind(path, options) or "lines") == "lines" else _rows
             for place, lines, cut in read(path, self.settings, listener):
                 yield Document(f"{label}:{place}", lines, cut)
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.column_contents import names_with_values
+from bertctl.data.column_contents import MOSTLY, names_with_values
 from bertctl.data.names import known_name
 from bertctl.data.reading import OnBadRecord
 from bertctl.data.table import Table
-from bertctl.errors import DataError, UsageError
+from bertctl.errors import DataError, UsageError, WholeFileError
 from bertctl.progress import Listener
 from bertctl.words import count
 
@@ -101,10 +101,15 @@ def records(
     field that is not closed goes to the end of the file.
 
     Raises:
-        DataError: a record with more or fewer fields, a quoted field that is not closed, with file and line.
+        DataError: a record with more or fewer fields, a quoted field that is not closed, a second header, with file
+            and line.
+        WholeFileError: a second header whose columns are in another order than the first one's.
     """
     width = len(dialect.names)
     pending_header = dialect.header
+    header: _Header | None = None
+    unnamed: list[int] = []
+    in_unnamed = 0
     blank = skipped = 0
     found = _split(lines, dialect.delimiter, quoted=dialect.quoted, source=source, on_bad_record=on_bad_record)
     for line, fields in found:
@@ -121,10 +126,70 @@ def records(
             continue
         if pending_header:
             pending_header = False
+            header = _Header(fields)
+            unnamed = [i for i, cell in enumerate(fields) if i > 0 and not cell.strip()]  # 0: an index, by pandas
             continue
+        if header is not None and header.is_repeated_by(fields):
+            repeated = header.repeated(fields, f"{source}:{line}")
+            if on_bad_record is None or isinstance(repeated, WholeFileError):
+                raise repeated
+            on_bad_record(repeated)
+            continue
+        in_unnamed += any(fields[i].strip() for i in unnamed)
         yield line, fields
+    if in_unnamed:
+        columns = ", ".join(dialect.names[i] for i in unnamed)
+        more = "are parts of texts there, cut at separators that are not quoted?"
+        listener.say(
+            f"{source}: {count(in_unnamed, 'row')} have something in columns without a name ({columns}): {more}"
+        )
     if skipped:
         listener.warn(f"{source}: {skipped} blank lines between the rows are no rows")
+
+
+class _Header:
+    """The names in a file's first record, which no later record may repeat.
+
+    Args:
+        fields: the first record.
+    """
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self._fields = [_bare_name(cell) for cell in fields]
+        self._names = [name.casefold() for name in self._fields]
+        self._sorted_names = sorted(self._names)
+
+    def is_repeated_by(self, fields: Sequence[str]) -> bool:
+        """Returns whether a record has these names again, in any order.
+
+        Case and blanks do not count, except in a file of one column: there, a text may be the column's name.
+        """
+        if len(self._fields) == 1:
+            return [_bare_name(cell) for cell in fields] == self._fields
+        if _bare_name(fields[0]).casefold() not in self._names:  # nearly every record
+            return False
+        return sorted(_bare_name(cell).casefold() for cell in fields) == self._sorted_names
+
+    def repeated(self, fields: Sequence[str], where: str) -> DataError:
+        """Returns the error for a record that repeats the names, as in files that were joined by `cat`."""
+        names = [_bare_name(cell) for cell in fields]
+        if [name.casefold() for name in names] != self._names:
+            return WholeFileError(
+                f"{where}: a second header has its columns in another order: {', '.join(names)}, "
+                f"where the first has {', '.join(self._fields)}",
+                remedy="Bring the files' columns into one order before you join them, or give one file. "
+                "If the first line is data, add --no-header.",
+            )
+        return DataError(
+            f"{where}: the header stands here again ({', '.join(names)})",
+            remedy="Take the line out: files are joined without further headers, as by (cat a.csv; tail -n +2 b.csv). "
+            "If the first line is data, add --no-header.",
+        )
+
+
+def _bare_name(cell: str) -> str:
+    """Returns a name as it is compared: a byte-order mark before it hides its quotes from the CSV reader."""
+    return cell.strip().removeprefix("\ufeff").strip('" ')
 
 
 def _split(
@@ -249,7 +314,10 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
 def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool:
     """Whether the first record holds names: it has one that was given or is usual, or nothing in it looks like data."""
     first = [cell.strip() for cell in records[0]]
-    rest = [record for record in records[1:] if len(record) == len(first)]
+    first, records = _without_empty_columns(first, records)
+    same_width = [record for record in records[1:] if len(record) == len(first)]
+    header = _Header(first)
+    rest = [record for record in same_width if not header.is_repeated_by(record)] or same_width
     given = {settings.text_column, settings.pair_column, settings.label_column, settings.id_column}
     if given & set(first):
         return True
@@ -263,3 +331,21 @@ def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool
         return True
     looks_like_data = any(recurs) or not all(first) or any(_NUMBER.fullmatch(cell) for cell in first)
     return not looks_like_data
+
+
+def _without_empty_columns(
+    first: list[str], records: Sequence[Sequence[str]]
+) -> tuple[list[str], Sequence[Sequence[str]]]:
+    """Returns the first record and all of them without columns that have no name there and hardly a value below.
+
+    Spreadsheets and broken exports leave such columns (`v1,v2,,,`); they say nothing about whether there is a header.
+    """
+    blank = [i for i, cell in enumerate(first) if not cell]
+    rest = [record for record in records[1:] if len(record) == len(first)]
+    empty = {i for i in blank if sum(record[i].strip() == "" for record in rest) >= MOSTLY * len(rest)}
+    if not empty or len(empty) == len(first):
+        return first, records
+    shorter = [
+        [cell for i, cell in enumerate(record) if i not in empty] for record in records if len(record) == len(first)
+    ]
+    return [cell for cell in first if cell], shorter

@@ -1,5 +1,6 @@
 """Files as columns: CSV, TSV, JSON, JSONL, Parquet and plain lines, also as .gz or from stdin, whole or in chunks."""
 
+import gzip
 import io
 import itertools
 import json
@@ -8,43 +9,37 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast, get_args
+from typing import Any, BinaryIO, Literal, cast
 
 from bertctl.data.annotations import label_studio, spacy_json
 from bertctl.data.class_features import class_features, names_of_classes, with_class_names
 from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
+from bertctl.data.file_contents import PARQUET, is_json_row, kind_of_head
+from bertctl.data.file_names import FILE_KINDS as FILE_KINDS
+from bertctl.data.file_names import SUFFIXES as SUFFIXES
+from bertctl.data.file_names import FileKind as FileKind
+from bertctl.data.file_names import kind_of as kind_of
+from bertctl.data.file_names import suffix_of as suffix_of
+from bertctl.data.names import folded
 from bertctl.data.reading import ReadOptions
 from bertctl.data.table import Table, entries_of, in_chunks, table_of_objects, table_of_records
 from bertctl.data.text_files import (
     LONGEST_DOCUMENT,
     Source,
     decoded_lines,
+    first_bytes,
+    is_gzip,
     open_bytes,
     require_file,
     rows_expected,
     source_name,
 )
-from bertctl.documents import loading, parse
+from bertctl.documents import is_encoding, loading, parse
 from bertctl.errors import DataError, UsageError
-from bertctl.progress import SILENT
+from bertctl.progress import SILENT, Listener
 from bertctl.words import unknown
 
-FileKind = Literal["lines", "csv", "tsv", "jsonl", "parquet"]
-FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
-
-SUFFIXES: dict[str, FileKind] = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".txt": "lines",
-}
-"""What a file is by its suffix."""
+_WORD_NAMES = ("words", "tokens", "token", "form", "forms")  # of a row of words with their tags
 
 
 class NoTableError(DataError):
@@ -55,42 +50,50 @@ class KnownFormatError(DataError):
     """A file in a format that is known by its content, and can't be read: it is for no other task."""
 
 
-def suffix_of(path: Path) -> str:
-    """Returns the suffix that says what a file is: in lower case, without .gz."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    return suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else (suffixes or [""])[-1]
-
-
-def kind_of(path: Path) -> FileKind:
-    """Returns what a file is, by its suffix.
+def input_kind(source: Source, options: ReadOptions) -> FileKind:
+    """Returns what a file is: as it was said, else by its first bytes, else by its suffix; stdin is lines, else.
 
     Raises:
-        UsageError: a suffix that says nothing.
-    """
-    suffix = suffix_of(path)
-    if suffix not in SUFFIXES:
-        what = f"{path}: '{suffix}' is no suffix of a file that can be read" if suffix else f"{path} has no suffix"
-        remedy = f"Suffixes: {', '.join(SUFFIXES)}, each also with .gz."
-        if suffix == ".arrow":
-            remedy = "Write the data as Parquet with the library `datasets`: Dataset.from_file(FILE).to_parquet(NEW)."
-        raise UsageError(what, remedy=remedy)
-    return SUFFIXES[suffix]
-
-
-def input_kind(source: Source, given: str | None) -> FileKind:
-    """Returns what a file is: as it was said, else by its suffix; stdin is lines.
-
-    Raises:
-        UsageError: an unknown kind, or a suffix that says nothing.
+        UsageError: an unknown kind, or neither bytes nor suffix say anything.
         UnavailableError: the file does not exist.
+        DataError: it is packed in a way that is not read here, or is no file of rows.
     """
     if source != "-":
         require_file(source)
+    given = options.kind
     if given is None:
-        return "lines" if source == "-" else kind_of(source)
+        return detected_kind(source, options) or ("lines" if source == "-" else kind_of(source))
     if given not in FILE_KINDS:
         raise UsageError(unknown("input format", given, FILE_KINDS), remedy=f"Formats: {', '.join(FILE_KINDS)}.")
     return given
+
+
+def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
+    """Returns what a file is by its first bytes, else by its suffix; None where neither says anything.
+
+    That the bytes say something else than the suffix is told.
+
+    Raises:
+        UnavailableError: the file does not exist.
+        DataError: it is packed in a way that is not read here, or is no file of rows.
+    """
+    named = None if source == "-" else SUFFIXES.get(suffix_of(source))
+    encoding = options.settings.encoding
+    content = kind_of_head(first_bytes(source), encoding if encoding and is_encoding(encoding) else None)
+    is_table = content in ("csv", "tsv")
+    if source != "-" and source.suffix.lower() != ".gz" and is_gzip(source):
+        options.listener.say(f"{source}: unpacked, since it is gzip, though it is not named .gz")
+    tables = ("csv", "tsv", "lines") if options.whole else ("csv", "tsv")  # `detect_dialect` finds their separator
+    if content is None or content == named or (is_table and named in tables):
+        return named
+    noun = "a table" if is_table else {"jsonl": "JSON", "parquet": "Parquet"}[content]
+    message = f"{source_name(source)}: read as {noun} by what is in it"
+    if source != "-" and named is not None:
+        message += f", though it is named {source.suffix}"
+    if not options.whole and (named == "lines" or source == "-"):
+        message += " (--input-format lines reads its lines as texts)"
+    options.listener.say(message)
+    return content
 
 
 def read_tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Table]:
@@ -116,6 +119,7 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
     name = source_name(source)
     with open_bytes(source) as file:
         if kind == "parquet":
+            _require_parquet(file, name)
             with tempfile.TemporaryFile() as spool:
                 yield from _parquet_tables(_seekable(file, source, spool), name, options)
             return
@@ -134,6 +138,8 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
             numbered = enumerate((line.rstrip("\n").removesuffix("\r") for line in lines), start=1)
             chunks = in_chunks(numbered, options.chunk_rows)
             tables = (Table({"text": [text for _, text in chunk]}, name, [n for n, _ in chunk]) for chunk in chunks)
+            if options.kind is None:
+                tables = _telling_json_lines(tables, name, options.listener)
         else:
             tables = _delimited_tables(source, lines, options, tabs=kind == "tsv")
         yield from _expecting(file, tables, options)
@@ -146,6 +152,38 @@ def _without_tasks(table: Table, options: ReadOptions) -> Table:
     with loading(table.source, remedy=options.form):
         rows = label_studio.rows_of(entries_of(table), options)
     return table_of_objects(list(zip(table.lines, rows, strict=True)), table.source)
+
+
+def _telling_json_lines(tables: Iterable[Table], name: str, listener: Listener) -> Iterator[Table]:
+    """Yields tables of lines; at the end it is told how many of them look like objects of JSON."""
+    found = total = 0
+    for table in tables:
+        found += sum(map(is_json_row, table.columns["text"]))
+        total += len(table)
+        yield table
+    tell_json_lines(found, total, name, listener)
+
+
+def tell_json_lines(found: int, total: int, name: str, listener: Listener) -> None:
+    """Warns of lines that were read as texts and look like objects of JSON."""
+    if found:
+        are = "looks like JSON and was" if found == 1 else "look like JSON and were"
+        remedy = "--input-format jsonl reads JSON, --input-format lines reads texts without this warning"
+        listener.warn(f"{name}: {found:,} of {total:,} lines {are} read as a text ({remedy})")
+
+
+def _require_parquet(file: BinaryIO, name: str) -> None:
+    """Refuses a file that does not begin like Parquet.
+
+    Raises:
+        DataError: with what it begins with.
+    """
+    head = cast(io.BufferedReader, file).peek(len(PARQUET))[:64]
+    if not head:
+        raise DataError(f"{name} is empty: it has no rows", remedy="Give a file with rows.")
+    if not head.startswith(PARQUET):
+        what = f"{name} is no Parquet file: it begins with {head[:24]!r}"
+        raise DataError(what, remedy="Name it as what it is: .csv, .tsv, .jsonl or .txt, each also with .gz.")
 
 
 def _expecting(file: BinaryIO, tables: Iterable[Table], options: ReadOptions) -> Iterator[Table]:
@@ -200,7 +238,13 @@ def document_or_tables(
 
 
 def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], Any]:
-    """Returns the lines read so far and None where each line is an object; else nothing and the whole document."""
+    """Returns the lines read so far and None where each line is an object; else nothing and the whole document.
+
+    Objects that stand one after another, each over several lines, are a document that is a list of them.
+
+    Raises:
+        DataError: nothing there, no JSON, or columns where rows are needed.
+    """
     head: list[str] = []
     for line in lines:
         head.append(line)
@@ -210,20 +254,98 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
         raise DataError(f"{source} is empty: it has no rows", remedy=form)
     try:
         first = json.loads(head[-1])
+    except (ValueError, RecursionError) as error:
+        is_document = _begins_document(head, lines, error)
+    else:
         lists = [first.get(name) for name in ("data", "documents")] if isinstance(first, dict) else [first]
         objects = any(isinstance(each, list) and all(isinstance(one, dict) for one in each) for each in lists)
         is_list = isinstance(first, list) and not spacy_json.is_example(first)
         is_document = objects or is_list or spacy_json.is_collection(first)
-    except (ValueError, RecursionError):
-        begun = ("[", '{"data"', '{"version"', '{"source"', '{"classes"')
-        is_document = head[-1].strip() == "{" or head[-1].lstrip().startswith(begun)
+        if not is_document and _holds_columns(first) and _is_last(head, lines):
+            raise _columns_not_rows(source)
     if not is_document:
         return head, None
+    text = "".join([*head, *lines])
     try:
-        return [], parse("".join([*head, *lines]))
+        return [], parse(text)
     except (ValueError, RecursionError) as error:
-        where = f"{source}:{error.lineno}" if isinstance(error, json.JSONDecodeError) else source
-        raise DataError(f"{where}: this is not JSON: {error}", remedy=form) from error
+        if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data" and text.lstrip().startswith("{"):
+            return [], _json_values(text, source, form)
+        raise _not_json(error, source, form) from error
+
+
+def _begins_document(head: list[str], lines: Iterator[str], error: Exception) -> bool:
+    """Returns whether a line that is no JSON begins a document of several lines; the next line may go to `head`."""
+    begun = ("[", '{"data"', '{"version"', '{"source"', '{"classes"')
+    if head[-1].strip() == "{" or head[-1].lstrip().startswith(begun):
+        return True
+    breaks_off = isinstance(error, json.JSONDecodeError) and error.pos >= len(head[-1].rstrip())
+    if not breaks_off or not is_json_row(head[-1]):
+        return False
+    return not _is_last(head, lines) and not head[-1].lstrip().startswith("{")
+
+
+def _is_last(head: list[str], lines: Iterator[str]) -> bool:
+    """Returns whether nothing but blank lines follows; what is read to find out goes to `head`."""
+    for line in lines:
+        head.append(line)
+        if not line.isspace():
+            return False
+    return True
+
+
+def _json_values(text: str, source: str, form: str) -> list[Any]:
+    """Returns the JSON values that stand one after another in a text.
+
+    Raises:
+        DataError: one of them is no JSON, with file and line.
+    """
+    decoder = json.JSONDecoder()
+    values = []
+    start = 0
+    text = text.strip()
+    while start < len(text):
+        try:
+            _, end = decoder.raw_decode(text, start)
+            values.append(parse(text[start:end]))
+        except (ValueError, RecursionError) as error:
+            raise _not_json(error, source, form) from error
+        start = end
+        while start < len(text) and text[start].isspace():
+            start += 1
+    return values
+
+
+def _not_json(error: Exception, source: str, form: str) -> DataError:
+    where = f"{source}:{error.lineno}" if isinstance(error, json.JSONDecodeError) else source
+    return DataError(f"{where}: this is not JSON: {error}", remedy=form)
+
+
+def _holds_columns(document: Any) -> bool:
+    """Returns whether an object has the rows of a table by columns, as pandas writes them if nothing else is said.
+
+    These are a dictionary or a list for each column, all of one length; one row with words and tags is not meant.
+    """
+    if not isinstance(document, dict) or not document:
+        return False
+    if {"columns", "data"} <= document.keys():
+        return True  # orient="split"
+    values = list(document.values())
+    if all(isinstance(value, dict) for value in values):
+        is_numbered = all(key.isdecimal() for key in document) or all(key.isdecimal() for key in values[0])
+        is_table = is_numbered or len(values) > 1
+        return is_table and all(value.keys() == values[0].keys() for value in values)
+    are_lists = all(isinstance(value, list) and len(value) == len(values[0]) for value in values)
+    are_words = any(folded(name) in _WORD_NAMES for name in document)
+    return are_lists and len(values) > 1 and len(values[0]) > 1 and not are_words
+
+
+def _columns_not_rows(source: str) -> DataError:
+    remedy = (
+        "Write it again: df.to_json(FILE, orient='records', lines=True, force_ascii=False). "
+        "It is read by pandas.read_json(FILE), or by pandas.DataFrame(json.load(open(FILE)))."
+    )
+    return DataError(f"{source}: this JSON has a table by its columns, where its rows are needed", remedy=remedy)
 
 
 def table_of_document(document: Any, source: str, options: ReadOptions) -> Table:
@@ -232,6 +354,8 @@ def table_of_document(document: Any, source: str, options: ReadOptions) -> Table
     Raises:
         DataError: there is no list of them.
     """
+    if _holds_columns(document):
+        raise _columns_not_rows(source)
     entries = document["data"] if isinstance(document, dict) and "data" in document else document
     entries = spacy_json.examples_of(entries)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -304,7 +428,7 @@ def _typed_table(columns: dict[str, list[Any]], features: Mapping[str, Any], sou
 
 def _seekable(file: BinaryIO, source: Source, spool: BinaryIO) -> BinaryIO:
     """Returns a file that can be wound back, as Parquet wants: others go through a temporary file, not memory."""
-    if source != "-" and source.suffix != ".gz":
+    if source != "-" and not isinstance(file, gzip.GzipFile):
         return file
     shutil.copyfileobj(file, spool)
     spool.seek(0)

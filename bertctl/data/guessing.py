@@ -46,8 +46,8 @@ def guess_task(path: Path, settings: DataSection) -> Guess:
         except (UsageError, DataError) as error:
             is_for_task = isinstance(error, KnownFormatError)
             if isinstance(error, DataError) and not is_for_task:
-                is_sure = reader.is_sure and not isinstance(error, NoTableError)
-                is_for_task = is_sure or _is_mostly_for(reader, path, options)
+                is_of_rows = not isinstance(error, NoTableError) and error.remedy != reader.form  # it is JSON at all
+                is_for_task = (reader.is_sure and is_of_rows) or _is_mostly_for(reader, path, options)
             error.task = task if is_for_task else ""
             if is_for_task:
                 raise

@@ -57,7 +57,9 @@ class QuestionReader(Reader):
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin, which is JSON unless it is said to be something else."""
-        kind = "jsonl" if source == "-" and options.kind is None else input_kind(source, options.kind)
+        kind = input_kind(source, options)
+        if source == "-" and options.kind is None and kind == "lines":
+            kind = "jsonl"
         if kind == "lines":
             what = f"{source_name(source)}: lines of text are no questions with a context"
             raise UsageError(what, remedy=f'{_FORMS} One question alone: --question "..." --context FILE.')

@@ -48,7 +48,7 @@ class SentenceReader(TextReader):
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin."""
-        if input_kind(source, options.kind) == "jsonl":
+        if input_kind(source, options) == "jsonl":
             return self.table_readings(map(_question_pairs, json_tables(source, options)), options)
         return super().readings(source, options)
 

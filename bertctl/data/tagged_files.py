@@ -19,6 +19,7 @@ from bertctl.data.files import (
     SUFFIXES,
     FileKind,
     KnownFormatError,
+    detected_kind,
     document_or_tables,
     read_tables,
     suffix_of,
@@ -87,7 +88,7 @@ class TaggingReader(Reader):
 
     def guess(self, path: Path, options: ReadOptions) -> Reading | None:
         """Returns the first rows of a file with words and tags; None where its lines do not look like columns."""
-        kind = _kind_of(path)
+        kind = _kind_by_content(path, options) or _kind_of(path)
         lines = _first_lines(path, options) if kind is None or suffix_of(path) == ".tsv" else []
         if lines and not _are_sentences(lines) and _kind_by_sight(path, options) == "conll":
             return None
@@ -169,9 +170,23 @@ def _kind(source: Source, options: ReadOptions) -> TaggedKind:
     if said is not None and said not in TAGGED_KINDS:
         what = f"{unknown('input format', said, TAGGED_KINDS)} (for words and tags)"
         raise UsageError(what, remedy=f"Formats: {', '.join(TAGGED_KINDS)}.")
+    if said is None and (content := _kind_by_content(source, options)) is not None:
+        return content
     if source == "-":
         return said or "lines"
     return said or _kind_of(source) or ("conll" if options.whole else _sniffed_kind(source, options))
+
+
+def _kind_by_content(source: Source, options: ReadOptions) -> TaggedKind | None:
+    """Returns the kind of a file that holds JSON or Parquet and is not named so; None of another one."""
+    named = None if source == "-" else _kind_of(source)
+    if named in ("jsonl", "json", "parquet", "docbin"):
+        return None
+    content = detected_kind(source, replace(options, listener=SILENT))
+    if content not in ("jsonl", "parquet"):
+        return None
+    detected_kind(source, options)  # says so
+    return "json" if content == "jsonl" else "parquet"
 
 
 def _kind_of(path: Path) -> TaggedKind | None:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.annotations.surface import require_surface
+from bertctl.data.column_contents import content_of
 from bertctl.data.columns import FileColumns, absent_column, columns_named, ids_of, other_columns, shown_columns
 from bertctl.data.names import ID_NAMES, TEXT_NAMES, folded
 from bertctl.data.reading import ReadOptions
@@ -60,7 +61,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     names = [name for name in TEXT_NAMES if words is None or name != "document"]
     text = text_name if is_text else _first(names, contents, ("text",))
     if words is None and text is None:
-        text = _text_beside_spans(contents)
+        text = _text_of_any_name(table, contents)
     if words is None and text is None:
         remedy = f"Name it: --text-column NAME (lists of words, or running text). {shown_columns(table)}"
         raise UsageError(f"{table.source}: no column holds words or a text", remedy=remedy)
@@ -77,13 +78,16 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     return TaggedColumns(settings.id_column, words, text, label)
 
 
-def _text_beside_spans(contents: Mapping[str, Content]) -> str | None:
-    """Returns the text's column that has no usual name: doccano's `data`, or the only text beside spans."""
-    texts = [name for name, content in contents.items() if content == "text" and folded(name) not in ID_NAMES]
+def _text_of_any_name(table: Table, contents: Mapping[str, Content]) -> str | None:
+    """Returns the text column without a usual name: doccano's `data`, the only one beside spans, or the only one."""
+    named = [name for name, content in contents.items() if content == "text" and folded(name) not in ID_NAMES]
     spans = _first((*_TAGS, *SPAN_COLUMNS), contents, ("objects",))
-    if "data" in texts and (spans is not None or len(texts) == 1):
+    if spans is not None and "data" in named:
         return "data"
-    return texts[0] if len(texts) == 1 and spans is not None else None
+    if spans is not None and len(named) == 1:
+        return named[0]
+    texts = [name for name in named if content_of(table.columns[name]) == "text"]
+    return texts[0] if len(texts) == 1 else None
 
 
 def _says_nothing(column: str, table: Table) -> bool:

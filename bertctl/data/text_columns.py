@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.column_contents import Content, are_numbers, content_of, filled, is_class_column, is_filled, is_prose
+from bertctl.data.column_contents import (
+    Content,
+    are_numbers,
+    content_of,
+    filled,
+    is_class_column,
+    is_filled,
+    is_mostly_empty,
+    is_prose,
+)
 from bertctl.data.columns import (
     FileColumns,
     columns_named,
@@ -178,8 +187,10 @@ def _guess_text(
 
 
 def texts_in(table: Table, names: Sequence[str]) -> list[str]:
-    """Returns those of the columns that hold texts."""
-    return [name for name in names if content_of(table.columns[name]) == "text"]
+    """Returns those of the columns that hold texts; where others do, not one that is hardly filled."""
+    texts = [name for name in names if content_of(table.columns[name]) == "text"]
+    filled_texts = [name for name in texts if not is_mostly_empty(table.columns[name])]
+    return filled_texts or texts
 
 
 def _guess_headerless(table: Table, free: Sequence[str], label: str | None) -> tuple[str, str | None]:
@@ -207,7 +218,7 @@ def _guess_headerless(table: Table, free: Sequence[str], label: str | None) -> t
 def _guess_label(table: Table, taken: Sequence[str], *, needed: bool) -> str | None:
     free = {folded(name): name for name in table.columns if name not in taken}
     usual = LABEL_NAMES if table.header else tuple(free) if len(free) == 1 else ()
-    if not free.keys() & set(usual):
+    if not free.keys() & set(usual) and needed:  # where texts are answered only, no other column is taken for it
         usual = _label_candidates(table, free)
     return label_of(free, usual, table, needed=needed)
 
@@ -218,7 +229,8 @@ def _label_candidates(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
     Columns with few words that recur in nearly all rows go before numbers, which count or measure something as often,
     and before columns with blanks.
     """
-    candidates = {key: name for key, name in free.items() if key not in (*ID_NAMES, *SPLIT_NAMES)}
+    filled_columns = {key: name for key, name in free.items() if not is_mostly_empty(table.columns[name])}
+    candidates = {key: name for key, name in filled_columns.items() if key not in (*ID_NAMES, *SPLIT_NAMES)}
     words = [key for key, name in candidates.items() if is_class_column(table.columns[name])]
     without_blanks = [key for key in words if is_filled(table.columns[candidates[key]])]
     if words:
@@ -236,7 +248,8 @@ def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSec
     if settings.text_column or "pair" in columns or folded(text) == "text":
         return
     named = (*columns, *(name for name in rows.columns if folded(name) in (*ID_NAMES, *LABEL_NAMES)))
-    others = [name for name, values in rows.columns.items() if name not in named and is_prose(values)]
+    free = {name: values for name, values in rows.columns.items() if name not in named}
+    others = [name for name, values in free.items() if is_prose(values) and not is_mostly_empty(values)]
     if others:
         both = f"As a pair: --text-column {shlex.quote(text)} --pair-column {shlex.quote(others[0])}."
         raise unclear_column("text", [text, *others], rows.source, more=both)

@@ -5,14 +5,17 @@ import gzip
 import io
 import itertools
 import os
+import shlex
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import BinaryIO, Literal, NamedTuple, cast
 
+from bertctl.data.file_contents import GZIP, HEAD, PARQUET, is_page, no_rows_in
 from bertctl.documents import is_encoding
+from bertctl.encodings import likely_encoding
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
 from bertctl.words import hinted, human_bytes
@@ -22,6 +25,11 @@ Source = Path | Literal["-"]
 
 LONGEST_LINE, LONGEST_DOCUMENT = 16_000_000, 250_000_000
 """Bytes of a line, and of what can only be read as a whole (a JSON document, UTF-16), unless asked for otherwise."""
+
+_SIGNATURE = 512  # bytes by which packed files and other documents are known
+
+_SURVEYED = 32_000_000  # bytes that are looked at, where a line is not UTF-8, to see how many are not
+_SURVEYED_LINES = 500
 
 _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -34,13 +42,6 @@ def source_of(typed: str) -> Source:
 def source_name(source: Source) -> str:
     """Returns what messages call it."""
     return "stdin" if source == "-" else str(source)
-
-
-def is_text(typed: str) -> bool:
-    """Whether a text was typed, not a file: none is there, and it has a blank, or no suffix and no slash."""
-    if typed == "-" or os.path.exists(typed):  # noqa: PTH110  # Path.exists raises where a text is too long for a name
-        return False
-    return any(map(str.isspace, typed)) or not (Path(typed).suffix or "/" in typed)
 
 
 def require_file(path: Path) -> None:
@@ -56,9 +57,17 @@ def require_file(path: Path) -> None:
     if path.exists():  # a pipe, /dev/stdin
         return
     if not path.parent.is_dir():
-        raise UnavailableError(f"{path} does not exist, nor does the folder {path.parent}", file=path)
+        what = f"{path} does not exist, nor does the folder {path.parent}"
+        raise UnavailableError(what, remedy=for_a_text(path), file=path)
     what = hinted(f"{path} does not exist", path.name, (p.name for p in path.parent.iterdir()))
-    raise UnavailableError(what, remedy=_names_in(path.parent), file=path)
+    raise UnavailableError(what, remedy=f"{_names_in(path.parent)} {for_a_text(path)}".strip(), file=path)
+
+
+def for_a_text(path: Path) -> str:
+    """Returns what to type where a text was meant that has the form of a path."""
+    if not any(map(str.isspace, str(path))):
+        return ""
+    return "A text that looks like a file's name needs a blank before it and one behind it."
 
 
 def _names_in(folder: Path) -> str:
@@ -69,25 +78,80 @@ def _names_in(folder: Path) -> str:
 
 @contextmanager
 def open_bytes(source: Source) -> Iterator[BinaryIO]:
-    """Opens the bytes of a file, unpacked where it is gzip by name; of stdin, where it is gzip by its first bytes.
+    """Opens the bytes of a file or of stdin, unpacked where they are gzip, whatever the file is called.
 
     Raises:
         UnavailableError: it is not there or can't be read.
-        DataError: it is named .gz but is not gzip, or breaks off.
+        DataError: it is packed otherwise, damaged, or a document that holds no rows, such as a spreadsheet; or it is
+            named .gz and is not gzip.
     """
     name = source_name(source)
     if source != "-":
         require_file(source)
     try:
         with nullcontext(cast(io.BufferedReader, sys.stdin.buffer)) if source == "-" else source.open("rb") as raw:
-            packed = source.suffix == ".gz" if source != "-" else raw.peek(2)[:2] == b"\x1f\x8b"
-            yield cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw  # a GzipFile reads as one
-    except gzip.BadGzipFile as error:
-        raise DataError(f"{name} is named .gz but is not gzip: {error}", remedy="Rename it, or pack it.") from error
-    except (EOFError, zlib.error) as error:
-        raise DataError(f"{name} breaks off or is damaged: {error}", remedy="Get the file again.") from error
+            first = raw.peek(len(GZIP))
+            is_packed = first.startswith(GZIP)
+            file = cast(io.BufferedReader, gzip.GzipFile(fileobj=raw)) if is_packed else raw  # it reads as one
+            head = file.peek(_SIGNATURE)
+            _check_signature(head, source, is_packed=is_packed)
+            yield cast(BinaryIO, file)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        what = f"{name} breaks off or is damaged: {error}"
+        raise DataError(what, remedy=f"Get the file again; gzip -t {shlex.quote(name)} tests it.") from error
     except OSError as error:
         raise UnavailableError(f"{name} can't be read: {error.strerror or error}") from error
+
+
+def _check_signature(head: bytes, source: Source, *, is_packed: bool) -> None:
+    """Refuses a file by its first bytes.
+
+    Raises:
+        DataError: it is packed twice, or in a way that is not read here; or it is no file of rows.
+    """
+    name = source_name(source)
+    if is_packed and head.startswith(GZIP):
+        raise DataError(f"{name} is packed with gzip twice", remedy="Unpack it once: gzip -d.")
+    if (signature := no_rows_in(head)) is not None:
+        noun, remedy = signature
+        raise DataError(f"{name} is {noun}", remedy=remedy.format(file=shlex.quote(name)))
+    if source != "-" and source.suffix.lower() == ".gz" and head and not is_packed:
+        plain = source.with_suffix("")
+        remedy = (
+            f"Rename it: mv {shlex.quote(name)} {shlex.quote(str(plain))}. Or pack it: gzip {shlex.quote(plain.name)}."
+        )
+        raise DataError(f"{name} is named .gz but is not gzip: it begins with {head[:24]!r}", remedy=remedy)
+
+
+def is_gzip(path: Path) -> bool:
+    """Returns whether a file is gzip by its first bytes; of what is no regular file, False."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(GZIP)) == GZIP
+
+
+def first_bytes(source: Source) -> bytes:
+    """Returns the first bytes of a file or of stdin, unpacked, and leaves stdin as it is.
+
+    There are none of a pipe with a name, which can be read only once; of stdin they are what has come by now.
+
+    Raises:
+        UnavailableError: the file is not there or can't be read.
+        DataError: it is packed in a way that is not read here, or is no file of rows.
+    """
+    if source != "-" and not source.is_file():
+        require_file(source)
+        return b""
+    if source != "-":
+        with open_bytes(source) as file:
+            return file.read(HEAD)
+    head = cast(io.BufferedReader, sys.stdin.buffer).peek(1)
+    if not head.startswith(GZIP):
+        return head
+    with suppress(zlib.error):  # refused where it is read
+        return zlib.decompressobj(wbits=31).decompress(head, HEAD)
+    return b""
 
 
 def rows_expected(file: BinaryIO, rows: int) -> int:
@@ -142,6 +206,8 @@ def decoded_lines(
         data = first + file.read(most + 1 - len(first))
         if len(data) > most:
             raise _too_long(source, 1, most)
+        if encoding is not None:
+            _refuse_utf8(data, used, source, listener, is_wide=is_wide)
         try:
             whole = data.decode(used, errors).removeprefix("\ufeff")
         except UnicodeDecodeError as error:
@@ -149,15 +215,159 @@ def decoded_lines(
         yield from io.StringIO(whole if "\n" in whole else whole.replace("\r", "\n"), newline="\n")
         return
     offset = 0
+    beyond_ascii = 0
+    guard = _MojibakeGuard(source, used, listener) if encoding is not None else None
     for lines, line in enumerate(itertools.chain([first], iter(lambda: file.readline(longest + 1), b""))):
         if len(line) > longest:
             raise _too_long(source, lines + 1, longest)
         try:
             text = line.decode(used, errors)
         except UnicodeDecodeError as error:
-            raise _undecodable(line + file.read(4096), error.start, used, source, (lines, offset)) from error
+            rest = itertools.chain([line], iter(lambda: file.readline(longest + 1), b""))
+            bad_lines = _lines_not_utf8(rest, first_line=lines + 1, beyond_ascii=beyond_ascii)
+            raise _undecodable(line, error.start, used, source, (lines, offset), bad_lines) from error
+        if not text.isascii():
+            beyond_ascii += 1
+            if guard is not None:
+                guard.check(line, text, lines + 1)
         yield text if lines else text.removeprefix("\ufeff")
         offset += len(line)
+    if guard is not None:
+        guard.finish()
+
+
+def _refuse_utf8(data: bytes, encoding: str, source: str, listener: Listener, *, is_wide: bool) -> None:
+    """Refuses a whole file of UTF-8 for which another encoding was named.
+
+    Raises:
+        DataError: it is UTF-8.
+    """
+    if is_wide and 0 not in data and _is_utf8(data) and not data.startswith(_UTF16_BOMS):
+        what = f"{source} is UTF-8 or ASCII, and was to be read as {encoding}"
+        raise DataError(what, remedy="Say that the file is UTF-8: --encoding utf-8.")
+    if not is_wide and not data.isascii():
+        guard = _MojibakeGuard(source, encoding, listener)
+        for number, line in enumerate(data.splitlines(), start=1):
+            if not line.isascii():
+                guard.check(line, line.decode(encoding, "replace"), number)
+        guard.finish()
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class _MojibakeGuard:
+    """Refuses a file of UTF-8 that is read by another encoding, as one was named for it.
+
+    Args:
+        source: the file, for messages.
+        encoding: as it was named.
+        listener: told of single lines.
+    """
+
+    def __init__(self, source: str, encoding: str, listener: Listener) -> None:
+        self._source = source
+        self._encoding = encoding
+        self._listener = listener
+        self._is_guarded = not codecs.lookup(encoding).name.startswith(("utf", "ascii"))
+        self._n_utf8 = 0
+        self._n_others = 0
+        self._first: tuple[int, str, str] | None = None
+
+    def check(self, line: bytes, text: str, number: int) -> None:
+        """Counts a line with letters beyond ASCII, and refuses the file once most of them are UTF-8.
+
+        Raises:
+            DataError: three lines and most of all are UTF-8.
+        """
+        if not self._is_guarded:
+            return
+        try:
+            right = line.decode("utf-8")
+        except UnicodeDecodeError:
+            self._n_others += 1
+            return
+        self._n_utf8 += 1
+        self._first = self._first or (number, text, right)
+        if self._n_utf8 > max(2, 2 * self._n_others):
+            raise self._refusal()
+
+    def finish(self) -> None:
+        """Tells of lines that are UTF-8, or refuses the file where there are no others.
+
+        Raises:
+            DataError: all lines with letters beyond ASCII are UTF-8.
+        """
+        if self._n_utf8 and not self._n_others:
+            raise self._refusal()
+        if self._n_utf8:
+            total = self._n_utf8 + self._n_others
+            self._listener.warn(
+                f"{self._described()} ({self._n_utf8:,} of {total:,} lines with letters beyond ASCII are UTF-8)"
+            )
+
+    def _described(self) -> str:
+        number, text, right = self._first or (0, "", "")
+        at = next((i for i, (a, b) in enumerate(zip(text, right, strict=False)) if a != b), 0)
+        wrong_part = text[max(0, at - 10) : at + 12].strip()
+        right_part = right[max(0, at - 10) : at + 10].strip()
+        what = f"this line is UTF-8, and is read as {self._encoding}: {wrong_part!r} for {right_part!r}"
+        return f"{self._source}:{number}: {what}"
+
+    def _refusal(self) -> DataError:
+        return DataError(
+            self._described(),
+            remedy="Say that the file is UTF-8: --encoding utf-8. Where single lines are not, correct them.",
+        )
+
+
+class _BadLines(NamedTuple):
+    """Lines of a file that are not UTF-8.
+
+    Attributes:
+        numbers: of these lines, from 1.
+        content: what stands in them, as far as it is looked at.
+        n_good: lines with letters beyond ASCII that are UTF-8.
+        is_all: whether the whole file was looked at.
+    """
+
+    numbers: Sequence[int]
+    content: bytes
+    n_good: int
+    is_all: bool
+
+
+def _lines_not_utf8(lines: Iterable[bytes], *, first_line: int, beyond_ascii: int) -> _BadLines:
+    """Returns which lines of the rest of a file are not UTF-8, the first one among them.
+
+    Args:
+        lines: from the first one that is not UTF-8 on.
+        first_line: its number.
+        beyond_ascii: lines before it with letters beyond ASCII.
+    """
+    numbers: list[int] = []
+    content: list[bytes] = []
+    n_good = beyond_ascii
+    n_bytes = 0
+    for number, line in enumerate(lines, start=first_line):
+        n_bytes += len(line)
+        if n_bytes > _SURVEYED:
+            return _BadLines(numbers, b"".join(content), n_good, is_all=False)
+        if line.isascii():
+            continue
+        try:
+            line.decode("utf-8")
+            n_good += 1
+        except UnicodeDecodeError:
+            numbers.append(number)
+            if len(content) < _SURVEYED_LINES:
+                content.append(line)
+    return _BadLines(numbers, b"".join(content), n_good, is_all=True)
 
 
 def _too_long(source: str, line: int, longest: int) -> DataError:
@@ -170,46 +380,76 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
     if head.startswith(_UTF16_BOMS):
         listener.say(f"{source}: read as UTF-16, as its byte-order mark says")
         return "utf-16"
-    if head.startswith((b"PK\3\4", b"\xd0\xcf\x11\xe0")):  # zip, as .xlsx and .ods are, and what .xls is
-        what = f"{source} is no text, but a spreadsheet or an archive"
-        raise DataError(what, remedy="Save the sheet as CSV (UTF-8), or unpack the archive.")
+    if head.startswith(PARQUET):
+        what = f"{source} is not text, but Parquet"
+        raise DataError(what, remedy="Name it .parquet, or add --input-format parquet.")
+    if is_page(head) and not source.lower().removesuffix(".gz").endswith((".txt", ".html", ".htm", ".log", ".md")):
+        what = f"{source} is a page of HTML: a page about the file was saved, or an error"
+        raise DataError(what, remedy="Download the file itself (the raw one) again.")
     if head.count(0) > len(head) // 10:
+        order = "le" if head[1::2].count(0) > head[::2].count(0) else "be"
         raise DataError(
             f"{source} is not text: its beginning is full of NUL bytes",
-            remedy="If it is UTF-16 without a byte-order mark, add --encoding utf-16-le; "
-            "if it is Parquet or packed, give it the suffix .parquet or .gz.",
+            remedy=f"It looks like UTF-16 without a byte-order mark: add --encoding utf-16-{order}."
+            if 3 * head.count(0) > len(head)
+            else "If it is UTF-16 without a byte-order mark, add --encoding utf-16-le.",
         )
     return "utf-8"
 
 
-def _looks_like(data: bytes) -> str:
-    """Returns what to do about bytes that are not all UTF-8: what these are read as well by."""
-    text = data.decode("utf-8", "replace")
-    damaged, letters = text.count("\ufffd"), sum(map(str.isalpha, text))
-    if sum(char > "\x7f" for char in text) > 2 * damaged:
-        return "The bytes around it are UTF-8: correct it there, or export the file again."
-    if damaged > letters:  # hardly an ASCII letter between them
-        return "It is no Western encoding: name it with --encoding, such as cp1251, shift_jis or gb18030."
-    likely = "cp1252" if any(0x80 <= byte < 0xA0 for byte in data) else "latin-1"
-    return f"It looks like {likely}: add --encoding {likely}"
+def _encoding_advice(bad: _BadLines) -> str:
+    """Returns what to do about lines that are not UTF-8: correct them, or read the file by another encoding."""
+    likely = likely_encoding(bad.content)
+    shown = "" if likely is None else _shown_letters(likely.text)
+    if bad.n_good >= max(1, len(bad.numbers)):
+        as_read = "" if likely is None else f" (by {likely.encoding} it reads {shown!r})"
+        others = f"{bad.n_good:,} other line{'s' * (bad.n_good > 1)} with letters beyond ASCII"
+        if len(bad.numbers) == 1:
+            which = f"Line {bad.numbers[0]} alone is not UTF-8{as_read}; {others} {'are' if bad.n_good > 1 else 'is'}"
+        else:
+            more = ", ..." if len(bad.numbers) > 5 else ""
+            places = ", ".join(map(str, bad.numbers[:5])) + more
+            which = f"{len(bad.numbers):,} lines are not UTF-8 ({places}){as_read}; {others} are"
+        return f"{which}. Correct it there, or export the file again: no one encoding reads all of it."
+    how_many = f"{len(bad.numbers):,} lines are not UTF-8" + ("" if bad.is_all else ", of those looked at")
+    if likely is None:
+        return (
+            f"{how_many}. Which encoding it is can't be seen: name it with --encoding, such as latin-1, cp1251, "
+            "shift_jis or gb18030, and look at the texts."
+        )
+    return f"{how_many}. It looks like {likely.encoding} ({shown!r}): add --encoding {likely.encoding}"
 
 
-def _undecodable(data: bytes, at: int, encoding: str, source: str, before: tuple[int, int]) -> DataError:
+def _shown_letters(text: str) -> str:
+    """Returns some text around its first letters beyond ASCII."""
+    at = next((i for i, character in enumerate(text) if not character.isascii()), 0)
+    line = text[text.rfind("\n", 0, at) + 1 :].partition("\n")[0]
+    start = max(0, at - text.rfind("\n", 0, at) - 1 - 12)
+    return line[start : start + 30].strip()
+
+
+def _undecodable(
+    data: bytes, at: int, encoding: str, source: str, before: tuple[int, int], bad: _BadLines | None = None
+) -> DataError:
     """Returns the error for a byte that is not the encoding.
 
     Args:
-        data: with that byte, and what comes after it.
+        data: with that byte.
         at: its place in `data`.
         encoding: what it is not.
         source: the file, for messages.
         before: lines and bytes of the file before `data`.
+        bad: the lines that are not UTF-8, where that was looked for.
     """
     line = before[0] + data.count(b"\n", 0, at) + 1
     in_line = at - data.rfind(b"\n", 0, at)
     known = codecs.lookup(encoding).name
     remedy = "Leave data.encoding out for UTF-8, or name another encoding."
+    if known not in ("utf-8", "ascii") and _is_utf8(data):
+        remedy = "It is UTF-8: add --encoding utf-8."
     if known == "utf-8":
-        remedy = _looks_like(data[max(0, at - 4096) : at + 4096])
+        bad = bad or _lines_not_utf8(data.splitlines(keepends=True), first_line=before[0] + 1, beyond_ascii=0)
+        remedy = _encoding_advice(bad)
     return DataError(
         f"{source}:{line}: byte 0x{data[at]:02x} is not {known} "
         f"(byte {in_line} of the line, offset {before[1] + at} in the file)",

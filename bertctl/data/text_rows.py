@@ -46,7 +46,7 @@ class TextReader(Reader):
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin. A .txt is lines in a stream that names no columns, else a table."""
-        kind = input_kind(source, options.kind)
+        kind = input_kind(source, options)
         is_table = any(getattr(options.settings, name) is not None for name in _OF_TABLES - options.hints)
         if kind == "lines" and (options.whole or options.label_needed or is_table):
             kind = "tsv"

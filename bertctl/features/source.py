@@ -12,7 +12,7 @@ from bertctl.data.reading import Reader, SkippedRows, Told
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.tagged_files import TaggingReader
-from bertctl.data.text_files import source_of
+from bertctl.data.text_files import for_a_text, source_of
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.features.chunks import READ_ROWS
@@ -67,7 +67,8 @@ class Input:
             hint = did_you_mean(self.name, builtin_datasets())
             raise UnavailableError(
                 f"{self.name} does not exist" + (f"; for a data set: {hint}" if hint else ""),
-                remedy="Give a file, - for stdin, or a data set's name (`bertctl recipes ls --data`).",
+                remedy="Give a file, - for stdin, or a data set's name (`bertctl recipes ls --data`). "
+                f"{for_a_text(Path(self.name))}".rstrip(),
                 file=self.name,
             )
         return rows_of_split(self.name, self.split or "train", self.settings, listener)

@@ -91,9 +91,28 @@ def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str
             for key, cell in parts.items():
                 flat[key] = json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | bool) else cell
         if writer is None:
-            writer = csv.DictWriter(out, list(flat), lineterminator="\n", delimiter="\t" if layout == "tsv" else ",")
+            delimiter = "\t" if layout == "tsv" else ","
+            writer = csv.DictWriter(_LineFeeds(out), list(flat), lineterminator="\r\n", delimiter=delimiter)
             writer.writeheader()
         writer.writerow({name: _no_formula(cell) if safe_csv else cell for name, cell in flat.items()})
+
+
+class _LineFeeds:
+    """File for a CSV writer whose lines end with carriage return and line feed, but with a line feed alone.
+
+    The writer quotes a field for the characters of its line end only, in Python before 3.11.9 and 3.12.3: a carriage
+    return in a text would end the row for whoever reads it.
+
+    Args:
+        out: gets the lines.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, line: str) -> None:
+        """Writes a line."""
+        self._out.write(line.removesuffix("\r\n") + "\n")
 
 
 def _no_formula(cell: Any) -> Any:

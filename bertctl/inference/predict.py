@@ -11,12 +11,13 @@ from typing import Any, TextIO
 from bertctl.catalog.datasets import find_dataset
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.task_names import PRETRAINING
+from bertctl.data.file_names import is_text
 from bertctl.data.question_files import questions_about, require_distinct_ids
 from bertctl.data.readers import READERS
 from bertctl.data.reading import ReadOptions, SkippedRows, Told
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
-from bertctl.data.text_files import is_text, read_text, require_file, source_of
+from bertctl.data.text_files import read_text, require_file, source_of
 from bertctl.errors import UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import truncation_counts, warn_of_truncation

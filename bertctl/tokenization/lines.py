@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from bertctl.encodings import likely_encoding
 from bertctl.errors import DataError
 from bertctl.words import human_bytes
 
@@ -72,9 +73,20 @@ class LineReader:
         line = self._lines + block.count(b"\n", 0, at) + 1
         column = at - (block.rfind(b"\n", 0, at) + 1) + 1
         wide = block[:2] in (b"\xff\xfe", b"\xfe\xff") and self.bytes == 0
+        likely = None if wide else likely_encoding(b"\n".join(_not_utf8(block)))
+        encoding = "utf-16" if wide else likely.encoding if likely is not None else ""
         return DataError(
             f"{self._source}:{line}: byte {column} of the line (0x{block[at]:02x}, byte {self.bytes + at + 1} of the "
             f"file) is not UTF-8" + (": the file begins like UTF-16" if wide else ""),
-            remedy=f"Name its encoding: --encoding {'utf-16' if wide else 'latin-1'}. Or add --errors replace, which "
-            "counts what it replaces.",
+            remedy=f"Name its encoding: --encoding {encoding or 'NAME'}. Or add --errors replace, which counts what it "
+            "replaces.",
         )
+
+
+def _not_utf8(block: bytes) -> Iterator[bytes]:
+    """Yields the lines of a block that are not UTF-8."""
+    for line in block.split(b"\n"):
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError:
+            yield line

@@ -185,11 +185,10 @@ def test_a_copy_of_train_is_an_error_and_words_that_give_labels_away_are_one_fin
     ("text", "written", "read", "says"),
     [
         ("Zürich \u201ewar\u201c {}", "cp1252", "latin-1", "--encoding cp1252."),
-        ("Zürich \u201ewar\u201c {}", "utf-8", "latin-1", "--encoding utf-8."),
         ("a \x93 in UTF-8 {}", "utf-8", "utf-8", "Take them out."),
         ("Zürich \u201ewar\u201c {}", "cp1252", "", "add --encoding cp1252"),
         ("Zürich war {}", "latin-1", "", "add --encoding latin-1"),
-        ("Привет мир {}", "cp1251", "", "name it with --encoding"),
+        ("Привет мир {}", "cp1251", "", "add --encoding cp1251"),
     ],
 )
 def test_an_encoding_is_advised_where_it_helps(text, written, read, says, bertctl, tmp_path: Path) -> None:
@@ -204,7 +203,16 @@ def test_a_damaged_byte_in_utf8_is_no_other_encoding(bertctl, tmp_path: Path) ->
     lines = [f"Zürich für Öl {i},{'ab'[i % 2]}".encode() for i in range(20)]
     (tmp_path / "train.csv").write_bytes(b"\n".join([b"text,label", *lines[:10], b"caf\xe2\x80,a", *lines[10:]]))
     found = _findings(bertctl, "train.csv", "--model", "none/such", code=3)
-    assert "The bytes around it are UTF-8" in found["unreadable"]["remedy"]
+    assert "Line 12 alone is not UTF-8; 20 other lines" in found["unreadable"]["remedy"]
+    assert "--encoding" not in found["unreadable"]["remedy"]
+
+
+def test_utf8_that_is_read_as_another_encoding_is_an_error(bertctl, tmp_path: Path) -> None:
+    lines = ["text,label", *(f"Zürich \u201ewar\u201c {i},{'ab'[i % 2]}" for i in range(20))]
+    (tmp_path / "train.csv").write_text("\n".join(lines), encoding="utf-8")
+    found = _findings(bertctl, "train.csv", "--model", "none/such", "--encoding", "latin-1", code=3)
+    assert "is UTF-8, and is read as latin-1" in found["unreadable"]["message"]
+    assert "--encoding utf-8" in found["unreadable"]["remedy"]
 
 
 @pytest.mark.parametrize(
@@ -261,3 +269,28 @@ def test_torch_and_transformers_stay_away(clean, nursery: Nursery, tmp_path: Pat
     )
     done = nursery.run_code(code, cwd=tmp_path)
     assert done.stderr.splitlines()[-1] == "0 []", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (["train.csv", "test.csv"], ["train", "test"]),
+        (["train.csv", "my-test-rows.csv"], ["train", "test"]),
+        (["train.csv", "TEST.csv", "dev.csv"], ["train", "test", "validation"]),
+        (["train.csv", "dev.csv", "test.csv"], ["train", "validation", "test"]),
+        (["train.csv", "contest.csv"], ["train", "validation"]),
+        (["train.csv", "latest.csv"], ["train", "validation"]),
+    ],
+)
+def test_a_file_that_is_called_test_is_checked_as_test(
+    names: list[str], splits: list[str], bertctl, tmp_path: Path
+) -> None:
+    for number, name in enumerate(names):
+        lines = [
+            f"a {word} film number {number}{i},{label}" for i in range(9) for word, label in (("fine", 1), ("dull", 0))
+        ]
+        (tmp_path / name).write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
+    done = bertctl("data", "check", *names, "--model", "none/such", "--offline", "--json")
+    found = json.loads(done.stdout)["splits"]
+    assert {name: Path(split["source"]).name for name, split in found.items()} == dict(zip(splits, names, strict=True))
+    assert ("by their names" in done.stderr) == (names[1].lower() != "dev.csv" and splits[1] == "test")

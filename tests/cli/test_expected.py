@@ -45,6 +45,41 @@ def test_what_is_no_text_is_refused(words: list[str], code: int, said: str, tiny
     assert said in refused.stderr
 
 
+@pytest.mark.parametrize("typed", ["my reviews.csv", "/data/my file.jsonl", "./my file", "my tags.conllu.gz"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "predict RUN",
+        "explain RUN",
+        "similarity",
+        "similarity hello",
+        "tokenize",
+        "tokenize hello",
+        "index -o x",
+        "fill-mask MODEL",
+        "score MODEL",
+        "attention MODEL",
+    ],
+)
+def test_a_missing_file_is_no_text_though_its_name_has_a_blank(
+    command: str, typed: str, tiny_run: TinyRun, bertctl: Run
+) -> None:
+    places = {"RUN": tiny_run.path, "MODEL": tiny_run.path / "model"}
+    refused = bertctl(*(places.get(word, word) for word in command.split()), typed)
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert f"{typed.removeprefix('./')} does not exist" in refused.stderr
+
+
+@pytest.mark.parametrize("verb", ["tokenize", "attention MODEL"])
+def test_a_file_where_a_verb_takes_texts_is_refused(verb: str, tiny_run: TinyRun, bertctl: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text\nfine\n", encoding="utf-8")
+    words = [tiny_run.path / "model" if word == "MODEL" else word for word in verb.split()]
+    refused = bertctl(*words, "a.csv")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "a.csv is a file" in refused.stderr
+    assert "--file a.csv" in refused.stderr
+
+
 def test_a_fine_tuned_model_is_used_like_a_run(tiny_run: TinyRun, bertctl: Run, tmp_path: Path) -> None:
     model = tmp_path / "somebody" / "opinions"
     shutil.copytree(tiny_run.path / "model", model)

@@ -305,3 +305,60 @@ def test_planted_wrong_encoding(sentences: tuple[list[Row], list[Row]], tmp_path
 
 def test_a_good_number_of_kinds_is_planted() -> None:
     assert len({code for code, _, _ in TEXT_PLANTS}) >= 34
+
+
+def _plain(count: int, text: str = "a fine film number") -> list[Row]:
+    return [{"text": f"{text} {i}", "label": "ab"[i % 2]} for i in range(count)]
+
+
+def _with_tokens(train: list[Row], tmp_path: Path) -> dict[str, Finding]:
+    model = ModelSection(name=str(_letters_model(tmp_path / "letters")), max_length=64)
+    findings = check_files(tmp_path, train, _plain(2), model=model)
+    return {finding.code: finding for finding in findings if finding.split == "train"}
+
+
+@pytest.mark.parametrize(
+    ("added", "says"),
+    [
+        (" \U0001f602 \U0001f380", "They are emoji and signs"),
+        (" \u2603 \u20ac", "They are emoji and signs"),
+        (" \u2192", "They are emoji and signs"),
+        (" \u0436\u0434\u0443", "A cased model, or bert-base-multilingual"),
+    ],
+)
+def test_the_advice_about_unknown_tokens_is_about_what_they_are(tmp_path: Path, added: str, says: str) -> None:
+    train = _plain(20)
+    for row in train[:10]:
+        row["text"] += added
+    assert says in _with_tokens(train, tmp_path)["unknown-token"].remedy
+
+
+@pytest.mark.parametrize(("words", "severity"), [(70, "note"), (900, "warning")])
+def test_cut_texts_are_a_warning_where_much_is_lost(tmp_path: Path, words: int, severity: str) -> None:
+    train = _plain(60, "fine " * 40)
+    for row in train[:2]:
+        row["text"] = "fine " * words
+    finding = _with_tokens(train, tmp_path)["truncated"]
+    assert (finding.count, finding.severity) == (2, severity)
+
+
+SCRIPTS: list[tuple[list[str], str, str]] = [
+    (["a fine film", "ຮູບເງົາດີ", "とても良い", "이 영화는"], "warning", "are in several scripts: Latin 1, Lao 1"),
+    (["a fine film", "бир жакшы", "ຮູບເງົາດີ"], "warning", "Lao 1"),
+    (["这部电影很好看"] * 19 + ["plain English words"], "note", "are not in Han letters"),
+    (["Очень хороший"] * 19 + ["plain English words"], "note", "are not in Cyrillic letters"),
+    (["plain English words"] * 19 + ["ქართული ტექსტი"], "warning", "are not in Latin letters"),
+]
+
+
+@pytest.mark.parametrize(("texts", "severity", "says"), SCRIPTS)
+def test_texts_in_other_scripts_are_told_in_one_sentence(
+    tmp_path: Path, texts: list[str], severity: str, says: str
+) -> None:
+    train = [{"text": f"{text} {i}", "label": "ab"[i % 2]} for i, text in enumerate(texts)]
+    found = check_files(tmp_path, train, _plain(2))
+    [finding] = [each for each in found if (each.code, each.split) == ("other-script", "train")]
+    assert says in finding.message
+    assert finding.message.count(" of train") == 1
+    assert finding.severity == severity
+    assert ("Nearly every model reads Latin letters" in finding.remedy) == (severity == "note")

@@ -11,6 +11,7 @@ from bertctl.data.columns import say_guesses
 from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.data.table import Table
 from bertctl.data.text_columns import choose_columns, rows_from
+from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.inference.run_inputs import fit_task
 from bertctl.progress import SILENT, Listener
@@ -273,3 +274,16 @@ def test_a_test_file_needs_no_labels(tmp_path):
     (tmp_path / "t.csv").write_text("text\nsome words\n", encoding="utf-8")
     data = load(train_file=train, test_file=str(tmp_path / "t.csv"), splits=["train", "test"])
     assert not data.splits["test"].has("label")
+
+
+@pytest.mark.parametrize(
+    "more", [{"id": 7}, {"meta": "x"}, {"source": "web", "lang": "en"}, {"uid": "a"}, {"stars_by": 3.5}]
+)
+def test_rows_that_are_only_answered_get_no_label_by_what_a_column_holds(tmp_path, more):
+    path = tmp_path / "a.jsonl"
+    rows = [{**more, "text": f"a fine film {i}"} for i in range(4)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    heard = Heard()
+    [found] = TEXT_READER.stream(path, DataSection(), listener=heard)
+    assert not found.has("label")
+    assert not any("label from" in said for said in heard.said)

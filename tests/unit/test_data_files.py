@@ -192,7 +192,7 @@ def test_the_label_may_come_first_without_header(tmp_path):
         ("good,pos\nbad,neg\nfine,pos\n", False),  # a label comes again
         ("good,1\nbad,0\n", False),
         ("comment,1\nother,0\n", True),  # a usual name, and it does not come again
-        ("comment,a\nother,b\ncomment,a\n", False),
+        ("comment,a\nother,b\ncomment,c\n", False),  # it comes again, in a row that is not the first again
     ],
 )
 def test_headers(tmp_path, content, header):
@@ -302,7 +302,7 @@ def test_files_that_are_not_what_their_suffix_says(tmp_path):
     whole = gzip.compress(as_csv().encode() * 50)
     (tmp_path / "b.csv.gz").write_bytes(whole[: len(whole) // 2])
     assert "breaks off" in refusal(tmp_path / "b.csv.gz", DataError)
-    assert "Parquet" in refusal(write(tmp_path / "c.parquet", b"text,label\na,1\n"), DataError)
+    assert "Parquet" in refusal(write(tmp_path / "c.parquet", b"a fine film\na dull one\n"), DataError)
     assert "is not text" in refusal(write(tmp_path / "d.csv", as_csv(), encoding="utf-16-le"), DataError)
 
 

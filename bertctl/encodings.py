@@ -1,0 +1,211 @@
+"""Which encoding bytes are written in that are not UTF-8: the one by which they have words of a language.
+
+The usual libraries guess well from many pages. What is asked about here is often a line or two, which nearly every
+encoding can decode, so each candidate is judged by what the text would be: letters of the language that it would be in,
+at places where letters stand; or the usual characters of a script. Where none fits, none is named.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from bertctl.languages import language_identifier
+
+_SEEN = 65_536
+"""Bytes that are looked at."""
+
+_LATIN_LETTERS: Mapping[str, str] = {
+    "en": "àâäåæçèéêëíîïñóôöøùúûüœßá",
+    "fr": "àâæçèéêëîïôœùûüÿ",
+    "de": "äöüßéèàç",
+    "es": "áéíñóúü",
+    "pt": "ãáâàçéêíóõôúü",
+    "it": "àèéìíîòóùú",
+    "ca": "àçèéíïòóúü",
+    "nl": "ëïéèêöüóáäç",
+    "sv": "åäöéü",
+    "fi": "åäöšž",
+    "da": "æøåéöäü",
+    "no": "æøåéòô",
+    "nb": "æøåéòô",
+    "nn": "æøåéòô",
+    "is": "áðéíóúýþæö",
+    "pl": "ąćęłńóśźż",
+    "cs": "áčďéěíňóřšťúůýž",
+    "sk": "áäčďéíĺľňóôŕšťúýž",
+    "hu": "áéíóöőúüű",
+    "ro": "ăâîșțşţ",
+    "hr": "čćđšž",
+    "bs": "čćđšž",
+    "sl": "čšžćđ",
+    "tr": "çğıöşüâîû",
+    "az": "çəğıöşü",
+    "et": "äõöüšž",
+    "lv": "āčēģīķļņšūž",
+    "lt": "ąčęėįšųūž",
+    "sq": "çë",
+}
+"""Letters beyond ASCII that each language has, by its code."""
+
+_ANY_LATIN = _LATIN_LETTERS["en"]  # names and loan words, where the language is not clear
+_LATIN_ENCODINGS = ("latin-1", "cp1252", "cp1254", "cp1250", "iso8859_2", "cp1257", "mac_roman", "cp850", "iso8859_9")
+_IN_WORDS = "’'`´ʼ·-\xad"  # signs that may stand between letters
+_BESIDE_WORDS = "«»„“”‘‚‹›…–—€£¥°©®™¿¡•ªº½¼¾\xa0"  # signs that may touch a word at one side
+_SURE_OF_LANGUAGE = 0.8
+
+_COMMON_LETTERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (("cp1251", "koi8_r", "cp866", "iso8859_5", "mac_cyrillic", "koi8_u"), "[а-яёіїєґўђјљњћџ]", "оеаинтсрвлкмі"),
+    (("cp1253", "iso8859_7"), "[α-ωάέήίόύώϊϋΐΰς]", "αοιετσνηυρπκςάόίέή"),
+    (("cp1255", "iso8859_8"), "[א-ת]", "יוהלאתמרבשנד"),
+    (("cp1256", "iso8859_6"), "[ء-ي]", "اليمنوترهبعدفةسك"),
+    (("tis_620", "cp874"), "[ก-๛]", "านรอกเงมยลวดทสตะปบคหั่้ีิแไ"),
+)
+"""Encodings of a script, its letters in lower case, and those of them that make up most of every text."""
+
+
+class Candidate(NamedTuple):
+    """An encoding that bytes may be in.
+
+    Attributes:
+        encoding: as Python calls it.
+        text: the bytes decoded by it.
+        score: how well the text fits, from 0 to 1.
+    """
+
+    encoding: str
+    text: str
+    score: float
+
+
+def likely_encoding(data: bytes) -> Candidate | None:
+    """Returns the encoding by which bytes have words of a language; None where none does, or they say too little.
+
+    Args:
+        data: lines that are not UTF-8, or what stands around the letters that are not.
+    """
+    data = data[:_SEEN]
+    runs = re.findall(rb"[\x80-\xff]+", data)
+    if not runs:
+        return None
+    is_latin = sum(map(len, runs)) < 1.8 * len(runs)  # single letters among those of ASCII
+    candidates = _latin_candidates(data) if is_latin else [*_asian_candidates(data), *_script_candidates(data)]
+    return max(candidates, key=lambda candidate: candidate.score, default=None)  # the first of equals
+
+
+def _decoded(data: bytes, encoding: str) -> str | None:
+    """Returns the text, or None where it is not the encoding or has control characters in it."""
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        if error.start < len(data) - 4 or len(data) < _SEEN:
+            return None
+        text = data[: error.start].decode(encoding)  # the last character is cut
+    return None if re.search(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ue000-\uf8ff]", text) else text
+
+
+def _latin_candidates(data: bytes) -> list[Candidate]:
+    candidates = []
+    for encoding in _LATIN_ENCODINGS:
+        text = _decoded(data, encoding)
+        if text is None:
+            continue
+        language, sureness = language_identifier()(text)
+        letters = _LATIN_LETTERS.get(language, "") if sureness >= _SURE_OF_LANGUAGE else ""
+        score = _share_of_letters(text, letters or _ANY_LATIN)
+        beyond = re.findall(r"[^\x00-\x7f]", text)
+        has_words = (
+            re.search(r"[A-Za-z][^\W\d_A-Za-z]|[^\W\d_A-Za-z][A-Za-z]", text) is not None
+            if any(map(str.isalpha, beyond))
+            else all(sign in _BESIDE_WORDS or sign in _IN_WORDS for sign in beyond)
+        )
+        if score >= 0.9 and has_words:
+            candidates.append(Candidate(encoding, text, score))
+    return candidates
+
+
+def _share_of_letters(text: str, letters: str) -> float:
+    """Returns the share of the characters beyond ASCII that are these letters, or signs that stand between words."""
+    right = total = 0
+    for match in re.finditer(r"[^\x00-\x7f]", text):
+        character = match[0]
+        before = text[match.start() - 1 : match.start()]
+        after = text[match.end() : match.end() + 1]
+        total += 1
+        if character.isalpha():
+            is_out_of_place = character.isupper() and before.islower()
+            right += character.lower() in letters and not is_out_of_place
+        else:
+            touches_letters = before.isalpha() + after.isalpha()
+            right += character in _IN_WORDS or touches_letters < (2 if character in _BESIDE_WORDS else 1)
+    return right / total
+
+
+def _script_candidates(data: bytes) -> list[Candidate]:
+    """Returns the encodings of alphabets by which most letters are the most frequent ones of their script."""
+    candidates = []
+    for encodings, letter, common in _COMMON_LETTERS:
+        for encoding in encodings:
+            text = _decoded(data, encoding)
+            if text is None:
+                continue
+            beyond = re.findall(r"[^\x00-\x7f\s«»„“”‘’–—…№]", text)
+            letters = [each for each in beyond if re.match(letter, each.lower())]
+            swapped = len(re.findall(r"(?<=[^\W\d_])(?<![A-ZА-ЯΑ-Ω])[А-ЯΑ-Ω]", text))
+            if len(letters) < 0.95 * len(beyond) or not letters or swapped > 0.05 * len(letters):
+                continue
+            score = sum(each.lower() in common for each in letters) / len(letters)
+            if score >= 0.55:
+                candidates.append(Candidate(encoding, text, score))
+    return candidates
+
+
+def _asian_candidates(data: bytes) -> list[Candidate]:
+    """Returns the encodings of East Asia by which nearly all characters are usual ones."""
+    candidates = []
+    for encodings, is_usual, least in _ASIAN_ENCODINGS:
+        for encoding in encodings:
+            text = _decoded(data, encoding)
+            beyond = re.findall(r"[^\x00-\x7f]", text) if text is not None else []
+            if text is None or len(beyond) < 2:
+                continue
+            kana = sum("\u3040" <= each <= "\u30ff" for each in beyond)
+            score = sum(map(is_usual, beyond)) / len(beyond)
+            if score >= 0.9 and kana >= least * len(beyond):
+                candidates.append(Candidate(encoding, text, score + 0.001))  # before an alphabet
+                break
+    return candidates
+
+
+def _row(character: str, encoding: str) -> int:
+    """Returns the first of the two bytes of a character in an encoding of this kind; 0 where it has none."""
+    try:
+        return character.encode(encoding)[0]
+    except UnicodeEncodeError:
+        return 0
+
+
+def _is_usual_chinese(character: str) -> bool:
+    return 0xB0 <= _row(character, "gb2312") <= 0xD7 or character in _PUNCTUATION
+
+
+def _is_usual_traditional(character: str) -> bool:
+    return 0xA4 <= _row(character, "big5") <= 0xC6 or character in _PUNCTUATION
+
+
+def _is_usual_japanese(character: str) -> bool:
+    return 0xB0 <= _row(character, "euc_jp") <= 0xCF or "\u3040" <= character <= "\u30ff" or character in _PUNCTUATION
+
+
+def _is_usual_korean(character: str) -> bool:
+    return "\uac00" <= character <= "\ud7a3" or character in _PUNCTUATION
+
+
+_PUNCTUATION = frozenset("\u3000、。，．・：；？！「」『』（）【】《》〈〉“”‘’…—～〜·％")
+_ASIAN_ENCODINGS: tuple[tuple[tuple[str, ...], Callable[[str], bool], float], ...] = (
+    (("shift_jis", "cp932"), _is_usual_japanese, 0.1),
+    (("euc_jp",), _is_usual_japanese, 0.1),
+    (("euc_kr", "cp949"), _is_usual_korean, 0.0),
+    (("gbk", "gb18030"), _is_usual_chinese, 0.0),
+    (("big5", "cp950"), _is_usual_traditional, 0.0),
+)
+"""Encodings, which characters are usual in them, and the least share of kana."""
