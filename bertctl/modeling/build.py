@@ -19,7 +19,16 @@ from bertctl.modeling.bert_to_train import bert_to_train, bert_tokenizer
 from bertctl.modeling.families import BARE, family_of, model_positions, reads_padding, slow_step
 from bertctl.modeling.layer_groups import freeze, reinitialise
 from bertctl.modeling.linear_head import is_probe, read_probe
-from bertctl.modeling.load import has_trained_head, keeps_head, load_model, load_tokenizer_of, loadable, read_model
+from bertctl.modeling.load import (
+    has_trained_head,
+    keeps_head,
+    label_order,
+    load_model,
+    load_tokenizer_of,
+    loadable,
+    lost_of_head,
+    read_model,
+)
 from bertctl.modeling.model import Adapter, Model
 from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules, read_modules
 from bertctl.modeling.source import ModelSource
@@ -60,23 +69,21 @@ def build_model(
         listener.say(f"model: {why}, so only texts of one length share a batch when it answers")
     if slow_step(source.config):
         listener.say(f"model: a step takes longer than that of a BERT of this shape: {slow_step(source.config)}")
-    if has_trained_head(source):
-        is_kept = keeps_head(source, head, auto_class)
-        kept = "its trained head is kept" if is_kept else "other labels, so it gets a new head"
-        listener.say(f"model: {source.name} was fine-tuned before; {kept}")
     model, dropout = None, recipe.model.dropout
     # What is not trained as `packed_encoder.py` or `step_graphs.py` says, transformers computes.
     is_ours = compute is not None and compute.device in ("cpu", "cuda")
     if is_ours and adapter is None and not recipe.training.gradient_checkpointing:
         model = bert_to_train(source, auto_class, head, dropout=dropout)
     model = model or load_model(source, auto_class, head=head, dropout=dropout, listener=listener)
+    if has_trained_head(source):
+        listener.say(f"model: {source.name} was fine-tuned before; {_fate_of_head(model, source, auto_class, head)}")
     if recipe.training.reinit_layers is not None:
         reinitialise(model.network, recipe.training.reinit_layers)
     if auto_class == BARE:
         from bertctl.modeling.sentence_head import make_vectors
 
         said = chosen_modules(source.folder, recipe.sentence_embeddings, max_length=recipe.model.max_length)
-        make_vectors(model.network, said, source.folder, **head["sentence_embeddings"])
+        make_vectors(model.network, said, source.folder, is_to_train=True, **head["sentence_embeddings"])
     _fill_up(model, source, compute)
     freeze(model.network, recipe.training)
     if recipe.training.gradient_checkpointing:
@@ -85,6 +92,20 @@ def build_model(
         adapter.attach(model.network)
         model.adapter = adapter
     return model
+
+
+def _fate_of_head(model: Model, source: ModelSource, auto_class: str, head: Mapping[str, Any]) -> str:
+    """Returns, for people, whether a head that was trained before is kept."""
+    lost = lost_of_head(model.network, model.new_weights)
+    if not keeps_head(source, head, auto_class):
+        return "other labels, so it gets a new head"
+    if lost:
+        return f"{lost[0]} is not in its files, so it gets a new head"
+    if any("pooler" in name for name in model.new_weights):
+        return "its trained head is kept, under a new pooler: that of the model is not in its files"
+    if label_order(source, head) is not None:
+        return "its trained head is kept, its labels in this run's order"
+    return "its trained head is kept"
 
 
 def build_tokenizer(source: ModelSource, auto_class: str, head: Mapping[str, Any] | None) -> Tokenizer:
