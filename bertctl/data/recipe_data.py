@@ -40,6 +40,7 @@ class LoadedData:
         labels: label names in the data set's official order; None for regression and for a person's own files.
         dataset: catalog row, or None for a person's own files.
         columns: canonical name -> name in the file, as given or guessed (own files only).
+        slice_hashes: split name -> SHA-256 of the columns that its metrics are sliced by, where the recipe names some.
     """
 
     splits: Mapping[str, Rows]
@@ -49,6 +50,7 @@ class LoadedData:
     labels: tuple[str, ...] | None = None
     dataset: DatasetRow | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
+    slice_hashes: Mapping[str, str] = field(default_factory=dict)
 
     def groups_of(self, *splits: str) -> list[Hashable]:
         """Returns one key per row of these splits, the same for rows that hang together (`data.group_column`)."""
@@ -110,6 +112,7 @@ def load_data(
         columns=source.columns,
         hashes=_hashes(recipe, read, source),
         recipe=recipe,
+        slice_hashes=_slice_hashes(recipe, read),
     )
 
 
@@ -192,6 +195,13 @@ def _hashes(recipe: Recipe, splits: Mapping[str, Rows], source: "_Source | None"
     if dataset is not None and dataset.home is not None and dataset.labels:
         found["labels"] = hashlib.sha256("\n".join(dataset.labels).encode()).hexdigest()
     return found
+
+
+def _slice_hashes(recipe: Recipe, splits: Mapping[str, Rows]) -> dict[str, str]:
+    """Returns a hash of the columns that the metrics of each scored split are sliced by."""
+    columns = recipe.evaluation.slice_columns
+    scored = {name: rows for name, rows in splits.items() if name != "train"}
+    return {name: content_hash(rows, columns) for name, rows in scored.items()} if columns else {}
 
 
 class _Source(abc.ABC):

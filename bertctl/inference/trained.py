@@ -22,6 +22,7 @@ from bertctl.data.rows import Rows
 from bertctl.documents import loading
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.inference.engine import Engine
+from bertctl.inference.own_rows import refuse_changed_rows
 from bertctl.modeling.families import read_length
 from bertctl.modeling.linear_head import WEIGHTS, is_probe, read_probe
 from bertctl.modeling.sentence_folder import read_modules
@@ -87,9 +88,15 @@ class TrainedRun:
         """Reads splits of the data that the recipe names; see `bertctl.data.recipe_data.load_data`.
 
         A run can be a stranger's: what its own `datasets.yaml` names is read from this disk alone.
+
+        Raises:
+            DataError: The rows are not those that the run was made with.
         """
         with cache_only() if self.recipe.data.datasets_file else nullcontext():
-            return load_data(self.recipe, splits=splits, listener=listener, skipped=skipped)
+            data = load_data(self.recipe, splits=splits, listener=listener, skipped=skipped)
+            used = tuple(splits) if splits else tuple(name for name in data.splits if name != "train")
+            refuse_changed_rows(self.folder, self.recipe, self.named, data, used=used)
+            return data
 
     def check_pairs(self, rows: Rows) -> None:
         """Refuses pairs where single texts were learned, and the other way round.
