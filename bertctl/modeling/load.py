@@ -12,6 +12,7 @@ from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 from bertctl.modeling.families import BARE, COUNTS_FROM_PAD, family_of, model_positions, reads_padding
 from bertctl.modeling.model import Model, align
+from bertctl.modeling.output_names import output_names
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding
@@ -431,8 +432,10 @@ def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) ->
 
 
 def _trained_labels(source: ModelSource) -> dict[int, str]:
-    """Returns the labels of the outputs, by their numbers, that config.json names."""
-    return {int(number): name for number, name in source.config.get("id2label", {}).items()}
+    """Returns the labels of the outputs, by their numbers, that config.json names; none where it contradicts itself."""
+    with contextlib.suppress(UnavailableError):
+        return dict(enumerate(output_names(source.config)))
+    return {}
 
 
 def label_order(source: ModelSource, head: Mapping[str, Any]) -> list[int] | None:
@@ -443,8 +446,8 @@ def label_order(source: ModelSource, head: Mapping[str, Any]) -> list[int] | Non
     trained = _trained_labels(source)
     requested: Mapping[int, str] = head.get("id2label") or {}
     numbers = {name: number for number, name in trained.items()}
-    is_same_set = len(numbers) == len(trained) and sorted(numbers) == sorted(requested.values())
-    if not is_same_set or trained == requested or sorted(trained) != list(range(len(trained))):
+    is_same_set = sorted(numbers) == sorted(requested.values())
+    if not is_same_set or trained == requested:
         return None
     return [numbers[requested[number]] for number in sorted(requested)]
 
