@@ -139,7 +139,9 @@ class TrainedRun:
         if workers.group is not None:  # machines may have different numbers of threads
             workers.agree(replace(self, recipe=self.recipe.with_fields("runtime", threads=None)).hash)
         precision = {"precision": "fp32"} if to_input else {}
-        compute = self.source.compute(self.recipe.runtime.model_copy(update=precision))
+        unnamed = [field for field in ("device", "precision") if f"runtime.{field}" not in self.named]
+        runtime = self.recipe.runtime.model_copy(update=precision)
+        compute = self.source.compute(runtime, reasons=dict.fromkeys(unnamed, "as in training"))
         model = self.folder.path, self.source, self.task.auto_class
         return Engine.of(load_trained(*model, compute, to_input=to_input, plain=plain), compute, workers)
 

@@ -13,7 +13,7 @@ from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.data.tag_schemes import SCHEMES, Scheme, entity_types, tag_kind, write_tags
-from bertctl.errors import DataError
+from bertctl.errors import DataError, UnknownLabelError
 from bertctl.metrics.tagging import Entity, entities
 from bertctl.modeling.output_names import output_names
 from bertctl.runtime.batching import Padding
@@ -144,7 +144,7 @@ class TokenClassification(Task):
                     plain = unmarked or self.scheme is None
                     what, names = ("tag", self.labels) if plain else ("entity type", entity_types(self.labels))
                     name = tag if plain else tag.partition("-")[2]
-                    raise DataError(
+                    raise UnknownLabelError(
                         f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r}): the {what} {name!r} "
                         f"is not one the model knows ({listing(names)})",
                         remedy=f"{did_you_mean(name, names)} Correct the tag, or train with rows that have it "
