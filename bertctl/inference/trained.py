@@ -223,7 +223,8 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     if heads[kind]:
         _check_outputs(path, config, labels, listener, is_score=is_score)
     fields = {"name": recipe_name(path.name), "model.name": str(path)}
-    long = config.get("long_text") or _reading_of(source, said and said.max_length, kind.name, listener)
+    max_length = None if said is None else said.max_length
+    long = config.get("long_text") or _reading_of(source, max_length, kind.name, listener)
     with loading(path / "config.json", remedy="Its `long_text` has fields of `model` in a recipe."):
         lengths = {f"model.{name}": value for name, value in long.items()}
     recipe = load_recipe(kind.name, options={**lengths, **options, **fields})
