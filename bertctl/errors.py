@@ -3,6 +3,7 @@
     BertctlError                 1  a bug of ours, when nothing better fits
     ├── UsageError               2  an option, a recipe, a combination that makes no sense
     ├── DataError                3  rows, columns, labels, bytes that are not what they should be
+    │   ├── UnknownLabelError    3  a label that no training row has
     │   └── WholeFileError       3  rows that are wrong together, of which none can be skipped
     ├── UnavailableError         4  a file, model or data set that can't be had, or can't be written
     ├── DeviceError              5  a device that is absent, or out of memory
@@ -106,6 +107,10 @@ class DataError(BertctlError):
 
     exit_code = ExitCode.DATA
     kind = "data"
+
+
+class UnknownLabelError(DataError):
+    """A label that no training row has."""
 
 
 class WholeFileError(DataError):

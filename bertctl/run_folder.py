@@ -27,6 +27,7 @@ from typing import Any
 
 from bertctl.documents import read_json
 from bertctl.errors import BertctlError, UnavailableError, UsageError
+from bertctl.words import count
 from bertctl.writing import PARTS, failures_of, is_stream, open_in_place, refuse_input, refuse_links, sweep, write_json
 
 CONFIRM = "confirm"
@@ -265,11 +266,12 @@ class RunFolder:
                 remedy = f"Name one of them, in {path / 'cells'}; {path / 'sweep.html'} is the report of all."
                 raise UnavailableError(f"{path} holds a sweep, which is many runs", remedy=remedy)
             what = "is not a run folder (no status.json)" if path.exists() else "does not exist"
-            raise UnavailableError(
-                f"{path} {what}",
-                remedy="Give the folder that `bertctl finetune` named in its last line, such as runs/sst2-1a2b3c4d.",
-                file=path,
-            )
+            remedy = "Give the folder that `bertctl finetune` named in its last line, such as runs/sst2-1a2b3c4d."
+            models = models_inside(path)
+            if models:
+                what += f", and holds {count(len(models), 'model')}"
+                remedy = f"Name the one that you mean: {' or '.join(map(str, models[:3]))}."
+            raise UnavailableError(f"{path} {what}", remedy=remedy, file=path)
         return cls(path)
 
     def set_status(self, state: str, *, step: int, message: str = "", reason: str = "") -> None:
@@ -341,3 +343,14 @@ def _folder_names(name: str, digest: str) -> Iterator[Path]:
     base = Path("runs") / f"{name}-{digest[:8]}"
     yield base
     yield from (base.with_name(f"{base.name}-{number}") for number in itertools.count(2))
+
+
+def models_inside(path: Path) -> list[Path]:
+    """Returns the folders of models of transformers within a folder, the newest checkpoint of a Trainer first."""
+    models = [file.parent for file in path.glob("*/config.json")] if path.is_dir() else []
+
+    def order(folder: Path) -> tuple[int, str]:
+        step = folder.name.removeprefix("checkpoint-")
+        return -int(step) if step.isdecimal() else 0, folder.name
+
+    return sorted(models, key=order)

@@ -13,6 +13,7 @@ from bertctl.catalog import hub
 from bertctl.catalog.lock import Found, file_sha256, noted
 from bertctl.config.recipe_files import expanded_path
 from bertctl.errors import UnavailableError, UsageError
+from bertctl.run_folder import models_inside
 from bertctl.words import unknown
 
 WORD_VECTORS = "word_vectors"
@@ -110,7 +111,7 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
     repo, wanted, ways = row.hub_id if row else name, f"the model '{name}'", _ways(row)
     revision = revision or (row.revision if row else "") or None
     folder = hub.fetch_folder(repo, revision=revision, patterns=patterns, needed=needed, wanted=wanted, ways=ways)
-    _refuse_adapter(folder)
+    refuse_adapter(folder)
     if weights and not any(folder.glob("model*.safetensors")):
         what = f"the model '{name}' has no safetensors weights on the hub; pickled weights are never loaded"
         remedy = "Convert it once with transformers (save_pretrained writes safetensors) and give the folder."
@@ -154,15 +155,23 @@ def _ways(row: ModelRow | None) -> list[str]:
 def _model_folder(path: Path) -> Path:
     """Returns the folder with config.json: `path` itself, or `path/model` where `path` is a run."""
     folder = path / "model" if (path / "status.json").exists() else path
-    _refuse_adapter(folder)
+    refuse_adapter(folder)
     if not (folder / "config.json").is_file():
         found = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) if folder.is_dir() else "nothing"
         what = f"{folder} holds no model: there is no config.json (found: {found or 'nothing'})"
-        raise UnavailableError(what, remedy="Give the folder that save_pretrained wrote, or a run folder of bertctl.")
+        remedy = "Give the folder that save_pretrained wrote, or a run folder of bertctl."
+        if models := models_inside(folder):
+            remedy = f"Name the one that you mean: {' or '.join(map(str, models[:3]))}."
+        raise UnavailableError(what, remedy=remedy)
     return folder
 
 
-def _refuse_adapter(folder: Path) -> None:
+def refuse_adapter(folder: Path) -> None:
+    """Refuses a folder of peft, which holds an adapter and no model.
+
+    Raises:
+        UnavailableError: It is one.
+    """
     if (folder / "adapter_config.json").exists():
         what = f"{folder / 'adapter_config.json'}: an adapter names its model, and what a folder names is not fetched"
         remedy = "Merge it into its model once (merge_and_unload of peft), and save that with save_pretrained."

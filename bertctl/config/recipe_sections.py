@@ -223,8 +223,8 @@ class TrainingSection(RecipeSection):
     weight of a label's presence against its absence (`balanced`: absences / presences). The losses of evaluations are
     not weighted."""
     label_smoothing: Annotated[Fraction, Mark.LATER] = 0.0
-    """Share of each training label that is spread evenly over all labels. Szegedy et al. 2016, section 7, take 0.1. The
-    losses of evaluations are not smoothed."""
+    """Share of each training label that is spread evenly over all labels. Szegedy et al. 2016, section 7, take 0.1.
+    With class weights, an example weighs as its true label does. The losses of evaluations are not smoothed."""
     average_best: Annotated[Several | None, Mark.LATER] = None
     """Average the weights of this many best evaluations at the end. The average is kept if the validation rows say so
     (Izmailov et al. 2018; checkpoint averaging of Vaswani et al. 2017)."""

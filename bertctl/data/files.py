@@ -336,7 +336,7 @@ def _holds_columns(document: Any) -> bool:
         is_table = is_numbered or len(values) > 1
         return is_table and all(value.keys() == values[0].keys() for value in values)
     are_lists = all(isinstance(value, list) and len(value) == len(values[0]) for value in values)
-    are_words = any(folded(name) in _WORD_NAMES for name in document)
+    are_words = any(folded(name) in _WORD_NAMES for name in document) or spacy_json.is_collection(document)
     return are_lists and len(values) > 1 and len(values[0]) > 1 and not are_words
 
 

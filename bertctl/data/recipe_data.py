@@ -46,6 +46,7 @@ class LoadedData:
         lost_labels: labels of training rows that a sample of them (`data.max_train_rows`) has no row of.
         dataset: catalog row, or None for a person's own files.
         columns: canonical name -> name in the file, as given or guessed (own files only).
+        slice_hashes: split name -> SHA-256 of the columns that its metrics are sliced by, where the recipe names some.
     """
 
     splits: Mapping[str, Rows]
@@ -56,6 +57,7 @@ class LoadedData:
     dataset: DatasetRow | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     lost_labels: frozenset[str] = frozenset()
+    slice_hashes: Mapping[str, str] = field(default_factory=dict)
 
     def groups_of(self, *splits: str) -> list[Hashable]:
         """Returns one key per row of these splits, the same for rows that hang together (`data.group_column`)."""
@@ -125,6 +127,7 @@ def load_data(
         hashes=_hashes(recipe, read, source),
         recipe=recipe,
         lost_labels=lost_labels,
+        slice_hashes=_slice_hashes(recipe, read),
     )
 
 
@@ -225,6 +228,13 @@ def _hashes(recipe: Recipe, splits: Mapping[str, Rows], source: "_Source | None"
     if source is not None and names_in_file and source.labels:
         found["labels"] = hashlib.sha256("\n".join(source.labels).encode()).hexdigest()
     return found
+
+
+def _slice_hashes(recipe: Recipe, splits: Mapping[str, Rows]) -> dict[str, str]:
+    """Returns a hash of the columns that the metrics of each scored split are sliced by."""
+    columns = recipe.evaluation.slice_columns
+    scored = {name: rows for name, rows in splits.items() if name != "train"}
+    return {name: content_hash(rows, columns) for name, rows in scored.items()} if columns else {}
 
 
 class _Source(abc.ABC):

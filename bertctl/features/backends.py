@@ -11,7 +11,7 @@ from bertctl.arrays import Floats, Floats32
 from bertctl.data.rows import Rows
 from bertctl.errors import DeviceError, UnavailableError
 from bertctl.features.encoded_windows import EncodedWindows, RowEncoder
-from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
+from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine, has_trained_pooler
 from bertctl.features.extract_job import ExtractJob
 from bertctl.inference.sessions import PACKAGES, converted, lacking, open_session, precisions
 from bertctl.modeling.build import load_frozen
@@ -49,7 +49,7 @@ def open_encoder(
     loaded = load_frozen(source, replace(compute, precision="fp32"), plain=True)
     names = [*(f"hidden_states.{i}" for i in range(layer_count(source.config))), "last_hidden_state"]
     needed = [names[state] for state in states_needed(spec.layers) if state != WORD_EMBEDDINGS]
-    if getattr(loaded.network, "pooler", None) is not None:
+    if has_trained_pooler(loaded):
         names.append("pooler_output")
     if "pooler" in spec.poolings:
         needed.append("pooler_output")

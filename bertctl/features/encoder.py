@@ -30,7 +30,6 @@ from bertctl.modeling.layers import (
 from bertctl.modeling.pooling import check_poolings, join_windows, pool, pool_words, unit_length
 from bertctl.modeling.sentence_folder import SentenceModules, read_modules
 from bertctl.modeling.source import ModelSource
-from bertctl.modeling.stored_weights import stored_weights
 from bertctl.runtime.batching import token_budget_plan
 from bertctl.runtime.device import Compute
 from bertctl.runtime.side_by_side import side_by_side
@@ -358,11 +357,17 @@ def check_pooler(source: ModelSource, loaded: "Model") -> None:
     """Refuses a pooler that was never trained.
 
     Raises:
-        UsageError: the model has none, or its file has no weights for it.
+        UsageError: the model has none, or its file lacks weights of it.
     """
-    if getattr(loaded.network, "pooler", None) is None or not any("pooler" in n for n in stored_weights(source.folder)):
+    if not has_trained_pooler(loaded):
         what = f"'{source.name}' has no pooler with trained weights"
         raise UsageError(what, remedy="Use --pooling cls for the vector that a pooler would read, or mean.")
+
+
+def has_trained_pooler(loaded: "Model") -> bool:
+    """Returns whether a network has a pooler whose weights were all in the model's files."""
+    has_pooler = getattr(loaded.network, "pooler", None) is not None
+    return has_pooler and not any("pooler" in name for name in loaded.new_weights)
 
 
 def _cls_last(loaded: "Model") -> bool:

@@ -38,6 +38,7 @@ def describe_environment(recipe: Recipe, compute: Compute, *, data: LoadedData, 
         "recipe_hash": recipe_hash(recipe, data_hashes=data.hashes, model_hash=model_hash),
         "model_hash": model_hash,
         "data_hashes": dict(data.hashes),
+        **({"slice_hashes": dict(data.slice_hashes)} if data.slice_hashes else {}),
         "columns": dict(data.columns),
         "command": shlex.join(["bertctl", *sys.argv[1:]]),
     }

@@ -2,7 +2,7 @@
 primary metric.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +12,12 @@ from bertctl.catalog.models import MODELS
 from bertctl.config.dump import dump_recipe
 from bertctl.config.recipe_files import expanded_path
 from bertctl.config.schema import Recipe
+from bertctl.config.task_names import PRETRAINING
 from bertctl.data.label_cells import label_name
+from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import LoadedData
 from bertctl.data.rows import Rows
-from bertctl.errors import DataError, UsageError
+from bertctl.errors import DataError, UnknownLabelError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import SplitResult, data_document, evaluate_split, metrics_document
 from bertctl.progress import Listener
@@ -23,6 +25,7 @@ from bertctl.run_folder import CONFIRM, RunFolder
 from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.registry import no_such_metric, task_type
+from bertctl.words import count_of
 from bertctl.writing import write_json, write_text
 
 
@@ -127,7 +130,7 @@ def fit_task(recipe: Recipe, data: LoadedData, *, labels_checked: bool = False) 
     if not labels_checked:
         for split in dict.fromkeys(("train", *evaluated, *data.validation_splits)):
             _refuse_lost_labels(data.splits[split], data, task)
-            task.check(data.splits[split])
+            _check_labels(task, recipe, data, split)
     return task, evaluated
 
 
@@ -146,9 +149,53 @@ def _refuse_lost_labels(rows: Rows, data: LoadedData, task: Task) -> None:
                 raise DataError(
                     f"{rows.where(index)}: no training row has the label {label_name(name)!r}: the sample of "
                     f"{len(data.splits['train'])} training rows has lost it",
-                    remedy="Take more rows (--max-train-rows, data.first_train_rows), or name all labels: --set "
+                    remedy="Take more rows (--max-train-rows, data.first_train_rows), the same number of each label "
+                    "(--set data.train_rows_per_label=N), or name all labels: --set "
                     f"text_classification.labels='[{', '.join(sorted({*task.answers.labels, *lost}))}]'.",
                 )
+
+
+def _check_labels(task: Task, recipe: Recipe, data: LoadedData, split: str) -> None:
+    """Refuses labels that the task doesn't know; says so where a sample of the training rows has lost them.
+
+    Raises:
+        DataError: With file and line.
+    """
+    try:
+        task.check(data.splits[split])
+    except UnknownLabelError as error:
+        limits = {field: getattr(recipe.data, field) for field in ("max_train_rows", "first_train_rows")}
+        field = next((field for field, limit in limits.items() if limit is not None), None)
+        if field is None or split == "train":
+            raise
+        n_rows = len(data.splits["train"])
+        raise UnknownLabelError(
+            f"{error.message}: none of the {n_rows:,} training rows has it, and they are only a part of the file "
+            f"(data.{field}: {limits[field]})",
+            remedy="Take more training rows, or the same number of each label: --set data.train_rows_per_label=N. Or "
+            f"name all labels: --set {recipe.task.replace('-', '_')}.labels='[a, b]'.",
+        ) from error
+
+
+def warn_of_shared_rows(recipe: Recipe, data: LoadedData, listener: Listener) -> None:
+    """Warns where at least half of the rows of another split are training rows, too."""
+    if recipe.task == PRETRAINING:
+        return
+    columns = [name for name in READERS[recipe.task].columns if name != "label"]
+    known = set(_inputs_of(data.splits["train"], columns))
+    for split, rows in data.splits.items():
+        shared = 0 if split == "train" else sum(row in known for row in _inputs_of(rows, columns))
+        if shared and 2 * shared >= len(rows):
+            listener.warn(
+                f"{count_of(shared, len(rows), 'example')} of {split} are training rows, too, so its scores say "
+                "nothing about new ones; `bertctl data check` shows them"
+            )
+
+
+def _inputs_of(rows: Rows, columns: Sequence[str]) -> list[str]:
+    """Returns what the model reads of each row."""
+    values = [rows.columns[name] for name in columns if rows.has(name)]
+    return [repr(row) for row in zip(*values, strict=True)]
 
 
 def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:

@@ -65,7 +65,12 @@ def evaluate_run(
         _note_decision(metrics, decision, names)
         if decision is not None and decision.selected():
             metrics["selected_on"] = metrics.get("selected_on", {}) | decision.selected()
-        metrics["data"] |= data_document({name: result.features for name, result in results.items()}, data.hashes)
+        document = data_document({name: result.features for name, result in results.items()}, data.hashes)
+        if run.recipe.data.max_eval_rows is not None:  # a sample's hash is not that of its file
+            document = {
+                name: told | {"max_eval_rows": run.recipe.data.max_eval_rows} for name, told in document.items()
+            }
+        metrics["data"] |= document
         if workers.is_first:
             _write(run, run.folder, results, metrics)
     return metrics

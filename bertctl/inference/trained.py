@@ -9,7 +9,7 @@ from bertctl import __version__
 from bertctl.catalog.datasets import find_dataset
 from bertctl.catalog.hub import NotCachedError, cache_only
 from bertctl.catalog.lock import file_sha256
-from bertctl.catalog.models import MODELS
+from bertctl.catalog.models import MODELS, refuse_adapter
 from bertctl.config.agreement import CLASSIFIERS
 from bertctl.config.dump import recipe_hash
 from bertctl.config.load import load_recipe, recipe_name
@@ -19,17 +19,19 @@ from bertctl.data.readers import READERS
 from bertctl.data.reading import SkippedRows
 from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.data.rows import Rows
-from bertctl.documents import loading
+from bertctl.documents import loading, read_json
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.inference.engine import Engine
+from bertctl.inference.own_rows import refuse_changed_rows
 from bertctl.modeling.families import read_length
 from bertctl.modeling.linear_head import WEIGHTS, is_probe, read_probe
+from bertctl.modeling.output_names import output_names
 from bertctl.modeling.sentence_folder import read_modules
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import DAMAGED, UNFINISHED, RunFolder
 from bertctl.runtime.launch import ALONE, Workers
-from bertctl.tasks.base import Task, output_names
+from bertctl.tasks.base import Task
 from bertctl.tasks.registry import TASKS, task_type
 from bertctl.tasks.sentence_embeddings import SAID
 from bertctl.words import listing
@@ -87,9 +89,15 @@ class TrainedRun:
         """Reads splits of the data that the recipe names; see `bertctl.data.recipe_data.load_data`.
 
         A run can be a stranger's: what its own `datasets.yaml` names is read from this disk alone.
+
+        Raises:
+            DataError: The rows are not those that the run was made with.
         """
         with cache_only() if self.recipe.data.datasets_file else nullcontext():
-            return load_data(self.recipe, splits=splits, listener=listener, skipped=skipped)
+            data = load_data(self.recipe, splits=splits, listener=listener, skipped=skipped)
+            used = tuple(splits) if splits else tuple(name for name in data.splits if name != "train")
+            refuse_changed_rows(self.folder, self.recipe, self.named, data, used=used)
+            return data
 
     def check_pairs(self, rows: Rows) -> None:
         """Refuses pairs where single texts were learned, and the other way round.
@@ -131,7 +139,9 @@ class TrainedRun:
         if workers.group is not None:  # machines may have different numbers of threads
             workers.agree(replace(self, recipe=self.recipe.with_fields("runtime", threads=None)).hash)
         precision = {"precision": "fp32"} if to_input else {}
-        compute = self.source.compute(self.recipe.runtime.model_copy(update=precision))
+        unnamed = [field for field in ("device", "precision") if f"runtime.{field}" not in self.named]
+        runtime = self.recipe.runtime.model_copy(update=precision)
+        compute = self.source.compute(runtime, reasons=dict.fromkeys(unnamed, "as in training"))
         model = self.folder.path, self.source, self.task.auto_class
         return Engine.of(load_trained(*model, compute, to_input=to_input, plain=plain), compute, workers)
 
@@ -153,6 +163,7 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
     is_model = str(path) in MODELS or (not (path / "status.json").exists() and (path / "config.json").exists())
     if is_hub_id or is_model:
         return _open_model(path, options or {}, listener)
+    refuse_adapter(path)
     folder = RunFolder.open(path)
     for name, value in (options or {}).items():
         is_of_reading = name == "model.max_length" or (name == "model.long_text" and value != "window")
@@ -204,13 +215,16 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
             remedy=f"Heads: {', '.join(dict.fromkeys(filter(None, heads.values())))}. To train one: "
             f"bertctl finetune FILE --model {path}",
         )
-    # What transformers takes where no labels are named.
-    config = {"id2label": {0: "LABEL_0", 1: "LABEL_1"}, **source.config, SAID: said}
-    labels = output_names(config)
+    config = {**source.config, SAID: said}
+    with loading(path / "config.json", kind=UnavailableError, remedy="Give files that save_pretrained wrote."):
+        labels = output_names(config)
     is_score = config.get("problem_type") == "regression" or len(labels) == 1
     kind = fitting[:2][-1] if is_score else fitting[0]
+    if heads[kind]:
+        _check_outputs(path, config, labels, listener, is_score=is_score)
     fields = {"name": recipe_name(path.name), "model.name": str(path)}
-    long = config.get("long_text") or {"max_length": (said and said.max_length) or read_length(config)}
+    max_length = None if said is None else said.max_length
+    long = config.get("long_text") or _reading_of(source, max_length, kind.name, listener)
     with loading(path / "config.json", remedy="Its `long_text` has fields of `model` in a recipe."):
         lengths = {f"model.{name}": value for name, value in long.items()}
     recipe = load_recipe(kind.name, options={**lengths, **options, **fields})
@@ -220,6 +234,64 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
         listener.warn(f"{path}: the labels have no names; `id2label` in its config.json would say what they mean")
     source = replace(source, max_length=recipe.model.max_length)
     return TrainedRun(RunFolder(path), recipe, source, kind.from_model(recipe, config), None, tuple(options))
+
+
+def _check_outputs(
+    path: Path, config: Mapping[str, object], labels: Sequence[str], listener: Listener, *, is_score: bool
+) -> None:
+    """Refuses outputs that config.json would have made into other answers than bertctl does.
+
+    Raises:
+        UnavailableError: Several scores, or another function over the outputs than `problem_type` means.
+    """
+    problem = config.get("problem_type")
+    if is_score and len(labels) > 1:
+        raise UnavailableError(
+            f"{path} gives {len(labels)} scores ({listing(labels)}; problem_type: regression), and text-regression "
+            "answers with one",
+            remedy="Give a model with one score. If these are classes, correct problem_type in its config.json.",
+        )
+    usual = "none" if is_score else "sigmoid" if problem == "multi_label_classification" else "softmax"
+    of_tasks = config.get("task_specific_params")
+    of_task = of_tasks.get("text-classification") if isinstance(of_tasks, Mapping) else None
+    for said in (config, of_task):
+        function = said.get("function_to_apply") if isinstance(said, Mapping) else None
+        if function is not None and function != usual:
+            raise UnavailableError(
+                f"{path / 'config.json'}: function_to_apply is {str(function)[:40]!r}, and problem_type "
+                f"{str(problem)[:40]!r} means {usual!r}",
+                remedy="Set problem_type to what was trained (single_label_classification, multi_label_classification "
+                "or regression), or take function_to_apply out.",
+            )
+    activation = _activation_of_pairs(config)
+    if is_score and not activation.endswith("Identity"):
+        listener.warn(
+            f"{path}: sentence-transformers shows its scores through {activation.rpartition('.')[2]} (config.json); "
+            "these are the scores before it, in the same order"
+        )
+
+
+def _activation_of_pairs(config: Mapping[str, object]) -> str:
+    """Returns the function that a CrossEncoder of sentence-transformers applies to its score."""
+    section = config.get("sentence_transformers")
+    today = section.get("activation_fn") if isinstance(section, Mapping) else None
+    return str(today or config.get("sbert_ce_default_activation_function") or "Identity")
+
+
+def _reading_of(source: ModelSource, max_length: int | None, task: str, listener: Listener) -> dict[str, object]:
+    """Returns how long texts are read by a model of transformers: by its tokenizer's settings, where they say it."""
+    file = source.folder / "tokenizer_config.json"
+    settings = read_json(file) if file.exists() else {}
+    limit = settings.get("model_max_length")
+    longest = read_length(source.config)
+    if isinstance(limit, int) and 4 <= limit < longest:  # a huge number stands for none
+        longest = limit
+    reading: dict[str, object] = {"max_length": max_length or longest}
+    answers_texts = task in ("text-classification", "text-regression")
+    if settings.get("truncation_side") == "left" and answers_texts:
+        listener.say(f"model: its tokenizer keeps the end of a long text (truncation_side), so {longest} tokens of it")
+        reading["long_text"] = "tail"
+    return reading
 
 
 def _encoder(settings: ModelSection, run: Path) -> ModelSource:

@@ -73,15 +73,20 @@ class MaskedModel:
     def __init__(self, name: str) -> None:
         source, self.length = find_encoder(name)
         trained = trained_as(source.config, stored_weights(source.folder))
-        if not _ARCHITECTURE.search(trained):
+        architecture = trained.partition(" ")[0]
+        if not _ARCHITECTURE.search(architecture):
             raise _no_head(source, f"its weights are those of {trained}")
+        if trained != architecture:
+            refusal = _no_head(source, f"its weights are those of {trained}, so its answers would be random")
+            raise UnavailableError(refusal.message, remedy=refusal.remedy)
         from bertctl.modeling.load import load_model
 
         compute = source.compute(RuntimeSection(precision="fp32"))
         try:
             loaded = load_model(source, "AutoModelForMaskedLM", head=None)
         except UnavailableError as error:  # weights of the head are missing
-            raise _no_head(source, error.message) from error
+            refusal = _no_head(source, error.message)
+            raise UnavailableError(refusal.message, remedy=refusal.remedy) from error
         loaded.network.to(compute.device)
         self.name, self.tokenizer = name, loaded.tokenizer
         self.mask, self.mask_id = str(loaded.saved_tokenizer.mask_token), loaded.saved_tokenizer.mask_token_id

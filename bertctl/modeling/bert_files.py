@@ -126,8 +126,10 @@ def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | No
     return network.eval()
 
 
-def network_to_train(source: ModelSource, auto_class: str, config: Mapping[str, Any]) -> Encoder | Network | None:
-    """Returns a network, its head perhaps a new one, on the CPU and in fp32; None where it is left to transformers.
+def network_to_train(
+    source: ModelSource, auto_class: str, config: Mapping[str, Any]
+) -> tuple[Encoder | Network, tuple[str, ...]] | None:
+    """Returns a network on the CPU and in fp32, and its new weights by name; None where it is left to transformers.
 
     What the files lack of the pooler and of the head is drawn by torch's generator, as transformers does it.
 
@@ -164,7 +166,7 @@ def network_to_train(source: ModelSource, auto_class: str, config: Mapping[str, 
     for name in modules:
         network._init_weights(network.get_submodule(name))
     network.requires_grad_(requires_grad=True)
-    return network.eval()
+    return network.eval(), tuple(new)
 
 
 def _sizes(config: Mapping[str, Any], family: Family) -> dict[str, int] | None:

@@ -88,14 +88,23 @@ def bert_to_train(
         if files is None or head.get("long_text"):
             return None
         config = _config(source, head, files.ids["pad_token"], dropout)
-        network = network_to_train(source, auto_class, config)
-        if network is None:
+        read = network_to_train(source, auto_class, config)
+        if read is None:
             return None
+        network, new_weights = read
         if auto_class != BARE:
-            fit_head(network, source, auto_class, head)
+            fit_head(network, source, auto_class, head, new_weights=new_weights)
         segments, ids = network.has_segments, files.ids
         files.config["model_input_names"] = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
-        return Model(network, files.tokenizer, files, Padding(ids["pad_token"]), segments, cls_id=ids["cls_token"])
+        return Model(
+            network=network,
+            tokenizer=files.tokenizer,
+            saved_tokenizer=files,
+            padding=Padding(ids["pad_token"]),
+            has_segments=segments,
+            cls_id=ids["cls_token"],
+            new_weights=new_weights,
+        )
 
 
 def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | None:

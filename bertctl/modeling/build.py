@@ -22,11 +22,12 @@ from bertctl.modeling.linear_head import is_probe, read_probe
 from bertctl.modeling.load import (
     has_trained_head,
     keeps_head,
+    label_order,
     load_model,
     load_tokenizer_of,
     loadable,
+    lost_of_head,
     read_model,
-    trained_labels,
 )
 from bertctl.modeling.model import Adapter, Model
 from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules, read_modules
@@ -68,21 +69,21 @@ def build_model(
         listener.say(f"model: {why}, so only texts of one length share a batch when it answers")
     if slow_step(source.config):
         listener.say(f"model: a step takes longer than that of a BERT of this shape: {slow_step(source.config)}")
-    if has_trained_head(source):
-        listener.say(f"model: {source.name} was fine-tuned before; {_fate_of_head(source, auto_class, head)}")
     model, dropout = None, recipe.model.dropout
     # What is not trained as `packed_encoder.py` or `step_graphs.py` says, transformers computes.
     is_ours = compute is not None and compute.device in ("cpu", "cuda")
     if is_ours and adapter is None and not recipe.training.gradient_checkpointing:
         model = bert_to_train(source, auto_class, head, dropout=dropout)
     model = model or load_model(source, auto_class, head=head, dropout=dropout, listener=listener)
+    if has_trained_head(source):
+        listener.say(f"model: {source.name} was fine-tuned before; {_fate_of_head(model, source, auto_class, head)}")
     if recipe.training.reinit_layers is not None:
         reinitialise(model.network, recipe.training.reinit_layers)
     if auto_class == BARE:
         from bertctl.modeling.sentence_head import make_vectors
 
         said = chosen_modules(source.folder, recipe.sentence_embeddings, max_length=recipe.model.max_length)
-        make_vectors(model.network, said, source.folder, **head["sentence_embeddings"])
+        make_vectors(model.network, said, source.folder, is_to_train=True, **head["sentence_embeddings"])
     _fill_up(model, source, compute)
     freeze(model.network, recipe.training)
     if recipe.training.gradient_checkpointing:
@@ -93,19 +94,18 @@ def build_model(
     return model
 
 
-def _fate_of_head(source: ModelSource, auto_class: str, head: Mapping[str, Any]) -> str:
-    """Returns what becomes of the head that a model was trained with, for a person."""
-    if keeps_head(source, head, auto_class):
-        return "its trained head is kept"
-    trained = trained_labels(source)
-    has_same_labels = sorted(trained) == sorted(head.get("id2label", {}).values())
-    if has_same_labels and trained != list(head["id2label"].values()):
-        names = ", ".join(trained)
-        return (
-            "the same labels in another order, so it gets a new head; the order that keeps the trained one: "
-            f"--set text_classification.labels='[{names}]'"
-        )
-    return "other labels, so it gets a new head"
+def _fate_of_head(model: Model, source: ModelSource, auto_class: str, head: Mapping[str, Any]) -> str:
+    """Returns, for people, whether a head that was trained before is kept."""
+    lost = lost_of_head(model.network, model.new_weights)
+    if not keeps_head(source, head, auto_class):
+        return "other labels, so it gets a new head"
+    if lost:
+        return f"{lost[0]} is not in its files, so it gets a new head"
+    if any("pooler" in name for name in model.new_weights):
+        return "its trained head is kept, under a new pooler: that of the model is not in its files"
+    if label_order(source, head) is not None:
+        return "its trained head is kept, its labels in this run's order"
+    return "its trained head is kept"
 
 
 def build_tokenizer(source: ModelSource, auto_class: str, head: Mapping[str, Any] | None) -> Tokenizer:

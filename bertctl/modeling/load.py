@@ -2,7 +2,7 @@
 
 import contextlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
@@ -12,6 +12,7 @@ from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 from bertctl.modeling.families import BARE, COUNTS_FROM_PAD, family_of, model_positions, reads_padding
 from bertctl.modeling.model import Model, align
+from bertctl.modeling.output_names import output_names
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding
@@ -40,6 +41,9 @@ WORD_HEADS = ("AutoModelForMaskedLM", "AutoModelForPreTraining")
 """Classes with the heads of pretraining, which compute in the precision of the network."""
 
 _HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
+
+_WRAPPERS = {"module.": "DataParallel or DistributedDataParallel", "_orig_mod.": "torch.compile"}
+"""Begin the names of weights that were saved together with what a model was wrapped in."""
 
 _PADS_LEFT = ("xlnet",)
 """Families whose heads read the last position. All others count positions from the left (BERT, GPT) or don't mind, and
@@ -81,11 +85,15 @@ def load_model(
             trust_remote_code=False,
             use_safetensors=True,
             dtype="float32",
-            ignore_mismatched_sizes=head is not None,  # another run's head may have other labels: it is new then
+            ignore_mismatched_sizes=True,  # they are refused below, unless a head is to be trained
             output_loading_info=True,
         )
         of_words = auto_class in WORD_HEADS
-        _refuse_random(network, info, source, head_too=of_words and head is None)
+        new_weights = _random_names(info)
+        if head is None:
+            _refuse_random_answers(network, auto_class, info, source, saved_tokenizer)
+        else:
+            _refuse_random_encoder(network, info, source)
         if of_words and (new := _new_heads(network, info)):
             listener.say(f"model: {source.name} has no {new}: a new one is made")
         if dropout is not None:
@@ -93,7 +101,7 @@ def load_model(
                 if type(module).__name__ == "Dropout":  # GPT-2's for tags has one that no field names
                     module.p = dropout
         if auto_class != BARE and not of_words:
-            fit_head(network, source, auto_class, head)
+            fit_head(network, source, auto_class, head, new_weights=new_weights)
         align(network)
         if config.model_type == "big_bird":
             network.base_model.register_forward_pre_hook(_choose_attention, with_kwargs=True)
@@ -107,6 +115,7 @@ def load_model(
             padding=Padding(pad_id, left=pad_left, unwanted=bool(reads_padding(source.config))),
             has_segments=has_segments,
             cls_id=saved_tokenizer.cls_token_id,
+            new_weights=new_weights,
         )
 
 
@@ -257,30 +266,138 @@ def _agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: bool) -> None:
         saved_tokenizer.padding_side = saved_tokenizer.init_kwargs["padding_side"] = side
 
 
-def _refuse_random(network: "nn.Module", info: Mapping[str, Any], source: ModelSource, *, head_too: bool) -> None:
-    """Refuses an encoder with random weights, which transformers would make as silently as a new head.
+def _random_names(info: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the weights that the files lack, or hold in another shape: transformers draws them by chance."""
+    mismatched = [name for name, *_ in info.get("mismatched_keys", ())]
+    names = {*info.get("missing_keys", ()), *mismatched}
+    return tuple(sorted(names, key=_weight_before_bias))
 
-    A pooler may be missing too: models that were trained without one have none.
+
+def _weight_before_bias(name: str) -> tuple[str, bool, str]:
+    """Returns what names of weights are sorted by: the layer's name, its weight before its bias."""
+    return name.rpartition(".")[0], name.endswith("bias"), name
+
+
+def _refuse_random_encoder(network: "nn.Module", info: Mapping[str, Any], source: ModelSource) -> None:
+    """Refuses to train on an encoder with random weights, which transformers would make as silently as a new head.
+
+    A pooler may be missing: models that were trained without one have none.
 
     Args:
-        network: that was loaded.
-        info: what transformers says of the loading.
-        source: the model's files.
-        head_too: whether the head must not be random either.
+        network: The network that was loaded.
+        info: What transformers says of the loading.
+        source: The model's files.
 
     Raises:
-        UnavailableError: weights are missing, or have other sizes than config.json says.
+        UnavailableError: Weights are missing, or have other shapes than config.json says.
     """
-    names = [*info.get("missing_keys", ()), *(name for name, *_ in info.get("mismatched_keys", ()))]
     from bertctl.modeling.heads import head_test
 
     is_head = head_test(network)
-    random = [name for name in names if (head_too or not is_head(name)) and "pooler" not in name]
-    if random:
-        shown = ", ".join(sorted(random)[:3]) + (f", ... ({len(random)} in all)" if len(random) > 3 else "")
-        what = f"the weights in {source.folder} are not those that its config.json describes: {shown} would be random"
-        remedy = "Give a folder whose config.json and model.safetensors were saved together (save_pretrained)."
-        raise UnavailableError(what, remedy=remedy)
+    random_names = [name for name in _random_names(info) if not is_head(name) and "pooler" not in name]
+    if random_names:
+        raise UnavailableError(
+            f"the weights in {source.folder} are not those that its config.json describes: "
+            f"{_described_names(random_names, info)} would be random",
+            remedy=_prefix_remedy(info)
+            or "Give a folder whose config.json and model.safetensors were saved together (save_pretrained).",
+        )
+
+
+def _refuse_random_answers(
+    network: "nn.Module", auto_class: str, info: Mapping[str, Any], source: ModelSource, saved_tokenizer: Any
+) -> None:
+    """Refuses to answer with any weight that is not in the files.
+
+    Args:
+        network: The network that was loaded.
+        auto_class: Name of the Auto class in transformers that has the head.
+        info: What transformers says of the loading.
+        source: The model's files.
+        saved_tokenizer: The model's tokenizer.
+
+    Raises:
+        UnavailableError: A weight that the answers are made with is missing, or is not of the shape by config.json.
+    """
+    from bertctl.modeling.heads import head_test
+
+    random_names = _random_names(info)
+    poolers = [name for name in random_names if "pooler" in name]
+    if poolers and not (auto_class != BARE and _answers_with(network, poolers, auto_class, saved_tokenizer)):
+        random_names = tuple(name for name in random_names if name not in poolers)
+    if not random_names:
+        return
+
+    shapes = {name: shapes for name, *shapes in info.get("mismatched_keys", ())}
+    is_head = head_test(network)
+    is_of_head = all(is_head(name) or "pooler" in name for name in random_names)
+    remedy = "Give a folder whose config.json and model.safetensors were saved together (save_pretrained)."
+    if auto_class != BARE and auto_class not in WORD_HEADS and is_of_head:
+        remedy = (
+            "Give the folder of the whole model, as save_pretrained of its class wrote it. To train a new head: "
+            f"bertctl finetune FILE --model {source.folder}"
+        )
+    if all(name in shapes for name in random_names):
+        in_file, described = shapes[random_names[0]]
+        fault = f"{random_names[0]} has {_shape(in_file)} numbers in the file, and {_shape(described)} by config.json"
+    else:
+        verb = "is" if len(random_names) == 1 else "are"
+        fault = f"{_described_names(random_names, info)} {verb} not in the file"
+    raise UnavailableError(
+        f"the weights in {source.folder} are not those that its config.json describes: {fault}: its answers would be "
+        "random",
+        remedy=_prefix_remedy(info) or remedy,
+    )
+
+
+def _shape(sizes: Iterable[int]) -> str:
+    return " x ".join(f"{size:,}" for size in sizes)
+
+
+def _described_names(names: Sequence[str], info: Mapping[str, Any]) -> str:
+    """Returns names of weights for a message: three at most, those of the head first."""
+    mismatched = {name for name, *_ in info.get("mismatched_keys", ())}
+    shown = [f"{name} (of another shape)" if name in mismatched else name for name in names[:3]]
+    more = f", ... ({len(names)} in all)" if len(names) > 3 else ""
+    return ", ".join(shown) + more
+
+
+def _prefix_remedy(info: Mapping[str, Any]) -> str:
+    """Returns what to do about names that begin with what a wrapper put before them; empty where none did."""
+    for stored in sorted(info.get("unexpected_keys", ())):
+        wrapper = next((prefix for prefix in _WRAPPERS if stored.startswith(prefix)), None)
+        if wrapper is not None:
+            return (
+                f"The names in the file begin with '{wrapper}', which {_WRAPPERS[wrapper]} adds. "
+                f"Save the model inside: model.{wrapper}save_pretrained(folder)."
+            )
+    return ""
+
+
+def _answers_with(network: "nn.Module", names: Sequence[str], auto_class: str, saved_tokenizer: Any) -> bool:
+    """Returns whether the answers are made with some weights: numbers that are none would show in them.
+
+    Many families have a pooler that their head does not read.
+    """
+    import torch
+
+    weights = network.state_dict(keep_vars=True)
+    drawn = {name: weights[name].detach().clone() for name in names if name in weights}
+    encoding = saved_tokenizer("a", return_tensors="pt")
+    inputs = {name: encoding[name] for name in ("input_ids", "attention_mask")}
+    if auto_class.endswith("MultipleChoice"):
+        inputs = {name: ids[None] for name, ids in inputs.items()}
+    try:
+        with torch.no_grad():
+            for name in drawn:
+                weights[name].fill_(torch.nan)
+            output = network.eval()(**inputs)
+        logits = [value for name, value in output.items() if name.endswith("logits")]
+        return not logits or any(bool(value.isnan().any()) for value in logits)
+    finally:
+        with torch.no_grad():
+            for name, values in drawn.items():
+                weights[name].copy_(values)
 
 
 def _new_heads(network: "nn.Module", info: Mapping[str, Any]) -> str:
@@ -299,12 +416,6 @@ def has_trained_head(source: ModelSource) -> bool:
     return any(f"For{kind}" in str(source.config.get("architectures")) for kind in _HEADS)
 
 
-def trained_labels(source: ModelSource) -> list[str]:
-    """Returns the names of the outputs that a model's config has, in their order."""
-    by_number = {int(number): str(name) for number, name in source.config.get("id2label", {}).items()}
-    return [by_number[number] for number in sorted(by_number)]
-
-
 def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) -> bool:
     """Returns whether a head that was trained answers the same labels, in the same order, as the one wanted.
 
@@ -315,18 +426,80 @@ def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) ->
         return False
     if problem is None and kind in ("QuestionAnswering", "MultipleChoice"):
         return True
-    trained = {int(number): name for number, name in source.config.get("id2label", {}).items()}
-    return trained == head["id2label"] and (problem or "single_label_classification") == head.get("problem_type")
+    if (problem or "single_label_classification") != head.get("problem_type"):
+        return False
+    return _trained_labels(source) == head["id2label"] or label_order(source, head) is not None
 
 
-def fit_head(network: "nn.Module", source: ModelSource, auto_class: str, head: Mapping[str, Any] | None) -> None:
-    """Renews a head that was trained for other labels, and has it compute as ours do: scores to scale, all in fp32."""
-    from bertctl.modeling.heads import allow_ends_within, keep_in_fp32, use_score_head
+def _trained_labels(source: ModelSource) -> dict[int, str]:
+    """Returns the labels of the outputs, by their numbers, that config.json names; none where it contradicts itself."""
+    with contextlib.suppress(UnavailableError):
+        return dict(enumerate(output_names(source.config)))
+    return {}
+
+
+def label_order(source: ModelSource, head: Mapping[str, Any]) -> list[int] | None:
+    """Returns which trained output each output of a new head is, where the same labels come in another order.
+
+    None where the order is the same, or where the labels are others.
+    """
+    trained = _trained_labels(source)
+    requested: Mapping[int, str] = head.get("id2label") or {}
+    numbers = {name: number for number, name in trained.items()}
+    is_same_set = sorted(numbers) == sorted(requested.values())
+    if not is_same_set or trained == requested:
+        return None
+    return [numbers[requested[number]] for number in sorted(requested)]
+
+
+def _reorder_outputs(last: "nn.Linear", order: Sequence[int]) -> None:
+    """Puts the outputs of a head into another order, in place."""
+    import torch
+
+    with torch.no_grad():
+        for parameter in last.parameters(recurse=False):
+            parameter.copy_(parameter[list(order)].clone())
+
+
+def lost_of_head(network: "nn.Module", new_weights: Sequence[str]) -> list[str]:
+    """Returns the weights of a head, by name, that were not in the model's files."""
+    from bertctl.modeling.heads import head_test
+
+    is_head = head_test(network)
+    return sorted(filter(is_head, new_weights), key=_weight_before_bias)
+
+
+def fit_head(
+    network: "nn.Module",
+    source: ModelSource,
+    auto_class: str,
+    head: Mapping[str, Any] | None,
+    *,
+    new_weights: Sequence[str] = (),
+) -> None:
+    """Renews a head that was trained for other labels, and has it compute as ours do: scores to scale, all in fp32.
+
+    Args:
+        network: The network that was loaded.
+        source: The model's files.
+        auto_class: Name of the Auto class in transformers that has the head.
+        head: Config fields of the head that is to be trained; None keeps the one that was.
+        new_weights: Names of weights that were not in the files. A head that lacks some is renewed as a whole.
+
+    Raises:
+        UnavailableError: The files lack what a head of long texts was trained with.
+    """
+    from bertctl.modeling.heads import allow_ends_within, keep_in_fp32, last_layer, use_score_head
     from bertctl.modeling.window_pooling import pool_windows, saved_query
 
-    kept = head is None or (has_trained_head(source) and keeps_head(source, head, auto_class))
-    if not kept and has_trained_head(source):
+    was_trained = has_trained_head(source)
+    is_whole = not lost_of_head(network, new_weights)
+    kept = head is None or (was_trained and is_whole and keeps_head(source, head, auto_class))
+    if not kept and was_trained:
         _renew_head(network)
+    order = label_order(source, head) if head is not None and kept else None
+    if order is not None:
+        _reorder_outputs(last_layer(network)[1], order)
     scale: Any = getattr(network.config, "score_scale", None)
     if scale:
         scores = use_score_head(network, *(scale if head is not None else ()))
@@ -337,7 +510,14 @@ def fit_head(network: "nn.Module", source: ModelSource, auto_class: str, head: M
         allow_ends_within(network)
     long: Any = getattr(network.config, "long_text", None) or {}
     if long.get("long_text") == "window":
-        pool_windows(network, long["window_pooling"], saved_query(source.folder) if kept else {})
+        query = saved_query(source.folder) if kept else {}
+        if head is None and long["window_pooling"] == "attention" and not query:
+            raise UnavailableError(
+                f"the weights in {source.folder} lack the vector by which windows are weighed, so its answers to long "
+                "texts would be others than in training",
+                remedy="Give the folder as the run wrote it, or train it again.",
+            )
+        pool_windows(network, long["window_pooling"], query)
     keep_in_fp32(network)
 
 

@@ -38,6 +38,7 @@ class Model:
         has_segments: whether the family takes token type ids.
         cls_id: id of the token that stands for a text; None where there is none.
         adapter: what is trained in place of the network's own weights; None for full fine-tuning.
+        new_weights: names of weights that were not in the model's files, so that they were drawn by chance.
     """
 
     network: "nn.Module"
@@ -47,6 +48,7 @@ class Model:
     has_segments: bool
     cls_id: int | None = None
     adapter: Adapter | None = None
+    new_weights: tuple[str, ...] = ()
 
     def trainable_parameters(self) -> "dict[str, nn.Parameter]":
         """Returns the parameters that training changes, by name."""

@@ -85,34 +85,47 @@ class SentenceHead(nn.Module):
         return torch.stack(found, dim=1)
 
 
-def load_head(head: SentenceHead, folder: Path) -> SentenceHead:
+def load_head(head: SentenceHead, folder: Path, *, is_to_train: bool = False) -> SentenceHead:
     """Returns the head with the weights that the model's folder has.
+
+    Args:
+        head: With weights that were drawn by chance.
+        folder: The model's.
+        is_to_train: Whether weights may be new.
 
     Raises:
         UnavailableError: weights that are missing, pickled, or of other sizes.
     """
     remedy = "Give a folder that was saved whole, its weights as model.safetensors."
     with loading(f"the model in {folder}", kind=UnavailableError, remedy=remedy):
-        head.load_state_dict(_weights(head, folder), strict=False)
+        weights = _weights(head, folder)
+        missing = sorted(head.state_dict().keys() - weights.keys())
+        if missing and not is_to_train:
+            what = f"{missing[-1]} is not in the files of {folder}: its answers would be random"
+            raise UnavailableError(what, remedy=remedy)
+        head.load_state_dict(weights, strict=False)
     steps = (step and replace(step, folder=f"{i}_Dense") for i, step in enumerate(head.said.steps, start=2))
     head.said = replace(head.said, steps=tuple(steps))  # where they will be written
     return head
 
 
-def make_vectors(network: nn.Module, said: SentenceModules, folder: Path, **sizes: Any) -> None:
+def make_vectors(
+    network: nn.Module, said: SentenceModules, folder: Path, *, is_to_train: bool = False, **sizes: Any
+) -> None:
     """Has a bare encoder make vectors of texts: it takes (B, K, T) inputs and gives `SentenceOutputs`.
 
     Args:
         network: the encoder.
         said: see `SentenceHead`.
         folder: the model's, which has the weights that were trained.
+        is_to_train: Whether weights may be new.
         sizes: `classes` and `widths` of a `SentenceHead`.
 
     Raises:
         UnavailableError: weights that can't be used.
     """
     config: Any = network.config
-    head = load_head(SentenceHead(said, config.hidden_size, **sizes), folder)
+    head = load_head(SentenceHead(said, config.hidden_size, **sizes), folder, is_to_train=is_to_train)
     setattr(network, _NAME, head)
     alone: Any = network.forward
 

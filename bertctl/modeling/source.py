@@ -1,7 +1,7 @@
 """What can be known, and refused, about a model before torch is imported: its config, its tokenizer, its case."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -71,13 +71,13 @@ class ModelSource:
             digest.update(f"{path.parent.name} {file_sha256(path)}\n".encode())
         return digest.hexdigest()
 
-    def compute(self, runtime: RuntimeSection) -> Compute:
+    def compute(self, runtime: RuntimeSection, *, reasons: Mapping[str, str] | None = None) -> Compute:
         """Returns where and how this model computes: see `choose_compute`.
 
         Raises:
             DeviceError: the device is absent, or can't do the precision.
         """
-        return choose_compute(runtime, only_fp32=only_fp32(self.config))
+        return choose_compute(runtime, only_fp32=only_fp32(self.config), reasons=reasons)
 
 
 def inspect_model(settings: ModelSection, *, own: bool = False) -> ModelSource:

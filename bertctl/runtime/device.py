@@ -1,6 +1,7 @@
 """Which device computes, in which precision, with how many threads, and why."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,9 @@ class Compute:
     why: str
 
 
-def choose_compute(settings: "RuntimeSection", *, only_fp32: str = "") -> Compute:
+def choose_compute(
+    settings: "RuntimeSection", *, only_fp32: str = "", reasons: Mapping[str, str] | None = None
+) -> Compute:
     """Resolves `auto`, checks what was asked for, and sets the number of CPU threads of this process.
 
     Processes that share a job, and have met, all take the first one's precision.
@@ -40,19 +43,25 @@ def choose_compute(settings: "RuntimeSection", *, only_fp32: str = "") -> Comput
     Args:
         settings: what was asked for.
         only_fp32: why the model can't compute in half precision; empty where it can.
+        reasons: Why the device and the precision are given, by field, where nobody typed them.
 
     Raises:
         DeviceError: the device is absent, or can't do the precision.
     """
     import torch
 
+    reasons = reasons or {}
     device, device_why = _choose_device(settings.device)
+    if settings.device != "auto":
+        device_why = reasons.get("device", device_why)
     if device == "cuda":
         # cuDNN's attention makes a plan for each shape, a tenth of a second (H100), and batches have many shapes.
         torch.backends.cuda.enable_cudnn_sdp(enabled=False)
     threads = settings.threads or max(1, available_cores() // workers_here())
     torch.set_num_threads(threads)
     precision, precision_why = _choose_precision(settings.precision, device, threads)
+    if settings.precision != "auto":
+        precision_why = reasons.get("precision", precision_why)
     if only_fp32 and precision != "fp32":
         precision, precision_why = "fp32", f"not {precision}: {only_fp32}"
     if is_worker() and torch.distributed.is_initialized():  # other machines, or another measurement, might differ

@@ -1,7 +1,8 @@
 """Which setting a sweep chooses, and whether the first two differ at all.
 
 The setting with the best mean over its seeds on the selection split is chosen; with `best-run` the setting of the best
-single run. Ties go to the setting with fewer epochs, then to the earlier one of the plan.
+single run. One whose runs have all collapsed is chosen only where all others have too. Ties go to the setting with
+fewer epochs, then to the earlier one of the plan.
 
 The first two settings are compared on the same examples, with seeds and examples both as samples of others
 (`two_way_difference`): equal settings are called different in at most 6 % of sweeps, however far their seeds lie apart.
@@ -52,13 +53,18 @@ class SettingComparison:
 
 
 def ranked(plan: SweepPlan, found: Sequence[SettingScores], *, by: Choose = "mean") -> list[SettingScores]:
-    """Returns the settings, the best one first, those without any value last; by their mean or by their best score."""
+    """Returns the settings, the best one first; by their mean or by their best score.
 
-    def place(one: SettingScores) -> tuple[bool, float, float, int]:
+    Settings whose runs have all collapsed come after all others: one answer to everything can score well where one
+    label is frequent. Those without any value come last.
+    """
+
+    def place(one: SettingScores) -> tuple[bool, bool, float, float, int]:
         best = best_score(plan, one)
         value = one.mean if by == "mean" or best is None else best.value
         epochs = one.values.get("training.epochs", 0)
-        return value is None, 0.0 if value is None else plan.sign * value, float(epochs), one.index
+        has_collapsed = best is not None and best.state == "collapsed"
+        return value is None, has_collapsed, 0.0 if value is None else plan.sign * value, float(epochs), one.index
 
     return sorted(found, key=place)
 

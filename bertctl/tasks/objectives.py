@@ -70,7 +70,9 @@ class HeadObjective(Objective):
 class ClassObjective(HeadObjective):
     """A loss over classes, which may be weighted and smoothed in training.
 
-    Weighted examples are not divided by the batch's weights: no loss depends on what else is in its batch.
+    Weighted examples are not divided by the batch's weights: no loss depends on what else is in its batch. The weight
+    is that of the true label, smoothed or not: torch's own combination weighs each class's share of the smoothing by
+    that class, so that a heavy rare class would draw the answers to examples of all others.
 
     Attributes:
         class_weights: weight of each of the C classes; None where all count the same.
@@ -107,14 +109,17 @@ class CrossEntropy(ClassObjective):
 
     def window_losses(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Returns the (B,) sums over what is labelled."""
+        gold = batch.gold.flatten()
         each = functional.cross_entropy(
             outputs.flatten(0, -2) / self.temperature,
-            batch.gold.flatten(),
-            weight=self.weights_like(outputs),
+            gold,
             ignore_index=IGNORED,
             label_smoothing=self.label_smoothing,
             reduction="none",
         )
+        weights = self.weights_like(outputs)
+        if weights is not None:
+            each = each * weights[gold.clamp(min=0)]  # what is ignored has the loss 0
         return each.view(len(outputs), -1).sum(dim=1)
 
 
@@ -123,12 +128,11 @@ class BinaryCrossEntropy(ClassObjective):
 
     def window_losses(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Returns the (B,) means."""
-        gold, smoothing = batch.gold, self.label_smoothing
-        if smoothing:
-            gold = gold * (1.0 - smoothing) + smoothing / 2
-        each = functional.binary_cross_entropy_with_logits(
-            outputs / self.temperature, gold, pos_weight=self.weights_like(outputs), reduction="none"
-        )
+        targets = batch.gold * (1.0 - self.label_smoothing) + self.label_smoothing / 2
+        each = functional.binary_cross_entropy_with_logits(outputs / self.temperature, targets, reduction="none")
+        weights = self.weights_like(outputs)
+        if weights is not None:
+            each = each * (1.0 + (weights - 1.0) * batch.gold)  # a label that is not there weighs 1
         return each.mean(dim=1)
 
 

@@ -15,10 +15,11 @@ from bertctl.config.schema import Recipe
 from bertctl.data.label_cells import label_name, spelt_alike
 from bertctl.data.rows import Rows
 from bertctl.data.table import require_label
-from bertctl.errors import DataError
+from bertctl.errors import DataError, UnknownLabelError
+from bertctl.modeling.output_names import output_names
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import Objective, Outputs, Task, alike_labels, label_fields, output_names
+from bertctl.tasks.base import Objective, Outputs, Task, alike_labels, label_fields
 from bertctl.tasks.batches import present
 from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.class_weights import class_weights
@@ -128,7 +129,7 @@ class TextClassification(Task):
         for i in range(len(rows)):
             for name in self._names(rows, i):
                 if name not in known:
-                    raise DataError(
+                    raise UnknownLabelError(
                         f"{rows.where(i)}: the label {name!r} is not one the model knows ({listing(self.labels)})",
                         remedy=f"{did_you_mean(name, self.labels)} Correct the label, or train with rows that have it "
                         "(or `finetune` with all labels named: --set text_classification.labels='[a, b]').".lstrip(),

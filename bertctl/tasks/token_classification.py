@@ -15,20 +15,12 @@ from bertctl.config.schema import Recipe
 from bertctl.data.label_cells import spelt_alike
 from bertctl.data.rows import Rows
 from bertctl.data.tag_schemes import SCHEMES, Scheme, as_marks, entity_types, tag_kind, write_tags
-from bertctl.errors import DataError
+from bertctl.errors import DataError, UnknownLabelError
 from bertctl.metrics.tagging import Entity, entities
+from bertctl.modeling.output_names import output_names
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import (
-    AnswerFormat,
-    Objective,
-    Outputs,
-    Task,
-    TruncationMessage,
-    alike_labels,
-    label_fields,
-    output_names,
-)
+from bertctl.tasks.base import AnswerFormat, Objective, Outputs, Task, TruncationMessage, alike_labels, label_fields
 from bertctl.tasks.batches import present
 from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.probabilities import softmax
@@ -159,7 +151,7 @@ class TokenClassification(Task):
                     plain = unmarked or self.scheme is None
                     what, names = ("tag", self.labels) if plain else ("entity type", entity_types(self.labels))
                     name = tag if plain else tag.partition("-")[2]
-                    raise DataError(
+                    raise UnknownLabelError(
                         f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r}): the {what} {name!r} "
                         f"is not one the model knows ({listing(names)})",
                         remedy=f"{did_you_mean(name, names)} Correct the tag, say what the model calls it "

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from bertctl.inference.evaluate import report_truncation
+from bertctl.inference.run_inputs import warn_of_shared_rows
 from bertctl.progress import Listener
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import Batch
@@ -25,11 +26,17 @@ def announce(job: Job, *, listener: Listener) -> None:
         report_truncation(split, job.features[split], job.task, job.recipe, listener)
     for sentence in job.task.doubts(job.data.splits["train"]):
         listener.warn(sentence)
+    warn_of_shared_rows(job.recipe, job.data, listener)
     training = job.recipe.training
     listener.say(
         f"training: {count(job.epochs, 'epoch')} of {len(job.features['train'])} examples in batches of "
         f"{training.batch_size}: {count(job.steps, 'step')}, learning rate {job.recipe.optimizer.learning_rate:g}"
     )
+    if training.patience is not None:
+        listener.say(
+            f"early stopping: training ends after {count(training.patience, 'evaluation')} on {job.selection} without "
+            f"a better {job.primary}, so {count(job.epochs, 'epoch')} at most (training.patience)"
+        )
     for sentence in filter(None, [job.guess, *beyond_plain(job)]):
         listener.say(sentence)
     where = "in all" if job.compute.device == "cpu" else f"of the {job.compute.device} device"

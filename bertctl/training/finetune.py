@@ -1,6 +1,7 @@
 """A run, from a job made ready to a finished run folder. Prints nothing; a listener hears what there is to say."""
 
 import contextlib
+import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -171,7 +172,8 @@ class _TrainingRun:
             value = metric.value
             loss = result.metrics["loss"].value
             score = f"{value:.4f}" if metric.is_defined else "undefined (one answer to all)"
-            self.listener.say(f"step {step}: {job.selection} {job.primary} {score}, loss {loss:.4f}")
+            place = f"epoch {math.ceil(step / job.steps_per_epoch)} of {job.epochs}, step {step}"
+            self.listener.say(f"{place}: {job.selection} {job.primary} {score}, loss {loss:.4f}")
             shown = job.task.samples(result.outputs, result.features, job.loaded.tokenizer)
             scores = {f"{job.selection}_{job.primary}": value, f"{job.selection}_loss": loss}
             log({"step": step, **scores} | ({"samples": shown} if shown else {}))

@@ -203,6 +203,12 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
             remedy=again,
         )
     before = load_recipe(str(folder.recipe))
-    shown = "".join(f"\n  {name}: {then} then, {now} now" for name, then, now in differing(before, job.recipe))
+    fields = differing(before, job.recipe)
+    shown = "".join(f"\n  {name}: {was_value} then, {value} now" for name, was_value, value in fields)
+    if (
+        before.training.epochs != job.recipe.training.epochs
+        or before.training.max_steps != job.recipe.training.max_steps
+    ):
+        again += f" To train its model further: `bertctl {job.verb} ... --model {folder.path} -o NEW`."
     what = f"the run in {folder.path} was started with other settings:{shown or ' see its recipe.yaml'}"
     raise UsageError(what, remedy=f"Go on with its own: `{folder.command(job.verb)} --resume`. {again}")

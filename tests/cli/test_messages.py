@@ -92,7 +92,8 @@ def test_device_error(refusal, monkeypatch):
 def test_diverged_error(refusal, tmp_path, tiny_model):
     rows = "".join(f"good film {i},{i}\n" for i in range(8))
     (tmp_path / "scores.csv").write_text(f"text,label\n{rows}")
-    files = ("--train-file", "scores.csv", "--validation-file", "scores.csv", "--batch-size", "4")
+    (tmp_path / "other.csv").write_text("text,label\n" + rows.replace("good", "bad"))
+    files = ("--train-file", "scores.csv", "--validation-file", "other.csv", "--batch-size", "4")
     model = ("--model", str(tiny_model), "--max-length", "32", "--learning-rate", "1e30")
     code, said = refusal("finetune", "text-regression", *files, *model, "-q", "-o", "run")
     assert code == ExitCode.DIVERGED

@@ -162,7 +162,7 @@ def test_third_party_talk_stays_off_the_screen(tiny_run):
         "  tokens",
         "  ids",
         "  segment",
-        "step ",
+        "epoch ",
         "using the weights",
         "warning:",
         "training ",

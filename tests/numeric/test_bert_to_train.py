@@ -124,8 +124,9 @@ def test_dropouts_of_other_families_are_those_of_transformers(
 ) -> None:
     source = _made(tmp_path, tiny_model, family, pad_token_id=1, **_LIKE_ROBERTA[family])
     config = source.config | {"id2label": {str(number): name for number, name in _HEADS[kind]["id2label"].items()}}
-    ours = network_to_train(source, f"AutoModelFor{kind}", config)
-    assert ours is not None
+    read = network_to_train(source, f"AutoModelFor{kind}", config)
+    assert read is not None
+    ours, _ = read
     network = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(tmp_path, num_labels=len(config["id2label"]))
     model = Model(network, None, None, None, False)  # type: ignore[arg-type]
     network.load_state_dict(ours.state_dict())

@@ -39,7 +39,7 @@ def read(path: Path, *, listener: Listener | None = None, label_needed: bool = T
 def refusal(path: Path, kind: type[BertctlError], **data: object) -> str:
     with pytest.raises(kind) as caught:
         read(path, **data)
-    assert type(caught.value) is kind
+    assert isinstance(caught.value, kind)
     return f"{caught.value.message}\n{caught.value.remedy}"
 
 

@@ -375,3 +375,27 @@ def test_where_nothing_was_chosen_nothing_is_corrected(seeds):
     table = (np.random.default_rng(4).random((20, seeds)) < 0.7).astype(float)
     new_seed, _ = scores_of_the_choice([table], sign=1.0, by_best_run=False)
     assert new_seed == pytest.approx(table.mean(), abs=1e-12)
+
+
+@pytest.mark.parametrize("choose", ["mean", "best-run"])
+@pytest.mark.parametrize("collapsed", [0, 1])
+def test_a_setting_whose_runs_have_all_collapsed_is_not_chosen(tmp_path: Path, collapsed: int, choose: Any) -> None:
+    """The majority's answer scores best here, and is no model."""
+    scores = [0.7, 0.7]
+    scores[collapsed] = 0.9
+    states = {(collapsed, seed): "collapsed" for seed in range(3)}
+    plan, cells = read_cells(made_sweep(tmp_path, RATES[:2], scores, states=states))
+    order = [setting.index for setting in ranked(plan, by_setting(plan, cells), by=choose)]
+    assert order == [1 - collapsed, collapsed]
+
+
+def test_a_setting_of_which_one_run_collapsed_counts_as_any_other(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path, RATES[:2], [0.9, 0.7], states={(0, 1): "collapsed"})
+    plan, cells = read_cells(folder)
+    assert ranked(plan, by_setting(plan, cells))[0].index == 0
+
+
+def test_where_all_have_collapsed_the_best_score_is_first(tmp_path: Path) -> None:
+    states = {(setting, seed): "collapsed" for setting in range(2) for seed in range(3)}
+    plan, cells = read_cells(made_sweep(tmp_path, RATES[:2], [0.7, 0.9], states=states))
+    assert [setting.index for setting in ranked(plan, by_setting(plan, cells))] == [1, 0]

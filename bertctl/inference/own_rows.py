@@ -1,0 +1,99 @@
+"""Whether the rows of a run's own data are still those that the run was made of."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bertctl.config.load import load_recipe
+from bertctl.config.schema import Recipe
+from bertctl.data.recipe_data import LoadedData, load_data
+from bertctl.documents import loading
+from bertctl.errors import DataError
+from bertctl.run_folder import DAMAGED, RunFolder
+
+_LIMITS = ("max_eval_rows", "max_train_rows", "train_rows_per_label", "first_train_rows")
+"""Fields of `data` by which a split is a part of its file."""
+
+
+def refuse_changed_rows(
+    folder: RunFolder, recipe: Recipe, named: Sequence[str], data: LoadedData, *, used: Sequence[str]
+) -> None:
+    """Refuses splits whose rows are not those that a run was trained and scored with.
+
+    A validation split that was held out would be drawn anew from a file that has changed, training rows among it.
+
+    Args:
+        folder: The run.
+        recipe: The run's, with what the caller changed.
+        named: Fields that the caller named.
+        data: The splits as they were read now.
+        used: The splits that are scored or answered: a training file may have grown beside a validation file.
+
+    Raises:
+        DataError: The rows, or columns of them that metrics are sliced by, have changed.
+    """
+    if not folder.environment.exists() or not folder.recipe.exists():
+        return
+    recorded = load_recipe(str(folder.recipe))
+    if recorded.data.name != recipe.data.name:  # another data set with the same labels was asked for
+        return
+    environment = folder.read(folder.environment)
+    with loading(folder.environment, remedy=DAMAGED):
+        hashes: Mapping[str, str] = environment.get("data_hashes") or {}
+        slice_hashes: Mapping[str, str] = environment.get("slice_hashes") or {}
+    as_then = _read_as_then(recipe, recorded, data)
+    is_sliced_alike = recipe.evaluation.slice_columns == recorded.evaluation.slice_columns
+    has_same_slices = is_sliced_alike and recipe.data == recorded.data
+
+    for split in used:
+        rows = data.splits[split]
+        if split in hashes and hashes[split] not in as_then(split):
+            _refuse(folder, split, rows.source, "rows")
+        if split in slice_hashes and has_same_slices and slice_hashes[split] != data.slice_hashes[split]:
+            _refuse(folder, split, rows.source, f"columns {', '.join(recorded.evaluation.slice_columns)}")
+        if split not in hashes and f"data.{split}_file" not in named:
+            _compare_with_scored(folder, recipe, data, split)
+    if "labels" in hashes and hashes["labels"] != data.hashes.get("labels"):
+        _refuse(folder, "the data set", str(recipe.data.datasets_file), "labels")
+
+
+def _read_as_then(recipe: Recipe, recorded: Recipe, data: LoadedData) -> Callable[[str], set[str]]:
+    """Returns what gives the hashes that a split has today under the limits that it was read with."""
+    current = {limit: getattr(recipe.data, limit) for limit in _LIMITS}
+    before = {limit: getattr(recorded.data, limit) for limit in _LIMITS}
+
+    def hashes(split: str) -> set[str]:
+        found = set()
+        if current == before:
+            found.add(data.hashes[split])
+        else:
+            found.add(load_data(recipe.with_fields("data", **before), splits=[split]).hashes[split])
+        if split == "train" and before["train_rows_per_label"] is not None:  # few-shot runs keep the whole file's
+            every_row = recipe.with_fields("data", **{**before, "train_rows_per_label": None})
+            found.add(load_data(every_row, splits=[split]).hashes[split])
+        return found
+
+    return hashes
+
+
+def _compare_with_scored(folder: RunFolder, recipe: Recipe, data: LoadedData, split: str) -> None:
+    """Refuses a split that the run was scored on after its training, with other rows."""
+    if not folder.metrics.exists() or recipe.data.max_eval_rows is not None:
+        return
+    scored: Mapping[str, Any] = folder.read(folder.metrics).get("data", {}).get(split, {})
+    is_sample = scored.get("max_eval_rows") is not None
+    if scored.get("sha256") is not None and not is_sample and scored["sha256"] != data.hashes[split]:
+        _refuse(folder, split, data.splits[split].source, "rows")
+
+
+def _refuse(folder: RunFolder, split: str, source: str, what: str) -> None:
+    """Raises the error.
+
+    Raises:
+        DataError: Always.
+    """
+    raise DataError(
+        f"the {what} of {split} ({source}) are not those that the run in {folder.path} was made with: the file has "
+        "changed since",
+        remedy=f"Give the same file again. To score or answer other rows, name them as a file: bertctl evaluate "
+        f"{folder.path} --file FILE -o NEW, bertctl predict {folder.path} FILE.",
+    )

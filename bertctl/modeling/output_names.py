@@ -1,0 +1,66 @@
+"""What the outputs of a trained model are called, by its config.json.
+
+`id2label` says it, and `label2id` says the same the other way round. Files of other people have one of them, or both in
+contradiction; an answer under the wrong name is worse than none.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from bertctl.errors import UnavailableError
+
+_UNNAMED = re.compile(r"LABEL_\d+")
+_REMEDY = "Correct config.json: `id2label` names each output by its number, from 0 on, and `label2id` says the same."
+
+
+def output_names(model_config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the names of a trained model's outputs, in their order.
+
+    Args:
+        model_config: Its config.json. Where no output has a name, they are LABEL_0, LABEL_1 and so on, as in
+            transformers.
+
+    Raises:
+        UnavailableError: `id2label` leaves a number out or gives two outputs one name, or `label2id` says otherwise.
+    """
+    by_number = _names_by_number(model_config)
+    names = tuple(by_number[number] for number in sorted(by_number))
+    if sorted(by_number) != list(range(len(names))):
+        numbers = ", ".join(map(str, sorted(by_number)[:5]))
+        raise UnavailableError(
+            f"config.json: id2label has the numbers {numbers}, and the outputs are counted from 0 without gaps: which "
+            "output has which label can't be known",
+            remedy=_REMEDY,
+        )
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise UnavailableError(f"config.json: id2label calls two outputs '{repeated}'", remedy=_REMEDY)
+    return _checked_by_label2id(names, model_config.get("label2id") or {})
+
+
+def _names_by_number(model_config: Mapping[str, Any]) -> dict[int, str]:
+    named = model_config.get("id2label")
+    if named:
+        return {int(number): str(name) for number, name in named.items()}
+    count = model_config.get("num_labels")
+    return {number: f"LABEL_{number}" for number in range(2 if count is None else int(count))}
+
+
+def _checked_by_label2id(names: tuple[str, ...], numbers: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the names, those of `label2id` where `id2label` has none.
+
+    transformers writes LABEL_0 and so on into whichever of the two nobody has set.
+    """
+    given = {str(name): int(number) for name, number in numbers.items() if not _UNNAMED.fullmatch(str(name))}
+    is_unnamed = all(_UNNAMED.fullmatch(name) for name in names)
+    if is_unnamed and sorted(given.values()) == list(range(len(names))):
+        return tuple(sorted(given, key=lambda name: given[name]))
+    for number, name in enumerate(names):
+        if given.get(name, number) != number:
+            raise UnavailableError(
+                f"config.json: id2label says that output {number} is '{name}', and label2id that '{name}' is output "
+                f"{given[name]}",
+                remedy=_REMEDY,
+            )
+    return names
