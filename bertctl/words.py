@@ -3,6 +3,7 @@
 import difflib
 import math
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -123,6 +124,23 @@ def hinted(said: str, given: str, known: Iterable[str]) -> str:
     """Returns what is said of something given, and the nearest of the known words, where there are near ones."""
     hint = did_you_mean(given, known)
     return f"{said}: {hint}" if hint else said
+
+
+def label_order(name: str) -> tuple[int, float, str]:
+    """Returns a sort key of labels: numbers first, by value, then words. Training numbers its labels in this order."""
+    is_number = name.removeprefix("-").isdecimal()
+    return (0, as_number(name), "") if is_number else (1, 0.0, name)
+
+
+def natural_order(name: str) -> tuple[list[tuple[int, str]], str]:
+    """Returns a sort key of names that may be numbered: `run-9` comes before `run-10`, `part-02` before `part-3`."""
+    pieces = re.findall("[0-9]+|[^0-9]+", name)
+    key = []
+    for piece in pieces:
+        digits = piece.lstrip("0")
+        # A longer number is a larger one. Numbers come before words, as in plain text order.
+        key.append((len(digits), digits) if piece[0] in "0123456789" else (sys.maxsize, piece))
+    return key, name
 
 
 def names_in(typed: str) -> list[str]:

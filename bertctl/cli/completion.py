@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bertctl.words import natural_order
+
 
 def recipe_names(incomplete: str) -> list[str]:
     """Returns the built-in recipes; a path is completed by the shell."""
@@ -56,6 +58,6 @@ def run_folders(incomplete: str) -> list[str]:
 
 def _runs_in(folder: Path) -> Iterator[str]:
     if folder.is_dir():
-        for path in sorted(folder.iterdir()):
+        for path in sorted(folder.iterdir(), key=lambda path: natural_order(path.name)):
             if (path / "status.json").is_file() or (path / "metrics.json").is_file():
                 yield path.name

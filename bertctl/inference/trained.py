@@ -24,12 +24,13 @@ from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.modeling.families import read_length
 from bertctl.modeling.linear_head import WEIGHTS, is_probe, read_probe
+from bertctl.modeling.output_names import output_names, unnamed_outputs
 from bertctl.modeling.sentence_folder import read_modules
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import DAMAGED, UNFINISHED, RunFolder
 from bertctl.runtime.launch import ALONE, Workers
-from bertctl.tasks.base import Task, output_names
+from bertctl.tasks.base import Task
 from bertctl.tasks.registry import TASKS, task_type
 from bertctl.tasks.sentence_embeddings import SAID
 from bertctl.words import listing
@@ -205,7 +206,7 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
             f"bertctl finetune FILE --model {path}",
         )
     # What transformers takes where no labels are named.
-    config = {"id2label": {0: "LABEL_0", 1: "LABEL_1"}, **source.config, SAID: said}
+    config = {"id2label": unnamed_outputs(source.config), **source.config, SAID: said}
     labels = output_names(config)
     is_score = config.get("problem_type") == "regression" or len(labels) == 1
     kind = fitting[:2][-1] if is_score else fitting[0]

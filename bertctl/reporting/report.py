@@ -35,7 +35,7 @@ from bertctl.reporting.summary import baseline_of, figure, interval, metric_name
 from bertctl.run_folder import RunFolder
 from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type, find_metric, headline
-from bertctl.words import human_seconds
+from bertctl.words import human_seconds, natural_order
 
 Document = Mapping[str, Any]
 
@@ -88,7 +88,8 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
         DataError: a file in it that is damaged.
     """
     if path.is_dir() and not (path / "status.json").exists():
-        inner = sorted(child.name for child in path.iterdir() if (child / "status.json").exists())
+        names = [child.name for child in path.iterdir() if (child / "status.json").exists()]
+        inner = sorted(names, key=natural_order)
         if inner:
             remedy = f"Name one of them: {path / inner[0]}" + (f", {path / inner[-1]}." if inner[1:] else ".")
             raise UsageError(f"{path} holds {len(inner)} runs; a report is about one", remedy=remedy)

@@ -16,6 +16,7 @@ from bertctl.errors import BertctlError
 from bertctl.metrics.value import MetricValue
 from bertctl.reporting.runs import FinishedRun
 from bertctl.run_folder import RunFolder
+from bertctl.words import natural_order
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,18 @@ def list_runs(folder: Path, *, order: str = "name") -> list[ListedRun]:
     Raises:
         OSError: there is no such folder.
     """
-    paths = [folder] if RunFolder(folder).own_status() else sorted(folder.iterdir())
+    paths = [folder] if RunFolder(folder).own_status() else sorted(folder.iterdir(), key=_by_name)
     found = ((RunFolder(path), RunFolder(path).own_status()) for path in paths if not path.is_symlink())
     now = time.time()  # one for all: runs of nearly one age stay in their order, however long the reading takes
     runs = [_listed(run, status, now) for run, status in found if status]
-    key = {"age": "age_seconds", "name": "run", "size": "bytes"}.get(order, order)
+    if order == "name":
+        return sorted(runs, key=lambda run: natural_order(run.run))
+    key = {"age": "age_seconds", "size": "bytes"}.get(order, order)
     return sorted(runs, key=lambda run: (run.recipe, run.badness) if key == "score" else getattr(run, key))
+
+
+def _by_name(path: Path) -> tuple[object, str]:
+    return natural_order(path.name)
 
 
 def beyond_best(runs: Iterable[ListedRun], keep: int) -> list[ListedRun]:

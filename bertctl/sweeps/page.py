@@ -15,7 +15,7 @@ from bertctl.reporting.summary import figure, interval
 from bertctl.reporting.terminal import rich_table
 from bertctl.sweeps.pictures import picture
 from bertctl.sweeps.setting_text import metric_text, seed_text, setting_text, short_names, value_text
-from bertctl.words import count, human_seconds
+from bertctl.words import count, human_seconds, natural_order
 
 Document = Mapping[str, Any]
 
@@ -176,7 +176,11 @@ def grid_table(document: Document) -> TableBlock | None:
 def _sorted(values: Mapping[str, Any]) -> list[Any]:
     """Returns the values in order; what can't be compared by its text."""
     numbers = all(isinstance(value, int | float) for value in values.values())
-    return sorted(values.values(), key=None if numbers else str)
+    return sorted(values.values(), key=None if numbers else _in_words)
+
+
+def _in_words(value: Any) -> tuple[object, str]:
+    return natural_order(str(value))
 
 
 def _mean_cell(row: Mapping[str, Any] | None, document: Document) -> Cell:

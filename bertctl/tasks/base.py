@@ -72,12 +72,6 @@ def label_fields(names: Sequence[str], problem_type: str) -> dict[str, Any]:
     }
 
 
-def output_names(model_config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the names of a trained model's outputs, in their order."""
-    by_id = {int(number): str(name) for number, name in model_config["id2label"].items()}
-    return tuple(by_id[number] for number in sorted(by_id))
-
-
 class Features(Protocol):
     """A split as the model reads it: numbers, no padding yet.
 

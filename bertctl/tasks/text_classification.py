@@ -15,9 +15,10 @@ from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.data.table import require_label
 from bertctl.errors import DataError
+from bertctl.modeling.output_names import output_names
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import Objective, Outputs, Task, label_fields, output_names
+from bertctl.tasks.base import Objective, Outputs, Task, label_fields
 from bertctl.tasks.batches import present
 from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.class_weights import class_weights
@@ -26,7 +27,7 @@ from bertctl.tasks.probabilities import softmax
 from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of
 from bertctl.tasks.targets import Answered, Target, text_parts
 from bertctl.tokenization.long_texts import HEAD, LongText
-from bertctl.words import as_number, did_you_mean, listing
+from bertctl.words import as_number, did_you_mean, label_order, listing
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class TextClassification(Task):
         named = tuple(settings.labels or labels or ())
         task = cls(named, multi_label, settings.label_separator, settings.threshold)
         counts = Counter(name for i in range(len(train)) for name in task._names(train, i))
-        names = named or tuple(sorted(counts, key=_natural))
+        names = named or tuple(sorted(counts, key=label_order))
         if len(set(names)) != len(names):
             raise DataError(f"the label list names a label twice: {listing(names)}")
         if len(counts) < (1 if multi_label else 2):
@@ -256,8 +257,3 @@ def _refuse_number(label: object, where: str) -> None:
     if is_decimal and not math.isnan(as_number(label)):
         what = f"{where}: the label {label!r} is a decimal number, not a class"
         raise DataError(what, remedy="To learn numbers use the recipe text-regression; else check --label-column.")
-
-
-def _natural(name: str) -> tuple[int, float, str]:
-    """Returns a sort key: numbers by value first, then words."""
-    return (0, float(name), "") if name.removeprefix("-").isdecimal() else (1, 0.0, name)

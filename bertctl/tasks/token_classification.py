@@ -15,9 +15,10 @@ from bertctl.data.rows import Rows
 from bertctl.data.tag_schemes import SCHEMES, Scheme, entity_types, tag_kind, write_tags
 from bertctl.errors import DataError
 from bertctl.metrics.tagging import Entity, entities
+from bertctl.modeling.output_names import output_names
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import AnswerFormat, Objective, Outputs, Task, TruncationMessage, label_fields, output_names
+from bertctl.tasks.base import AnswerFormat, Objective, Outputs, Task, TruncationMessage, label_fields
 from bertctl.tasks.batches import present
 from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.probabilities import softmax
