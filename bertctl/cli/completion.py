@@ -13,6 +13,14 @@ def recipe_names(incomplete: str) -> list[str]:
     return [name for name in builtin_recipes() if name.startswith(incomplete)]
 
 
+def bundled_names(incomplete: str) -> list[str]:
+    """Returns the data sets and corpora that come inside the package."""
+    from bertctl.catalog.datasets import BUNDLED_CORPORA, builtin_datasets
+
+    bundled = [name for name, row in builtin_datasets().items() if row.bundled]
+    return [name for name in (*bundled, *BUNDLED_CORPORA) if name.startswith(incomplete)]
+
+
 def model_names(incomplete: str) -> list[str]:
     """Returns the models of the catalog, and run folders."""
     from bertctl.catalog.models import MODELS
