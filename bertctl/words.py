@@ -54,12 +54,14 @@ def human_bytes(number: float) -> str:
 
 
 def human_seconds(seconds: float, *, brief: bool = False) -> str:
-    """Returns `4.2 s`, `12 min 5 s` (brief: `12 min`), `3 h 20 min` or `2 d 4 h`."""
+    """Returns `4.2 s`, `12 min 35 s` (brief, rounded: `13 min`), `3 h 20 min` or `2 d 4 h`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min" if brief else f"{whole // 60} min {whole % 60} s"
+    if whole < 3600 and not brief:
+        return f"{whole // 60} min {whole % 60} s"
+    if round(seconds / 60) < 60:
+        return f"{round(seconds / 60)} min"
     minutes = round(seconds / 60)
     if minutes < 48 * 60:
         return f"{minutes // 60} h {minutes % 60} min"

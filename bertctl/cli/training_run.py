@@ -3,6 +3,7 @@
 import os
 import shlex
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from bertctl.config.task_names import PRETRAINING
 
 if TYPE_CHECKING:
     from bertctl.config.load import TracedRecipe
+    from bertctl.config.schema import Recipe
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,16 @@ def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: b
     folder = result.folder
     tables, _ = closing_tables(folder.path, result.metrics, dataset=job.recipe.data.name, by_label=out.verbose)
     out.answer({"run": str(folder.path), **result.metrics}, *tables)
+    say_unscored_test(out, recipe, result.metrics, folder.path)
     if result.trained:
         out.say(time_line(result.performance, total=time.perf_counter() - started))
     out.say(f"run folder: {folder.path}")
+
+
+def say_unscored_test(out: Output, recipe: "Recipe", metrics: Mapping[str, Any], folder: Path) -> None:
+    """Says how a test file is scored that was named and not read."""
+    if recipe.data.test_file and "test" not in metrics["metrics"]:
+        out.say(f"the test file was not scored; once all choices are made: bertctl evaluate {folder} --split test")
 
 
 def _recipe_to_keep(traced: "TracedRecipe", verb: str, every_field: bool) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def test_a_text_is_explained_for_a_person(bertctl: Run, tiny_run: TinyRun) -> No
     done = bertctl("explain", tiny_run.path, "the film was good")
     assert done.returncode == 0, done.stderr
     title, words, note, *_ = done.stdout.splitlines()
-    assert title.startswith("0: pos, value +")
+    assert re.match(r"0: pos \(probability 0\.\d{3}\), value \+", title)
     assert words == "the film was good"
     assert "good +" in note
     assert "steps, off by" in note
