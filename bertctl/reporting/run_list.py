@@ -26,6 +26,7 @@ class ListedRun:
     Attributes:
         run: its folder.
         recipe: the name of its recipe; empty where that can't be read, as the next three and `scored_on`.
+        model: the encoder that its recipe names; `probe of` it where only a classifier was trained.
         split: that `score` is of; see `FinishedRun.split`.
         metric: the primary one.
         score: as in metrics.json; None where the run has none.
@@ -44,6 +45,7 @@ class ListedRun:
     metric: str = ""
     score: MetricValue | None = None
     scored_on: str = ""
+    model: str = ""
 
     @property
     def badness(self) -> float:
@@ -100,7 +102,10 @@ def _listed(folder: RunFolder, status: dict[str, Any], now: float) -> ListedRun:
         is_here = status["host"] == socket.gethostname()
         if status["state"] == "running" and is_here and not psutil.pid_exists(status["pid"]):
             status["state"] = "killed"
-        known["recipe"] = str(read_document(read_text(folder.recipe)).values["name"])
+        recipe = read_document(read_text(folder.recipe)).values
+        known["recipe"] = str(recipe["name"])
+        model = Path(str(recipe["model"]["name"])).name
+        known["model"] = f"probe of {model}" if (folder.path / "probe.json").exists() else model
         run = FinishedRun(folder.path, folder, folder.read(folder.metrics), {})
         split, metric = run.split(None), run.primary
         known |= {"split": split, "metric": metric, "score": run.metric(split, metric)}

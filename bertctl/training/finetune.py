@@ -171,7 +171,8 @@ class _TrainingRun:
             with self.signals.interruptible() if alone else contextlib.nullcontext():
                 result = self.selection.score(job.selection)
             value, loss = result.metrics[job.primary].value, result.metrics["loss"].value
-            self.listener.say(f"step {step}: {job.selection} {job.primary} {value:.4f}, loss {loss:.4f}")
+            with_loss = "" if job.primary == "loss" else f", loss {loss:.4f}"
+            self.listener.say(f"step {step}: {job.selection} {job.primary} {value:.4f}{with_loss}")
             shown = job.task.samples(result.outputs, result.features, job.loaded.tokenizer)
             scores = {f"{job.selection}_{job.primary}": value, f"{job.selection}_loss": loss}
             log({"step": step, **scores} | ({"samples": shown} if shown else {}))

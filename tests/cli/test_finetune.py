@@ -132,7 +132,7 @@ def test_what_is_said_before_and_after(tiny_run):
         "text from 'text', label from 'label' (guessed)",
         "no validation file: 4 of the 16 training rows are held out for validation (seed 42, stratified by label)",
         "compute: cpu (",
-        "fp32 (as asked)",
+        "fp32 (as set)",
         "train: 12 examples (neg: 6, pos: 6)",
         "validation: 4 examples (neg: 2, pos: 2)",
         "training: 20 epochs of 12 examples in batches of 16: 20 steps, learning rate 0.005",
