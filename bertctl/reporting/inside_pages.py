@@ -133,7 +133,9 @@ def _maps(records: Records) -> list[TableBlock]:
     for name, what in PATTERNS.items():
         if any(name in one for one in records):
             columns = [Column("layer \\ head"), *(Column(str(head), number=True) for head in heads)]
-            rows = [[str(layer), *(_map_cell(by_place[layer, head][name]) for head in heads)] for layer in layers]
+            rows: list[list[str | Cell]] = [
+                [str(layer), *(_map_cell(by_place[layer, head][name]) for head in heads)] for layer in layers
+            ]
             maps.append(TableBlock(columns, rows, f"{name}: share of the attention that goes to {what}."))
     return maps
 

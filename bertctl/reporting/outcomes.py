@@ -25,6 +25,7 @@ from bertctl.reporting.summary import figure, interval, results_table
 from bertctl.reporting.terminal import rich_table
 from bertctl.tasks.answers import Answers, Line, Lines, Outcome
 from bertctl.tasks.registry import answer_type
+from bertctl.words import as_number
 
 MOST_LABELS = 20
 """Labels up to which the whole confusion matrix is shown."""
@@ -73,7 +74,7 @@ def outcome_table(found: Outcome, *, without: str = "nothing") -> TableBlock:
 def _worst_first(found: Outcome) -> TableBlock:
     """Returns the table of many labels, the lowest F1 on top; labels that no answer named are marked."""
     f1 = found.header.index("F1")
-    rows = sorted(found.rows, key=lambda row: -1.0 if row[f1] is None else float(row[f1]))
+    rows = sorted(found.rows, key=lambda row: as_number(row[f1]) if row[f1] is not None else -1.0)
     never = [row[0] for row in rows if row[1] and not row[2]]
     table = outcome_table(replace(found, rows=rows))
     cells = [

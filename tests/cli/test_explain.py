@@ -23,7 +23,7 @@ def test_a_text_is_explained_for_a_person(bertctl: Run, tiny_run: TinyRun) -> No
     assert re.match(r"0: pos \(probability 0\.\d{3}\), value \+", title)
     assert words == "the film was good"
     assert "good +" in note
-    assert "steps, off by" in note
+    assert "all numbers together miss the value by" in note
     assert "1 answer of 1 row explained in fp32, against [PAD]" in done.stderr
     assert f"faithfulness of {IG}, 1 answer: comprehensiveness" in done.stderr
 
