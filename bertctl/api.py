@@ -5,8 +5,10 @@ Import the names from `bertctl` itself. Recipe fields are given by their dotted 
 """
 
 import json
+import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,13 +27,13 @@ from bertctl.errors import UsageError
 from bertctl.inference.predict import Predictor, unlabelled_rows
 from bertctl.inference.score_run import evaluate_file, evaluate_run
 from bertctl.inference.trained import open_run
-from bertctl.progress import SILENT, Listener
+from bertctl.progress import SILENT, Figures, Listener
 from bertctl.reporting.card import write_card
 from bertctl.runtime.seeding import generators_kept
 from bertctl.training.finetune import RunOptions
 from bertctl.training.start import Resume
 from bertctl.training.start import finetune as run_recipe
-from bertctl.words import names_in, unknown
+from bertctl.words import harmless, names_in, unknown
 from bertctl.writing import protect
 
 __all__ = ["Recipe", "Run", "evaluate", "extract_features", "finetune", "load_recipe", "load_run", "predict"]
@@ -44,6 +46,40 @@ Scores = dict[str, dict[str, float]]
 
 _ONE_TRAINS = threading.RLock()
 """Held while a thread trains: torch has one generator for all threads, and two would draw from it by turns."""
+
+
+class NotebookListener(Listener):
+    """Listener that shows progress and evaluations under the cell of a notebook."""
+
+    def __init__(self) -> None:
+        self._shown_at = 0.0
+
+    def say(self, text: str) -> None:
+        """Shows what was evaluated; the rest of the talk is for a terminal."""
+        if text.startswith("step "):
+            sys.stderr.write(f"\r{harmless(text)}\n")
+
+    def warn(self, text: str) -> None:
+        """Shows a warning."""
+        sys.stderr.write(f"\rwarning: {harmless(text)}\n")
+
+    def advance(
+        self, phase: str, done: int, total: int, figures: Figures | None = None, *, share: float | None = None
+    ) -> None:
+        """Shows how far a phase is, once a second."""
+        now = time.monotonic()
+        if now - self._shown_at >= 1 and total:
+            self._shown_at = now
+            percent = f" ({100 * share:.0f} %)" if share is not None else ""
+            loss = f", loss {figures['loss']}" if figures and "loss" in figures else ""
+            sys.stderr.write(f"\r{phase} {done}/{total}{percent}{loss}   ")
+            sys.stderr.flush()
+
+
+def in_notebook() -> bool:
+    """Returns whether this code runs in a notebook or another shell of IPython."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None
 
 
 class Run:
@@ -64,6 +100,14 @@ class Run:
     def __init__(self, path: Path | str, fields: Fields | None = None) -> None:
         self.path = Path(path)
         self._trained = open_run(self.path, options=_options(fields))
+
+    def __repr__(self) -> str:
+        """Returns its folder, its task and its primary score."""
+        document = self._trained.folder.read(self._trained.folder.metrics)
+        primary = document["primary"]
+        score = document["metrics"].get(primary["split"], {}).get(primary["name"])
+        scored = f", {primary['name']} on {primary['split']} {score['value']:.4f}" if score else ""
+        return f"<Run {self.path}: {self.recipe.task}{scored}>"
 
     @property
     def recipe(self) -> Recipe:
@@ -148,7 +192,7 @@ def finetune(
     resume: Resume = False,
     overwrite: bool = False,
     strict: bool = False,
-    listener: Listener = SILENT,
+    listener: Listener | None = None,
 ) -> Run:
     """Fine-tunes a model as a recipe says, and returns the finished run.
 
@@ -159,7 +203,7 @@ def finetune(
         resume: whether to go on with the run in the folder: True where there must be one, "if any" where there may be.
         overwrite: whether to replace the run in the folder.
         strict: whether a model that gives every example the same answer is an error.
-        listener: hears of progress.
+        listener: hears of progress. None is silent in a script; a notebook shows how far the training is.
 
     Raises:
         BertctlError: see `bertctl.errors`; each has a message, a remedy and an exit code.
@@ -167,6 +211,8 @@ def finetune(
     if isinstance(recipe, Recipe) and fields:
         raise UsageError("fields go with the name of a recipe", remedy="Give them to load_recipe(name, fields).")
     resolved = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, fields)
+    if listener is None:
+        listener = NotebookListener() if in_notebook() else SILENT
     place, options = None if output is None else Path(output), RunOptions(strict=strict, on_finish=write_card)
     with _ONE_TRAINS, generators_kept():
         result = run_recipe(

@@ -3,6 +3,7 @@
 import difflib
 import math
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -78,12 +79,14 @@ def human_bytes(number: float) -> str:
 
 
 def human_seconds(seconds: float, *, brief: bool = False) -> str:
-    """Returns `4.2 s`, `12 min 5 s` (brief: `12 min`), `3 h 20 min` or `2 d 4 h`."""
+    """Returns `4.2 s`, `12 min 35 s` (brief, rounded: `13 min`), `3 h 20 min` or `2 d 4 h`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min" if brief else f"{whole // 60} min {whole % 60} s"
+    if whole < 3600 and not brief:
+        return f"{whole // 60} min {whole % 60} s"
+    if round(seconds / 60) < 60:
+        return f"{round(seconds / 60)} min"
     minutes = round(seconds / 60)
     if minutes < 48 * 60:
         return f"{minutes // 60} h {minutes % 60} min"
@@ -148,6 +151,23 @@ def hinted(said: str, given: str, known: Iterable[str]) -> str:
     """Returns what is said of something given, and the nearest of the known words, where there are near ones."""
     hint = did_you_mean(given, known)
     return f"{said}: {hint}" if hint else said
+
+
+def label_order(name: str) -> tuple[int, float, str]:
+    """Returns a sort key of labels: numbers first, by value, then words. Training numbers its labels in this order."""
+    is_number = name.removeprefix("-").isdecimal()
+    return (0, as_number(name), "") if is_number else (1, 0.0, name)
+
+
+def natural_order(name: str) -> tuple[list[tuple[int, str]], str]:
+    """Returns a sort key of names that may be numbered: `run-9` comes before `run-10`, `part-02` before `part-3`."""
+    pieces = re.findall("[0-9]+|[^0-9]+", name)
+    key = []
+    for piece in pieces:
+        digits = piece.lstrip("0")
+        # A longer number is a larger one. Numbers come before words, as in plain text order.
+        key.append((len(digits), digits) if piece[0] in "0123456789" else (sys.maxsize, piece))
+    return key, name
 
 
 def names_in(typed: str) -> list[str]:

@@ -44,7 +44,7 @@ def adapt(
         bertctl adapt abstracts.txt --model minilm --objective mlm --then labelled.csv
         bertctl adapt adapt-medical abstracts.txt --then mine.yaml --seeds 10
     """
-    pretraining = corpus_recipe(recipe, given, {}, listener=out)
+    pretraining, _ = corpus_recipe(recipe, given, {}, listener=out)
     compute = {name: value for name, value in recipe.options.items() if name.startswith("runtime.")}
     named = {"model.name": pretraining.model.name, **compute}
     task = RecipeRequest(then, then_set or (), named, "finetune").load(listener=out)

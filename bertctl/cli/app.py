@@ -66,7 +66,7 @@ VERBS = (
     Verb("compare", "Compare runs: metrics, settings, examples that changed.", "Decide", prints=True),
     Verb("fetch", "Bring models and data from the hub before a run, and lock them.", "Prepare"),
     Verb("recipes", "List, show, copy and validate recipes; list models and data.", "Prepare", prints=True),
-    Verb("data", "Find faults in a data set before training: `data check`.", "Prepare"),
+    Verb("data", "Find faults in a data set before training; copy a bundled one.", "Prepare"),
     Verb("doctor", "Check whether this machine is ready for a recipe.", "Prepare"),
     Verb("estimate", "Estimate time, memory and disk of a run from a few steps.", "Prepare", prints=True),
     Verb("lr-find", "Find a learning rate: raise it until the loss explodes.", "Prepare", prints=True),

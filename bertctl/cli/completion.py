@@ -3,12 +3,22 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bertctl.words import natural_order
+
 
 def recipe_names(incomplete: str) -> list[str]:
     """Returns the built-in recipes; a path is completed by the shell."""
     from bertctl.config.recipe_files import builtin_recipes
 
     return [name for name in builtin_recipes() if name.startswith(incomplete)]
+
+
+def bundled_names(incomplete: str) -> list[str]:
+    """Returns the data sets and corpora that come inside the package."""
+    from bertctl.catalog.datasets import BUNDLED_CORPORA, builtin_datasets
+
+    bundled = [name for name, row in builtin_datasets().items() if row.bundled]
+    return [name for name in (*bundled, *BUNDLED_CORPORA) if name.startswith(incomplete)]
 
 
 def model_names(incomplete: str) -> list[str]:
@@ -56,6 +66,6 @@ def run_folders(incomplete: str) -> list[str]:
 
 def _runs_in(folder: Path) -> Iterator[str]:
     if folder.is_dir():
-        for path in sorted(folder.iterdir()):
+        for path in sorted(folder.iterdir(), key=lambda path: natural_order(path.name)):
             if (path / "status.json").is_file() or (path / "metrics.json").is_file():
                 yield path.name

@@ -1,15 +1,16 @@
-"""`bertctl data check`."""
+"""`bertctl data`: faults of a data set, and the bundled rows as files of one's own."""
 
 import os
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertctl.cli.completion import recipe_names
+from bertctl.cli.completion import bundled_names, recipe_names
 from bertctl.cli.output import Output, Shown, plain_table
 from bertctl.cli.pipelines import ReportFiles, publish_checks, takes_report_files
 from bertctl.cli.recipe_options import RecipeRequest, takes_recipe, without
@@ -73,6 +74,75 @@ def check(
         default_file=subject[0],
     )
     _verdict(report, strict=strict)
+
+
+def cp(
+    out: Output,
+    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=bundled_names)],
+    folder: Annotated[Path, typer.Argument(metavar="DIR")],
+    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
+) -> None:
+    """Copy a data set that comes with bertctl to files of your own, to look at, edit and train on.
+
+    Args:
+        name: Name of a bundled data set: demo, demo-ner, demo-qa, demo-corpus.
+        folder: Folder for its files.
+        overwrite: Replace files that are there.
+
+    Examples:
+        bertctl data cp demo reviews
+    """
+    files = copy_bundled(name, folder, overwrite=overwrite)
+    command = shlex.join(["bertctl", *_command_on(files)])
+    shown = [str(path) for path in files.values()]
+    out.answer({"data": name, "files": shown, "command": command}, *shown)
+    out.say(f"to train on them: {command}")
+
+
+def copy_bundled(name: str, folder: Path, *, overwrite: bool = False) -> dict[str, Path]:
+    """Copies the files of a bundled data set into a folder.
+
+    Args:
+        name: Of the data set.
+        folder: Where to; made if it is not there.
+        overwrite: Whether files that are there are replaced.
+
+    Returns:
+        The files by split; a corpus has only a split `corpus`.
+
+    Raises:
+        UsageError: no bundled data set has this name, or a file is there.
+        UnavailableError: a file can't be written.
+    """
+    from bertctl.catalog.datasets import BUNDLED_CORPORA, builtin_datasets, bundled_folder
+    from bertctl.writing import write_text
+
+    row = builtin_datasets().get(name)
+    if name in BUNDLED_CORPORA:
+        sources = {"corpus": next(BUNDLED_CORPORA[name].glob("*.txt"))}
+    elif row is not None and row.bundled:
+        sources = {split.name: bundled_folder(row) / split.files[0] for split in row.splits}
+    else:
+        bundled = bundled_names("")
+        what = (
+            unknown("bundled data set", name, bundled) if row is None else f"the files of '{name}' are not in bertctl"
+        )
+        raise UsageError(what, remedy=f"Bundled: {', '.join(bundled)}. Others: bertctl fetch NAME.")
+
+    targets = {split: folder / source.name for split, source in sources.items()}
+    existing = [str(path) for path in targets.values() if path.exists()]
+    if existing and not overwrite:
+        raise UsageError(f"{existing[0]} exists", remedy="Name another folder, or add --overwrite to replace it.")
+    for split, source in sources.items():
+        write_text(targets[split], source.read_text(encoding="utf-8"))
+    return targets
+
+
+def _command_on(files: Mapping[str, Path]) -> list[str]:
+    """Returns the command that trains on copied files."""
+    if "corpus" in files:
+        return ["pretrain", str(files["corpus"])]
+    return ["finetune", str(files["train"]), "--validation-file", str(files["validation"])]
 
 
 def _recipe(out: Output, settings: RecipeRequest, subject: Sequence[str], task: str | None) -> "Recipe":
@@ -208,4 +278,4 @@ def _verdict(report: "DataReport", *, strict: bool) -> None:
         raise DataError(what, remedy="See the findings above, or leave --strict out.")
 
 
-COMMANDS = {"check": check}
+COMMANDS = {"check": check, "cp": cp}

@@ -31,4 +31,4 @@ def finetune(
         bertctl finetune sst2 --data-dir glue --model minilm
         bertctl finetune reviews.csv --epochs 2
     """
-    carry_out(out, recipe.load(listener=out), flags, strict=strict)
+    carry_out(out, recipe.trace(listener=out), flags, strict=strict)

@@ -23,8 +23,8 @@ def lr_find(
 ) -> None:
     """Find a learning rate: train while it rises, until the loss explodes (range test, Smith 2017).
 
-    The model is thrown away, and no run folder is made. Take the suggestion as the start of a sweep: 2e-5 to 5e-5, as
-    in the BERT paper, fit most data sets.
+    The model is thrown away, and no run folder is made. Train with the suggestion, or sweep around it. With many
+    labels, few steps or a small model it is often well above the BERT paper's 2e-5 to 5e-5, and the better choice.
 
     Args:
         output: Write the losses here, and a picture beside it as .png and .svg.

@@ -13,7 +13,7 @@ from bertctl.errors import UsageError
 from bertctl.progress import Listener
 
 if TYPE_CHECKING:
-    from bertctl.config.schema import Recipe
+    from bertctl.config.load import TracedRecipe
 
 
 @takes_recipe("model", "corpus", "training", "compute", "long_runs", "deterministic", named=False)
@@ -43,12 +43,15 @@ def pretrain(
         bertctl pretrain abstracts.txt --model minilm --no-nsp --epochs 2
         bertctl pretrain corpus/ --from-scratch small --vocab-size 8000
     """
-    resolved = corpus_recipe(recipe, given or [], {"pretraining.objective": "mlm"} if no_nsp else {}, listener=out)
-    carry_out(out, resolved, flags)
+    traced = corpus_recipe(recipe, given or [], {"pretraining.objective": "mlm"} if no_nsp else {}, listener=out)
+    carry_out(out, traced, flags)
 
 
-def corpus_recipe(recipe: RecipeRequest, names: list[str], options: dict[str, Any], *, listener: Listener) -> "Recipe":
-    """Returns what was typed as a recipe: its name or file, and corpora for it; or corpora alone.
+def corpus_recipe(
+    recipe: RecipeRequest, names: list[str], options: dict[str, Any], *, listener: Listener
+) -> "TracedRecipe":
+    """Returns what was typed as a recipe, and where its values come from: its name or file, and corpora for it; or
+    corpora alone.
 
     Raises:
         UsageError: nothing was named, or see `RecipeRequest.load`.
@@ -56,4 +59,4 @@ def corpus_recipe(recipe: RecipeRequest, names: list[str], options: dict[str, An
     if not names:
         raise UsageError("nothing to pretrain on", remedy=f"Name a corpus or a recipe: bertctl {recipe.verb} CORPUS...")
     name, corpus = (names[0], names[1:]) if is_recipe(names[0]) else (PRETRAIN, names)
-    return recipe.load(name, {**options, **({"pretraining.corpus": corpus} if corpus else {})}, listener=listener)
+    return recipe.trace(name, {**options, **({"pretraining.corpus": corpus} if corpus else {})}, listener=listener)

@@ -9,6 +9,7 @@ import typer
 from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output
 from bertctl.cli.recipe_options import OutputOption, OverwriteOption, RecipeRequest, takes_recipe
+from bertctl.cli.training_run import say_unscored_test
 from bertctl.config.recipe_files import is_data_file
 from bertctl.errors import UsageError
 
@@ -86,4 +87,5 @@ def _answer(out: Output, job: "ProbeJob", folder: "RunFolder", metrics: "dict[st
         f"{total:.1f} s: features {job.seconds['features']:.1f} s ({rate:.0f} rows/s), "
         f"classifiers {job.seconds['train']:.1f} s, scoring {job.seconds['evaluate']:.1f} s"
     )
+    say_unscored_test(out, job.recipe, metrics, folder.path)
     out.say(f"run folder: {folder.path}")

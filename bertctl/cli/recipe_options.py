@@ -27,6 +27,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.words import names_in
 
 if TYPE_CHECKING:
+    from bertctl.config.load import TracedRecipe
     from bertctl.config.schema import Recipe
     from bertctl.inference.trained import TrainedRun
 
@@ -253,7 +254,13 @@ class RecipeRequest:
     def load(
         self, name: str = "", options: Mapping[str, Any] | None = None, *, listener: Listener = SILENT, task: str = ""
     ) -> "Recipe":
-        """Returns the recipe, complete and checked; for a file of rows the generic one of its task.
+        """Returns the recipe, complete and checked; see `trace`."""
+        return self.trace(name, options, listener=listener, task=task)[0]
+
+    def trace(
+        self, name: str = "", options: Mapping[str, Any] | None = None, *, listener: Listener = SILENT, task: str = ""
+    ) -> "TracedRecipe":
+        """Returns the recipe and where each field's value comes from; for a file of rows the generic one of its task.
 
         Args:
             name: of the recipe or the file, where it was not typed as such.
@@ -284,7 +291,7 @@ class RecipeRequest:
         if not looks and (verb == PRETRAIN) != (self.verb in (PRETRAIN, "adapt")):
             told = f"'{named}' is a recipe of {verb}, whose task is '{recipe.task}'"
             raise UsageError(told, remedy=f"bertctl {verb} {named}")
-        return recipe
+        return recipe, origins
 
     def _guess(self, file: Path, listener: Listener) -> tuple[str, Mapping[str, Any]]:
         """Returns the task of a file with rows, and the fields that were guessed with it."""

@@ -14,6 +14,7 @@ import typer
 from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output, Shown, plain_table
 from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
+from bertctl.cli.streams import stdout_file
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe, is_data_file
 from bertctl.errors import BertctlError, UsageError, all_of
 from bertctl.words import count, unknown
@@ -62,14 +63,13 @@ def show(out: Output, recipe: RecipeRequest, origin: Annotated[bool, typer.Optio
         bertctl recipes show mine.yaml --origin
     """
     from bertctl.config.dump import dump_recipe, own_fields
-    from bertctl.config.load import trace_recipe
+    from bertctl.config.load import portable
     from bertctl.config.problems import shown
 
     if origin and is_data_file(recipe.name):
         raise UsageError(f"--origin is for recipes, and {recipe.name} is a file of rows", remedy="Leave --origin out.")
-    loaded = recipe.load()
+    loaded, origins = recipe.trace()
     if origin:
-        origins = trace_recipe(recipe.name, sets=recipe.sets)[1]
         table, rows = plain_table("field", "value", "from"), {}
         for dotted, value in own_fields(loaded):
             source = origins[dotted]
@@ -80,7 +80,9 @@ def show(out: Output, recipe: RecipeRequest, origin: Annotated[bool, typer.Optio
         return
     sets = [word for given in recipe.sets for word in ("--set", given)]
     command = shlex.join(["bertctl", _verb(loaded), recipe.name, *sets])
-    out.answer(loaded.model_dump(), dump_recipe(loaded, command=command).rstrip("\n"))
+    file = stdout_file()
+    kept = portable(loaded, origins, file.parent if file else Path.cwd())
+    out.answer(loaded.model_dump(), dump_recipe(kept, command=command).rstrip("\n"))
 
 
 def diff(
@@ -269,8 +271,9 @@ def _recipe_row(name: str) -> dict[str, Any]:
 def _recipes() -> tuple[str, list[dict[str, Any]], Shown]:
     rows = [_recipe_row(name) for name in builtin_recipes()]
     table = plain_table("recipe", "what")
-    for row in sorted(rows, key=lambda row: (row["task"], row["name"] != row["task"], row["name"])):
-        indent = "" if row["name"] in (row["task"], "pretrain") else "  "  # below the one for files of one's own
+    generic = {row["task"] for row in rows} | {"pretrain"}
+    for row in sorted(rows, key=lambda row: (row["task"], row["name"] not in generic, row["name"])):
+        indent = "" if row["name"] in generic else "  "  # below the one for files of one's own
         first = re.split(r"(?<=[.?!])\s", row["description"], maxsplit=1)[0]
         table.add_row(indent + row["name"], first, style="" if indent else "bold")
     return "recipes", rows, table

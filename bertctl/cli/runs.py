@@ -108,9 +108,11 @@ def _table(runs: "Iterable[ListedRun]") -> Shown:
     from bertctl.reporting.summary import figure, interval
 
     numbers = ("score", "size", "age")
-    table = plain_table("run", "recipe", "score", "95 % interval", "state", "size", "age", right=numbers)
+    table = plain_table(
+        "run", "recipe", "model", "split", "score", "95 % interval", "state", "size", "age", right=numbers
+    )
     for run in runs:
         score, sizes = run.score, (human_bytes(run.bytes), human_seconds(run.age_seconds, brief=True))
         scored = (f"{run.metric} {figure(score.value)}", interval(score.as_json())) if score else ("", "")
-        table.add_row(run.run, run.recipe, *scored, run.state, *sizes)
+        table.add_row(run.run, run.recipe, run.model, run.split, *scored, run.state, *sizes)
     return table

@@ -8,6 +8,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 lost: dict[int, OSError] = {}
@@ -118,6 +119,17 @@ def data() -> Iterator[TextIO]:
     stream.scrolls = os.isatty(1)
     yield stream
     stream.flush()
+
+
+def stdout_file() -> Path | None:
+    """Returns the file that stdout was sent to; None for a terminal, a pipe, or where the system does not say."""
+    try:
+        target = os.fstat(1)
+        path = Path("/proc/self/fd/1").readlink()
+        is_there = stat.S_ISREG(target.st_mode) and os.path.samestat(target, path.stat())
+    except OSError:
+        return None
+    return path if is_there else None
 
 
 def flush() -> None:

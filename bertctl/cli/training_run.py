@@ -1,6 +1,9 @@
 """What the verbs that train have in common: a run made ready, told, trained and answered."""
 
+import os
+import shlex
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +17,7 @@ from bertctl.cli.recipe_options import OutputOption, OverwriteOption
 from bertctl.config.task_names import PRETRAINING
 
 if TYPE_CHECKING:
+    from bertctl.config.load import TracedRecipe
     from bertctl.config.schema import Recipe
 
 
@@ -46,16 +50,17 @@ takes_flags = folds(_OPTIONS, [], lambda given: RunFlags(**{one.name: given.pop(
 """Gives a verb that trains the options of `RunFlags`."""
 
 
-def carry_out(out: Output, recipe: "Recipe", flags: RunFlags, *, strict: bool = False) -> None:
+def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: bool = False) -> None:
     """Trains a run as it was asked for, and answers with its metrics; with `dry_run` with what it would be.
 
     Args:
         out: where to.
-        recipe: complete.
+        traced: the recipe, complete, and where its values come from.
         flags: how.
         strict: whether a model that predicts one label for every example ends the command with an error.
     """
     started = time.perf_counter()
+    recipe, origins = traced
     from bertctl.run_folder import default_folder
     from bertctl.training.start import Resume, check_place
 
@@ -76,7 +81,6 @@ def carry_out(out: Output, recipe: "Recipe", flags: RunFlags, *, strict: bool = 
         from bertctl.sweeps.few_shot import prepare
     else:
         from bertctl.training.job import prepare
-    from bertctl.config.dump import dump_recipe
     from bertctl.reporting.card import write_card
     from bertctl.reporting.outcomes import closing_tables
     from bertctl.reporting.summary import time_line
@@ -95,8 +99,9 @@ def carry_out(out: Output, recipe: "Recipe", flags: RunFlags, *, strict: bool = 
             if kept := lengths_of(job):
                 out.say(f"{kept_words(kept)}; advised: --long-text {kept['advised']}")
             watched = out.answers.is_terminal
-            command = f"bertctl {job.verb} {job.recipe.name}.yaml"  # as `recipes show` prints it
-            text = [] if watched and not out.verbose else [dump_recipe(job.recipe, command=command)]
+            # A folder in the current directory is known as one only now.
+            asked = recipe.with_fields("model", name=job.recipe.model.name)
+            text = [] if watched and not out.verbose else [_recipe_to_keep((asked, origins), job.verb, out.verbose)]
             out.answer(_plan(job, str(path)) | {"long_texts": kept}, *text, *([_plan_table(job)] if watched else []))
             return
         options = RunOptions(
@@ -108,9 +113,31 @@ def carry_out(out: Output, recipe: "Recipe", flags: RunFlags, *, strict: bool = 
     folder = result.folder
     tables, _ = closing_tables(folder.path, result.metrics, dataset=job.recipe.data.name, by_label=out.verbose)
     out.answer({"run": str(folder.path), **result.metrics}, *tables)
+    say_unscored_test(out, recipe, result.metrics, folder.path)
     if result.trained:
         out.say(time_line(result.performance, total=time.perf_counter() - started))
     out.say(f"run folder: {folder.path}")
+
+
+def say_unscored_test(out: Output, recipe: "Recipe", metrics: Mapping[str, Any], folder: Path) -> None:
+    """Says how a test file is scored that was named and not read."""
+    if recipe.data.test_file and "test" not in metrics["metrics"]:
+        out.say(f"the test file was not scored; once all choices are made: bertctl evaluate {folder} --split test")
+
+
+def _recipe_to_keep(traced: "TracedRecipe", verb: str, every_field: bool) -> str:
+    """Returns the recipe as a file to keep: what was chosen, with paths seen from where the file will lie."""
+    from bertctl.cli.streams import stdout_file
+    from bertctl.config.dump import dump_recipe
+    from bertctl.config.load import chosen_fields, portable
+
+    asked, origins = traced
+    file = stdout_file()
+    folder = file.parent if file else Path.cwd()
+    recipe = portable(asked, origins, folder)
+    shown = os.path.relpath(file) if file else f"{recipe.name}.yaml"
+    only = None if every_field else chosen_fields(recipe, origins)
+    return dump_recipe(recipe, command=f"bertctl {verb} {shlex.quote(shown)}", only=only)
 
 
 def _plan(job: Any, path: str) -> dict[str, Any]:
@@ -133,5 +160,5 @@ def _plan_table(job: Any) -> Shown:
     table.add_row("rows", ", ".join(f"{len(features):,} {split}" for split, features in job.features.items()))
     table.add_row("steps", f"{job.steps:,} ({count(job.epochs, 'epoch')})")
     table.add_row("memory", f"about {human_bytes(job.memory)}")
-    table.add_row("recipe", "complete, with -v; or to keep: --dry-run > FILE.yaml")
+    table.add_row("recipe", "to keep it: --dry-run > FILE.yaml; -v prints every field")
     return table

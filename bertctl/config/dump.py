@@ -24,7 +24,7 @@ NOT_IN_HASH = marked(Mark.BY_CONTENT) | marked(Mark.NO_NUMBER)
 """Fields that decide numbers by the content behind them, or decide none."""
 
 
-def dump_recipe(recipe: Recipe, *, command: str) -> str:
+def dump_recipe(recipe: Recipe, *, command: str, only: Collection[str] | None = None) -> str:
     """Returns the recipe as YAML: a comment with the command that runs it, then each field under its docstring.
 
     `load_recipe` reads it back equal. The settings of other tasks are left out: they can only be the defaults.
@@ -32,10 +32,15 @@ def dump_recipe(recipe: Recipe, *, command: str) -> str:
     Args:
         recipe: what to write.
         command: such as `bertctl finetune RUN/recipe.yaml`.
+        only: Fields to write; the others are left to their defaults. None writes all.
     """
     lines = [f"# {harmless(' '.join(command.split()))}"]
+    if only is not None:
+        lines.append("# Every other field has its default, and paths are relative to this file.")
     section_before = ""
     for dotted, value in own_fields(recipe):
+        if only is not None and dotted not in only:
+            continue
         section, _, name = dotted.rpartition(".")
         indent = "  " if section else ""
         if section != section_before:

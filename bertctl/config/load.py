@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import ValidationError
 
@@ -50,6 +50,7 @@ class Origin(NamedTuple):
         kind: base, file, environment or option; default where nobody gave the value.
         file: the recipe's file that it stands in.
         via: the variables that it was made of, as they are written; or the preset that it belongs to.
+        absolute: the paths in it that were given as absolute ones.
     """
 
     rank: int
@@ -58,7 +59,11 @@ class Origin(NamedTuple):
     kind: str
     file: Path | None = None
     via: str = ""
+    absolute: tuple[str, ...] = ()
 
+
+TracedRecipe: TypeAlias = tuple[Recipe, Mapping[str, Origin]]
+"""A recipe, and the origin of each of its fields by the dotted name."""
 
 DEFAULT = Origin(-1, 0, "", "default")
 
@@ -73,7 +78,7 @@ def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping
 
 def trace_recipe(
     name_or_path: str, *, sets: Sequence[str] = (), options: Mapping[str, Any] | None = None
-) -> tuple[Recipe, Mapping[str, Origin]]:
+) -> TracedRecipe:
     """Returns a recipe, complete and checked, and the origin of each field by its dotted name. The nearest source wins:
     options, `sets`, the file, bases, the defaults.
 
@@ -208,8 +213,7 @@ class _Layers:
             return Origin(rank, line, f"{file.shown}:{line}", "base" if is_base else "file", file.path, via)
 
         values = file.document.values
-        for dotted in marked(Mark.IS_PATH):
-            _make_absolute(values, dotted, file.path.parent)
+        absolute = {dotted: _make_absolute(values, dotted, file.path.parent) for dotted in marked(Mark.IS_PATH)}
         drop_removed(values)
         left_out = _NOT_INHERITED if is_base else ()
         for key in (key for key in values if key not in left_out):
@@ -218,7 +222,9 @@ class _Layers:
             self._values[key] = below | given if isinstance(below, dict) and isinstance(given, dict) else given
         self._problems += [(origin(line), sentence) for line, sentence in file.document.problems]
         lines = {".".join(key): line for key, line in file.document.lines.items() if key[0] not in left_out}
-        self.origins |= {dotted: origin(line, file.variables.get(dotted, "")) for dotted, line in lines.items()}
+        for dotted, line in lines.items():
+            variables = file.variables.get(dotted, "")
+            self.origins[dotted] = origin(line, variables)._replace(absolute=absolute.get(dotted, ()))
 
     def add_set(self, given: str) -> None:
         """Lays one `section.field=value` on top."""
@@ -302,7 +308,8 @@ class _Layers:
             into[name] = value
             self.origins[dotted] = origin
             if dotted in marked(Mark.IS_PATH):
-                _make_absolute(self._values, dotted, Path.cwd())
+                absolute = _make_absolute(self._values, dotted, Path.cwd())
+                self.origins[dotted] = origin._replace(absolute=absolute)
 
     def _note(self, error: ValidationError) -> None:
         """Keeps what pydantic found, then looks for disagreements between the fields that are right by themselves."""
@@ -337,17 +344,21 @@ class _Layers:
         return self.origins.get(dotted) or self.origins.get(section) or Origin(-1, 0, self._named, "file")
 
 
-def _make_absolute(values: Mapping[str, Any], dotted: str, base: Path) -> None:
-    """Makes a path in a recipe's nested values absolute."""
+def _make_absolute(values: Mapping[str, Any], dotted: str, base: Path) -> tuple[str, ...]:
+    """Makes the paths of a field absolute in a recipe's nested values, and returns those that were absolute before."""
     section, _, name = dotted.partition(".")
     inside = values.get(section)
     if not isinstance(inside, dict):
-        return
+        return ()
     value = inside.get(name)
     if isinstance(value, str):
         inside[name] = _placed(value, dotted, base)
     elif isinstance(value, list):
         inside[name] = [_placed(item, dotted, base) if isinstance(item, str) else item for item in value]
+
+    texts = value if isinstance(value, list) else [value]
+    absolute = [text for text in texts if isinstance(text, str) and text and expanded_path(text).is_absolute()]
+    return tuple(_placed(text, dotted, base) for text in absolute)
 
 
 def _placed(given: str, dotted: str, base: Path) -> str:
@@ -356,6 +367,49 @@ def _placed(given: str, dotted: str, base: Path) -> str:
     if not given or (is_path is not None and not is_path(given, base)):
         return given
     return os.path.abspath(base / expanded_path(given))  # noqa: PTH100  # Path.resolve follows links
+
+
+def portable(recipe: Recipe, origins: Mapping[str, Origin], folder: Path) -> Recipe:
+    """Returns a recipe as it stands in a file that other machines may read.
+
+    Paths are seen from the file's folder, but for those that were given as absolute ones. What an environment variable
+    of this machine says is left to that of the other one.
+
+    Args:
+        recipe: As `trace_recipe` returns it.
+        origins: Where each field's value comes from.
+        folder: Where the file will lie.
+    """
+    for dotted in marked(Mark.IS_PATH):
+        section, _, name = dotted.partition(".")
+        origin = origins.get(dotted, DEFAULT)
+        value = getattr(getattr(recipe, section), name)
+        if origin.kind == "environment":
+            recipe = recipe.with_fields(section, **{name: None})
+        elif isinstance(value, list):
+            seen = [_seen_from(folder, item, dotted, origin) for item in value]
+            recipe = recipe.with_fields(section, **{name: seen})
+        elif value:
+            recipe = recipe.with_fields(section, **{name: _seen_from(folder, value, dotted, origin)})
+    return recipe
+
+
+def _seen_from(folder: Path, path: str, dotted: str, origin: Origin) -> str:
+    """Returns a path relative to a folder; a name, or what was given as an absolute path, as it is."""
+    if not Path(path).is_absolute() or path in origin.absolute:
+        return path
+    relative = os.path.relpath(path, folder)
+    could_be_a_name = dotted in _PERHAPS_PATHS and not relative.startswith("..")
+    return f"./{relative}" if could_be_a_name or relative.startswith("~") else relative
+
+
+def chosen_fields(recipe: Recipe, origins: Mapping[str, Origin]) -> set[str]:
+    """Returns the fields that a file needs so that it reads back as this recipe: what was given, and what it is for."""
+    given = {dotted for dotted, origin in origins.items() if origin.kind in ("base", "file", "option")}
+    values = {dotted: functools.reduce(getattr, dotted.split("."), recipe) for dotted in fields()}
+    worked_out = {dotted for dotted, info in fields().items() if values[dotted] != info.get_default()}
+    chosen = {"name", "task"} | given | worked_out
+    return chosen if recipe.description else chosen - {"description"}
 
 
 def _is_folder(model: str, base: Path) -> bool:

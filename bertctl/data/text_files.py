@@ -18,7 +18,7 @@ from bertctl.documents import is_encoding
 from bertctl.encodings import likely_encoding
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
-from bertctl.words import hinted, human_bytes
+from bertctl.words import hinted, human_bytes, natural_order
 
 Source = Path | Literal["-"]
 """A file, or `-` for stdin."""
@@ -71,7 +71,8 @@ def for_a_text(path: Path) -> str:
 
 
 def _names_in(folder: Path) -> str:
-    names = sorted(p.name + "/" * p.is_dir() for p in folder.iterdir() if not p.name.startswith("."))
+    visible = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    names = sorted((path.name + "/" * path.is_dir() for path in visible), key=natural_order)
     shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
     return f"In {folder}: {shown}." if names else f"{folder} is empty."
 

@@ -140,6 +140,7 @@ def choose_strength(
     score: Callable[[Floats32], float],
     *,
     groups: Ints | None = None,
+    on_step: Callable[[], None] | None = None,
 ) -> tuple[float, float]:
     """Returns the strength whose answers to rows of other folds score best (the smaller on a tie), and that score.
 
@@ -150,31 +151,42 @@ def choose_strength(
         score: of (N, C) logits, each row's from the classifier that was trained without its fold; the higher the
             better.
         groups: (N,) number of what must not be torn apart by the folds (the sentence of each word), ascending.
+        on_step: Called before each fit of a ridge, and before each step of the logistic regressions.
 
     Raises:
         DataError: fewer rows (or groups) than there are folds, or a label that is rarer.
     """
     fold_of_row = settings.folds_of(labels, groups)
     of_fold = _logistic_logits if settings.classifier == LOGISTIC else _ridge_logits
-    scores = [score(logits) for logits in of_fold(vectors, labels, settings, fold_of_row)]
+    scores = [score(logits) for logits in of_fold(vectors, labels, settings, fold_of_row, on_step)]
     best = int(np.argmax(scores))  # the first of equals
     return settings.strengths[best], scores[best]
 
 
 def _ridge_logits(
-    vectors: Floats32, labels: Array, settings: ClassifierSettings, fold_of_row: Ints
+    vectors: Floats32,
+    labels: Array,
+    settings: ClassifierSettings,
+    fold_of_row: Ints,
+    on_step: Callable[[], None] | None,
 ) -> Iterator[Floats32]:
     """Yields (N, C) logits of the held-out rows, for each strength."""
     for strength in settings.strengths:
         logits = np.empty((len(labels), settings.n_outputs), dtype=np.float32)
         for fold in range(settings.folds):
+            if on_step is not None:
+                on_step()
             held = fold_of_row == fold
             logits[held] = fit(vectors[~held], labels[~held], strength, settings).logits(vectors[held])
         yield logits
 
 
 def _logistic_logits(
-    vectors: Floats32, labels: Array, settings: ClassifierSettings, fold_of_row: Ints
+    vectors: Floats32,
+    labels: Array,
+    settings: ClassifierSettings,
+    fold_of_row: Ints,
+    on_step: Callable[[], None] | None,
 ) -> Iterator[Floats32]:
     """Yields the same; the vectors are standardised by all training rows together, which tells nothing of labels."""
     exclusive = not settings.multi_label and settings.n_outputs > 2
@@ -187,7 +199,9 @@ def _logistic_logits(
     if settings.multi_label and settings.balanced:  # each label with weights of its own, as they are fitted in the end
         parts = [(targets[:, [c]], _balanced(labels[:, c], 2)) for c in range(targets.shape[1])]
     found = [
-        cross_validated_logits(scaled, part, fold_of_row, strengths, row_weights=weights, exclusive=exclusive)
+        cross_validated_logits(
+            scaled, part, fold_of_row, strengths, row_weights=weights, exclusive=exclusive, on_step=on_step
+        )
         for part, weights in parts
     ]
     for logits in np.concatenate(found, axis=2):  # of two labels the second's odds only

@@ -11,6 +11,8 @@ that bound; with Nesterov's momentum, started again wherever it points uphill (O
 Letters: N rows, D size, F folds, S strengths, P = F x S problems, C outputs.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from bertctl.arrays import Floats, Floats32, Ints
@@ -28,6 +30,7 @@ def cross_validated_logits(
     *,
     row_weights: Floats,
     exclusive: bool,
+    on_step: Callable[[], None] | None = None,
 ) -> Floats32:
     """Returns the (S, N, C) logits of each row, from the fit that was made without its fold.
 
@@ -38,6 +41,7 @@ def cross_validated_logits(
         strengths: S values of scikit-learn's C.
         row_weights: (N,).
         exclusive: whether a row has one of the C labels (softmax), or decisions of their own (sigmoid).
+        on_step: Called before each step of the solver, of which there are at most 300.
     """
     centred = vectors - np.average(vectors, axis=0, weights=row_weights).astype(np.float32)
     gram = (centred * row_weights[:, None].astype(np.float32)).T @ centred
@@ -47,15 +51,22 @@ def cross_validated_logits(
     inside = (fold_of_row[:, None] != np.arange(folds)) * row_weights[:, None]  # (N, F)
     at_once = max(1, _MOST_NUMBERS // (len(vectors) * folds * targets.shape[1]))
     curve, own = np.maximum(spectrum, 0.0), np.arange(len(vectors))
-    parts = [
-        _solve(rotated, targets, inside, curve, np.array(strengths[i : i + at_once]), exclusive)[own, fold_of_row]
-        for i in range(0, len(strengths), at_once)
-    ]
+    parts = []
+    for i in range(0, len(strengths), at_once):
+        chosen = np.array(strengths[i : i + at_once])
+        logits = _solve(rotated, targets, inside, curve, chosen, exclusive, on_step)
+        parts.append(logits[own, fold_of_row])
     return np.concatenate(parts, axis=1).swapaxes(0, 1)
 
 
 def _solve(
-    rotated: Floats32, targets: Floats32, inside: Floats, spectrum: Floats, strengths: Floats, exclusive: bool
+    rotated: Floats32,
+    targets: Floats32,
+    inside: Floats,
+    spectrum: Floats,
+    strengths: Floats,
+    exclusive: bool,
+    on_step: Callable[[], None] | None,
 ) -> Floats32:
     """Returns (N, F, S, C) logits of all rows by every fit."""
     from scipy.special import expit, softmax
@@ -73,6 +84,8 @@ def _solve(
     momentum = np.ones((folds, count), dtype=np.float32)
     first = None
     for _ in range(_MAX_STEPS):
+        if on_step is not None:
+            on_step()
         logits = (rotated @ ahead.reshape(size, -1)).reshape(n, folds, count, outputs) + ahead_bias
         slope = softmax(logits, axis=3) if exclusive else expit(logits)
         slope -= targets[:, None, None, :]

@@ -5,6 +5,7 @@ cross-validation on the training rows; the choice with the best cross-validation
 that the score on the validation rows, which decided nothing, is an honest one.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -164,7 +165,13 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]
     train, held = job.features["train"], job.features[job.selection]
     labels = np.concatenate([labels_of(train), labels_of(held)])
     table = []
-    trainer = ProbeTrainer(job, labels)
+    steps = itertools.count(1)
+
+    def on_step() -> None:
+        """Shows that a classifier is being fitted; nobody knows in how many steps."""
+        listener.advance("fitting, step", next(steps), 0)
+
+    trainer = ProbeTrainer(job, labels, on_step=on_step)
     n_train = len(labels_of(train))
     hold_outs = [(np.arange(n_train), np.arange(n_train, len(labels))), *other_hold_outs(job)]
     for rows, _ in hold_outs:
@@ -173,8 +180,10 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]
     vectors = _vectors(job, listener)
     computed = time.perf_counter()
     listener.say(f"training: {len(vectors)} x {len(job.settings.strengths)} classifiers, chosen by cross-validation")
+    listener.advance("training", 0, len(vectors))
     for number, pair in enumerate(job.encoder.pairs):
         table.append(trainer.train(pair, vectors[number], hold_outs))
+        listener.finish("fitting, step")
         listener.advance("training", number + 1, len(vectors), {job.primary: table[-1].metrics[job.primary].value})
     listener.finish("training")
     best = max(table, key=lambda probe: job.sign * probe.cross_validation)  # the first of equals

@@ -4,7 +4,7 @@ The probe with the best cross-validation score on the training rows wins, so tha
 which decided nothing, is an honest one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,8 +97,9 @@ def other_hold_outs(job: ProbeJob) -> list[tuple[Ints, Ints]]:
 class ProbeTrainer:
     """Trains and scores one probe after the other on the same rows."""
 
-    def __init__(self, job: ProbeJob, labels: Array) -> None:
+    def __init__(self, job: ProbeJob, labels: Array, *, on_step: Callable[[], None] | None = None) -> None:
         self._job, self._labels = job, labels
+        self._on_step = on_step
         splits = ("train", job.selection)
         parts = [job.data.splits[split] for split in splits]
         self._rows = joined(parts)
@@ -146,12 +147,14 @@ class ProbeTrainer:
             return self._job.sign * found.value if found is not None and np.isfinite(found.value) else -np.inf
 
         if not layer.is_learned:
-            strength, value = choose_strength(inside[few], labels[few], settings, score, groups=groups)
+            strength, value = choose_strength(
+                inside[few], labels[few], settings, score, groups=groups, on_step=self._on_step
+            )
             return self._job.sign * value, fit(inside, labels, strength, settings)
         n_layers = len(layer.states)
         # The strength of the plain mean of the layers: as many mixes would take as many times as long.
         mean = layer_mean(inside[few], n_layers)
-        strength, value = choose_strength(mean, labels[few], settings, score, groups=groups)
+        strength, value = choose_strength(mean, labels[few], settings, score, groups=groups, on_step=self._on_step)
         return self._job.sign * value, fit_mix(inside, labels, strength, settings, layers=n_layers, few=few)
 
     def _chosen_on(self, rows: Ints) -> Ints | slice:

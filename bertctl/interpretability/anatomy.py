@@ -11,6 +11,7 @@ from bertctl.config.recipe_files import expanded_path
 from bertctl.documents import loading, read_json
 from bertctl.errors import BertctlError, UnavailableError
 from bertctl.modeling.families import family_of, model_positions, model_sizes
+from bertctl.modeling.output_names import output_names
 from bertctl.modeling.stored_weights import StoredTensor, places, stored_weights, tensors_in
 from bertctl.run_folder import SCHEMA
 
@@ -36,7 +37,7 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
         UsageError: no such model.
         UnavailableError: files that are not there, or are damaged.
     """
-    folder, run, probe = _find(name)
+    folder, run, probe, head = _find(name)
     config, weights = read_json(folder / "config.json"), stored_weights(folder)
     with loading(folder / "config.json", kind=UnavailableError, remedy="Give files that save_pretrained wrote."):
         sizes, positions = model_sizes(config), model_positions(config)
@@ -55,7 +56,7 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
             "run": run,
             "family": family_of(config),
             "trained_as": trained_as(config, weights),
-            "labels": [str(label) for label in (config.get("id2label") or {}).values()],
+            "labels": _labels(config if head is None else head),
             "parameters": parameters,
             "trainable": probe or parameters - frozen,
             "parts": parts,
@@ -67,20 +68,26 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
         }
 
 
-def _find(name: str) -> tuple[Path, dict[str, Any], int]:
-    """Returns the folder of the model, what the recipe of its run says, and the parameters of a probe on it."""
+def _labels(model_config: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the outputs by their ids; none where config.json has none, as that of an encoder."""
+    return list(output_names(model_config)) if model_config.get("id2label") else []
+
+
+def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
+    """Returns the folder of the model, what the recipe of its run says, and of a probe on it parameters and head."""
     path = expanded_path(name)
     if not (path / "status.json").exists():
         folder = locate_model(name, weights=False)  # does not read the weights of a package to check them
-        return folder if any(folder.glob("model*.safetensors")) else locate_model(name), {}, 0
+        return folder if any(folder.glob("model*.safetensors")) else locate_model(name), {}, 0, None
     from bertctl.inference.trained import open_run
-    from bertctl.modeling.linear_head import WEIGHTS, is_probe
+    from bertctl.modeling.linear_head import DOCUMENT, WEIGHTS, is_probe
 
     run = open_run(path)
     probe = sum(one.size for one in tensors_in(path / WEIGHTS).values()) if is_probe(path) else 0
     frozen = run.recipe.training.model_dump(include={"freeze_embeddings", "freeze_layers"})
     told = {"recipe": run.recipe.name, "task": run.recipe.task, "model": run.recipe.model.name, "probe": probe > 0}
-    return run.source.folder, told | frozen, probe
+    head = read_json(path / DOCUMENT)["head"] if probe else None
+    return run.source.folder, told | frozen, probe, head
 
 
 def parameters_by_part(weights: Mapping[str, StoredTensor]) -> dict[str, Any]:

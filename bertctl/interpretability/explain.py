@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bertctl.data.rows import Rows
-from bertctl.errors import UsageError
+from bertctl.errors import DataError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.predict import Predictor
 from bertctl.inference.trained import TrainedRun
@@ -114,7 +114,7 @@ class Explainer:
                 network.require_path(lines[:4], family_of(self.run.source.config))
                 is_checked = True
             found = self._explained(network, lines, [rows.ids[target.row] for target in targets]) if lines else ()
-            of_rows = [predictor.line(answered, i) | {"targets": []} for i in range(len(rows))]
+            of_rows = [predictor.line(answered, i) | self._gold(rows, i) | {"targets": []} for i in range(len(rows))]
             for target, explained in zip(targets, found, strict=True):
                 of_rows[target.row]["targets"].append({**target.named, **explained})
             self.counts["examples"] += len(rows)
@@ -122,6 +122,15 @@ class Explainer:
             yield from of_rows
         predictor.finish(listener)
         listener.finish("explaining")
+
+    def _gold(self, rows: Rows, i: int) -> dict[str, Any]:
+        """Returns the gold answer of a row where its file has one that the task reads."""
+        if not rows.has("label"):
+            return {}
+        try:
+            return {"gold": self.run.task.gold(rows, i)}
+        except DataError:  # a label that the model does not know: explaining needs none
+            return {}
 
     def _explained(
         self, network: EmbeddedNetwork, lines: Sequence[InputLine], ids: Sequence[str]

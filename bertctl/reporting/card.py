@@ -14,13 +14,14 @@ from bertctl.catalog.datasets import builtin_datasets
 from bertctl.catalog.models import MODELS
 from bertctl.documents import loading
 from bertctl.modeling.families import model_positions
+from bertctl.modeling.output_names import output_names
 from bertctl.reporting.document import Column, TableBlock
 from bertctl.reporting.markdown import code_span, escaped, table_lines
 from bertctl.reporting.outcomes import calibration_error
 from bertctl.reporting.report import RunContents, decision_words, gather
 from bertctl.reporting.summary import figure, results_table
 from bertctl.run_folder import DAMAGED, RunFolder
-from bertctl.tasks.registry import find_metric, task_type
+from bertctl.tasks.registry import find_metric, headline, task_type
 from bertctl.writing import write_text
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
     for split, by_name in run.metrics["metrics"].items():
         config, revision = _source(row, split)
         chosen = run.chosen_on(split)
-        for name in sorted(by_name, key=lambda name: name != run.primary):
+        for name in headline(by_name, run.primary):
             is_chosen_here = name.startswith("best_")  # on the examples that it is scored on
             if is_chosen_here or by_name[name]["value"] is None:
                 continue
@@ -104,7 +105,7 @@ def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
 
 
 def _hub_name(name: str) -> str:
-    metric = find_metric(name) if ":" not in name else None  # of one type of entity: no name of the hub's
+    metric = find_metric(name) if ":" not in name else None  # of one label: no name of the hub's
     return (metric and metric.hub_name) or name
 
 
@@ -167,7 +168,7 @@ def _use(run: RunContents, config: Mapping[str, Any]) -> str:
 
 
 def _labels(config: Mapping[str, Any]) -> str:
-    names = [str(name) for name in config.get("id2label", {}).values()]
+    names = output_names(config) if config.get("id2label") else ()
     if not names or all(re.fullmatch(r"LABEL_\d+", name) for name in names):
         return ""
     more = f", and {len(names) - _MOST_LABELS} more" if len(names) > _MOST_LABELS else ""

@@ -20,6 +20,7 @@ from bertctl.metrics.calibration import ReliabilityBin
 from bertctl.writing import atomic_write
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK, MUTED, LINE, ACCENT, SECOND = "#000000", "#57606a", "#d0d7de", "#1f6feb", "#d29922"
@@ -211,6 +212,16 @@ def score_chart(scores: Sequence[tuple[int, float]], *, name: str, best: int | N
     return svg("score", f"{name} by step: " + ", ".join(f"{value:.4f}" for _, value in scores[:20]), draw)
 
 
+def scale_by_powers(axes: "Axes") -> None:
+    """Gives the x axis a logarithmic scale with ticks such as `1e-05`.
+
+    matplotlib's own labels of powers are TeX, which is not read here: see `text.parse_math`.
+    """
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0e}")  # with a minus sign that can be typed
+    axes.xaxis.set_minor_formatter("")
+
+
 def thinned(points: Sequence[tuple[int, float]], most: int) -> tuple[Floats, Floats]:
     """Returns at most so many points, each the mean of as many neighbours."""
     parts = np.array_split(np.array(points, dtype=np.float64), min(most, len(points)))
@@ -339,7 +350,8 @@ def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> N
         span = top - bottom
         ends = bottom - 0.35 * span - 0.05, top + 0.75 * span + 0.15  # an explosion leaves the chart
         title = f"{document['recipe']}, {document['model']}: {document['steps']} steps of {document['batch_size']}"
-        axes.set(title=title, xlabel="learning rate", ylabel="training loss", xscale="log", ylim=ends)
+        axes.set(title=title, xlabel="learning rate", ylabel="training loss", ylim=ends)
+        scale_by_powers(axes)
         axes.legend()
 
     write_charts(draw, paths, width=8.0, height=4.5)

@@ -37,9 +37,18 @@ def passages(line: Mapping[str, Any]) -> Iterator[Passage]:
         about += [f"'{target['text']}'"] if "text" in target else []
         gold = f", gold {shorten(str(line['gold']), 80)}" if "gold" in line else ""
         for method, facts in target["methods"].items():
-            value = format_number(target["value"], target["value"])
-            title = f"{line['id']}: {' '.join(about) or answer}{gold}, value {value}, {method}"
+            probability = _probability(line, target)
+            value = f"value {format_number(target['value'], target['value'])}"
+            title = f"{line['id']}: {' '.join(about) or answer}{probability}{gold}, {value}, {method}"
             yield Passage(title, _shaded(target["words"], method), _note(target, method, facts))
+
+
+def _probability(line: Mapping[str, Any], target: Mapping[str, Any]) -> str:
+    """Returns how likely the model finds the label that is explained, where it gives probabilities by label."""
+    by_label = line.get("probabilities")
+    label = target.get("label", line["prediction"])
+    probability = by_label.get(label) if isinstance(by_label, Mapping) and isinstance(label, str) else None
+    return "" if probability is None else f" (probability {probability:.3f})"
 
 
 def coloured(line: Mapping[str, Any]) -> Iterator[Text]:
@@ -82,12 +91,23 @@ def _note(target: Mapping[str, Any], method: str, facts: Mapping[str, Any]) -> s
     most = ranked[0][method] if ranked else 0.0
     parts = [", ".join(f"{shorten(word['word'], 40)} {format_number(word[method], most)}" for word in ranked)]
     if "steps" in facts:
-        right = "" if facts["converged"] else "NOT CONVERGED, "
-        off = f"off by {facts['error']:.1g} of {format_number(facts['change'], facts['change'])}"
-        parts.append(f"{right}{facts['steps']} steps, {off}")
+        right = "" if facts["converged"] else "NOT CONVERGED: "
+        change = format_number(facts["change"], facts["change"])
+        sums = f"all numbers together miss the value by {facts['error']:.1g} of {change}"
+        parts.append(f"{right}{sums} ({facts['steps']} steps)")
     if method in target.get("faithfulness", ()):
-        parts.append(f"without the top words {_against(target['faithfulness'], method, 'comprehensiveness')} less")
+        parts.append(_without_top_words(target["faithfulness"], method))
     return "; ".join(filter(None, parts))
+
+
+def _without_top_words(figures: Mapping[str, Any], method: str) -> str:
+    """Returns what the value loses without the strongest words, and a warning where as many random words do more."""
+    drop = figures[method]["comprehensiveness"]
+    chance = figures["random"]["comprehensiveness"]
+    most = max(abs(drop), abs(chance))
+    words = f"without the strongest words the value falls by {format_number(drop, most, sign='-')}"
+    words += f", without as many random ones by {format_number(chance, most, sign='-')}"
+    return words if drop > chance else f"{words}: do not trust these words"
 
 
 def _against(figures: Mapping[str, Any], method: str, figure: str) -> str:

@@ -4,12 +4,18 @@ Text of the data stands in `<bdi dir="auto">`, so that its direction of writing 
 where it ends.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
-from bertctl.reporting.document import Block, Chart, Listing, Passage, Report, TableBlock
-from bertctl.reporting.page import page_templates, render_page
+from markupsafe import Markup, escape
+
+from bertctl.reporting.document import Block, Chart, Listing, Passage, Report, TableBlock, Tile
+from bertctl.reporting.page import page_templates, render_page, visible_text
+
+_MOST_TILES = 5
+"""Tiles beside each other on a wide screen."""
 
 # Shades stand under ordinary text in both schemes, so they are never strong.
 _SHADES: dict[str, Any] = {"right": "31,111,235", "wrong": "207,34,46", "strongest": 0.45}
@@ -19,9 +25,26 @@ def render_html(report: Report) -> str:
     """Returns the whole page; the SVG of its charts is taken as it is, everything else is escaped."""
     pages = page_templates()
     pages.filters["grouped"] = _grouped
+    pages.filters["breakable"] = _breakable
+    pages.filters["columns"] = _columns
     for name, kind in (("chart", Chart), ("table", TableBlock), ("listing", Listing), ("passage", Passage)):
         pages.tests[name] = lambda block, kind=kind: isinstance(block, kind)
     return render_page("report.html.j2", report=report, **_SHADES)
+
+
+def _breakable(text: str) -> Markup:
+    """Returns a text whose long words may go on in the next line after `_`, `-`, `/` and `.`, not within a word."""
+
+    def broken(word: re.Match[str]) -> str:
+        return re.sub(r"([_/.-])(?=[^_/.-])", r"\1<wbr>", word[0])
+
+    return Markup(re.sub(r"[^\s&;]{17,}", broken, str(escape(visible_text(text)))))  # noqa: S704  # escaped before
+
+
+def _columns(tiles: Sequence[Tile]) -> int:
+    """Returns how many tiles stand in a row, so that no row has a single one where there are several."""
+    rows = -(-len(tiles) // _MOST_TILES)
+    return -(-len(tiles) // rows)
 
 
 def _grouped(blocks: Sequence[Block]) -> Iterator[tuple[str, Sequence[Block]]]:

@@ -18,7 +18,7 @@ import numpy as np
 from bertctl.arrays import Array
 from bertctl.interpretability.head_patterns import MAJORITY, MIXED, PATTERNS
 from bertctl.reporting.charts import places_chart
-from bertctl.reporting.document import Chart, Note, Report, Section, TableBlock, record_table
+from bertctl.reporting.document import Cell, Chart, Column, Note, Report, Section, TableBlock, record_table
 from bertctl.reporting.html import render_html
 from bertctl.reporting.page import render_page
 from bertctl.words import count, harmless, shorten
@@ -106,7 +106,7 @@ def heads_report(title: str, source: str, records: Records, patterns: Found, imp
         sections.append(Section("importance", "How much heads matter", [record_table(first, caption)]))
     caption = "Shares, entropy in nats, mean distance in tokens; layers and heads count from 1."
     every = record_table(records, caption, shaded=PATTERNS)
-    return Report(title, source, [], [*sections, Section("heads", "All heads", [every])])
+    return Report(title, source, [], [*sections, Section("heads", "All heads", [*_maps(records), every])])
 
 
 def _strongest(patterns: Mapping[str, Any], records: Records, caption: str) -> TableBlock:
@@ -119,7 +119,29 @@ def _strongest(patterns: Mapping[str, Any], records: Records, caption: str) -> T
             strongest = f"layer {best['layer']}, head {best['head']}"
             what = {"pattern": name, "attention to": PATTERNS[name], "heads": heads, "strongest": strongest}
             rows.append({**what, "share": best[name], "tokens": tokens})
+    mixed = sum(one["pattern"] == MIXED for one in records)
+    rows.append({"pattern": MIXED, "attention to": "none of these with more than half", "heads": mixed})
     return record_table(rows, caption)
+
+
+def _maps(records: Records) -> list[TableBlock]:
+    """Returns a heat map for each pattern: a row for each layer, a column for each head."""
+    layers = sorted({one["layer"] for one in records})
+    heads = sorted({one["head"] for one in records})
+    by_place = {(one["layer"], one["head"]): one for one in records}
+    maps = []
+    for name, what in PATTERNS.items():
+        if any(name in one for one in records):
+            columns = [Column("layer \\ head"), *(Column(str(head), number=True) for head in heads)]
+            rows: list[list[str | Cell]] = [
+                [str(layer), *(_map_cell(by_place[layer, head][name]) for head in heads)] for layer in layers
+            ]
+            maps.append(TableBlock(columns, rows, f"{name}: share of the attention that goes to {what}."))
+    return maps
+
+
+def _map_cell(share: float) -> Cell:
+    return Cell(f"{share:.2f}", shade=share)
 
 
 def neighbours_page(found: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -24,6 +25,7 @@ from bertctl.reporting.summary import figure, interval, results_table
 from bertctl.reporting.terminal import rich_table
 from bertctl.tasks.answers import Answers, Line, Lines, Outcome
 from bertctl.tasks.registry import answer_type
+from bertctl.words import as_number
 
 MOST_LABELS = 20
 """Labels up to which the whole confusion matrix is shown."""
@@ -54,8 +56,9 @@ def outcome_section(lines: Lines, answers: Answers) -> Section:
         caption = "On the dotted line a score is right" if found.same_unit else "Gold scores and cosines"
         more = f"; {charts.MAX_POINTS} of {len(lines)} examples" if len(lines) > charts.MAX_POINTS else ""
         blocks.append(Chart(chart, f"{caption}{more}."))
+    is_long = len(found.rows) > MOST_LABELS
     if found.header:
-        blocks.append(outcome_table(found))
+        blocks.append(_worst_first(found) if is_long and "F1" in found.header else outcome_table(found))
     if found.labels:
         blocks.append(_confusion(lines, found.labels))
     return Section("outcome", found.title, blocks)
@@ -66,6 +69,20 @@ def outcome_table(found: Outcome, *, without: str = "nothing") -> TableBlock:
     kept = [number for number, name in enumerate(found.header) if without not in name]
     columns = [Column(found.header[number], number=number > 0) for number in kept]
     return TableBlock(columns, [[_cell(row[number]) for number in kept] for row in found.rows])
+
+
+def _worst_first(found: Outcome) -> TableBlock:
+    """Returns the table of many labels, the lowest F1 on top; labels that no answer named are marked."""
+    f1 = found.header.index("F1")
+    rows = sorted(found.rows, key=lambda row: as_number(row[f1]) if row[f1] is not None else -1.0)
+    never = [row[0] for row in rows if row[1] and not row[2]]
+    table = outcome_table(replace(found, rows=rows))
+    cells = [
+        [replace(cell, shade=0.4, wrong=True) for cell in row] if source[0] in never else row
+        for row, source in zip(table.cells(), rows, strict=True)
+    ]
+    marked = f" Marked: never predicted ({len(never)} of {len(rows)})." if never else ""
+    return replace(table, rows=cells, caption=f"The lowest F1 first.{marked}")
 
 
 def closing_tables(

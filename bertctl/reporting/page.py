@@ -28,7 +28,7 @@ def page_templates() -> Environment:
     return Environment(
         loader=PackageLoader("bertctl.reporting"),
         autoescape=True,
-        finalize=_shown,
+        finalize=visible_text,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -58,6 +58,6 @@ def _source(pages: Environment, name: str) -> str:
     return pages.loader.get_source(pages, name)[0] if pages.loader else ""
 
 
-def _shown(value: Any) -> Any:
+def visible_text(value: Any) -> Any:
     """Returns a text with its control characters made visible; what is markup already stays as it is."""
     return harmless(value, keep=_KEPT) if type(value) is str else value

@@ -8,7 +8,7 @@ from bertctl.metrics.paired import Difference, unpaired_difference
 from bertctl.reporting.runs import FinishedRun, aligned
 from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type
-from bertctl.words import listing
+from bertctl.words import listing, natural_order
 
 
 class UnlikeRunsError(UsageError):
@@ -119,7 +119,7 @@ def _labels(kind: type[Answers], lines: Sequence[Line]) -> Sequence[str]:
     answers = kind.from_lines(lines)
     if "probabilities" in lines[0]:
         return answers.labels
-    return sorted({name for line in lines for name in answers.labels_of(line) or ()})
+    return sorted({name for line in lines for name in answers.labels_of(line) or ()}, key=natural_order)
 
 
 def _is_one_model(ours: Sequence[Line], theirs: Sequence[Line]) -> bool:

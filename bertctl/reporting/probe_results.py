@@ -47,7 +47,12 @@ def draw_probe(metrics: Mapping[str, Any], paths: Sequence[Path], *, title: str)
     Raises:
         UnavailableError: a file can't be written.
     """
-    write_charts(partial(_draw_layers, metrics=metrics, title=title), paths, width=_width(metrics), height=4.5)
+    table = metrics["probe"]["table"]
+    if len({row["layer"] for row in table}) > 1:
+        draw, width, height = _draw_layers, _width(metrics), 4.5
+    else:
+        draw, width, height = _draw_poolings, 6.0, 1.5 + 0.3 * len(table)
+    write_charts(partial(draw, metrics=metrics, title=title), paths, width=width, height=height)
 
 
 def layer_chart(metrics: Mapping[str, Any]) -> str:
@@ -58,6 +63,25 @@ def layer_chart(metrics: Mapping[str, Any]) -> str:
 
 def _width(metrics: Mapping[str, Any]) -> float:
     return max(6.0, 0.8 * len({row["layer"] for row in metrics["probe"]["table"]}) + 2.5)
+
+
+def _draw_poolings(figure: "Figure", *, metrics: Mapping[str, Any], title: str) -> None:
+    """Draws the poolings of the only layer below each other, with their intervals."""
+    probe, primary, split = metrics["probe"], metrics["primary"]["name"], metrics["primary"]["split"]
+    rows = probe["table"]
+    axes = figure.subplots()
+    for place, row in enumerate(rows):
+        metric = row[primary]
+        if metric["low"] is not None and metric["high"] is not None:
+            axes.plot([metric["low"], metric["high"]], [place, place], color=SERIES[0], linewidth=5, alpha=0.35)
+        axes.plot([metric["value"]], [place], marker="o", markersize=6, color=SERIES[0], linestyle="")
+    baseline = baseline_of(metrics, split, primary)
+    if baseline is not None:
+        axes.axvline(baseline, color=MUTED, linestyle=":", linewidth=1, label="majority")
+        axes.legend()
+    axes.set_yticks(range(len(rows)), [f"layer {row['layer']}, {row['pooling']}" for row in rows])
+    axes.set(title=title, xlabel=f"{primary}, {split}, 95 % interval", ylim=(len(rows) - 0.4, -0.6))
+    axes.grid(visible=False, axis="y")
 
 
 def _draw_layers(figure: "Figure", *, metrics: Mapping[str, Any], title: str) -> None:

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from bertctl.config.load import load_recipe
+from bertctl.config.recipe_files import builtin_recipes
 from bertctl.config.schema import Recipe
+from bertctl.config.task_names import PRETRAINING
 from bertctl.documents import read_json_lines
 from bertctl.errors import UsageError
 from bertctl.inference.decision import Decision, read_decision
@@ -35,9 +38,15 @@ from bertctl.reporting.summary import baseline_of, figure, interval, metric_name
 from bertctl.run_folder import RunFolder
 from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type, find_metric, headline
-from bertctl.words import human_seconds
+from bertctl.words import human_seconds, natural_order
 
 Document = Mapping[str, Any]
+
+PRETRAIN_RECIPE = "pretrain"
+"""Name of the recipe whose task is pretraining."""
+
+_OF_MACHINE = ("device", "precision", "threads")
+"""Fields that every run resolves, so that they tell nothing of a choice; the environment has them."""
 
 _SAMPLED = 4
 """Evaluations of which sample predictions are shown: the first, the last, and some between."""
@@ -88,7 +97,8 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
         DataError: a file in it that is damaged.
     """
     if path.is_dir() and not (path / "status.json").exists():
-        inner = sorted(child.name for child in path.iterdir() if (child / "status.json").exists())
+        names = [child.name for child in path.iterdir() if (child / "status.json").exists()]
+        inner = sorted(names, key=natural_order)
         if inner:
             remedy = f"Name one of them: {path / inner[0]}" + (f", {path / inner[-1]}." if inner[1:] else ".")
             raise UsageError(f"{path} holds {len(inner)} runs; a report is about one", remedy=remedy)
@@ -162,13 +172,11 @@ def _subtitle(run: RunContents) -> str:
 
 def _tiles(run: RunContents) -> list[Tile]:
     metric = run.metrics["metrics"][run.shown].get(run.primary)
-    tiles = []
+    # Nothing was chosen on the test rows: their score is the one to name.
+    held_out = [split for split in run.metrics["metrics"] if split.startswith("test") and split != run.shown]
+    tiles = [_score_tile(run, split) for split in held_out if run.primary in run.metrics["metrics"][split]]
     if metric is not None:
-        spread = interval(metric)
-        name = metric_name(run.primary, run.metrics)
-        tiles.append(
-            Tile(f"{name}, {run.shown}", figure(metric["value"]) or "undefined", f"95 %: {spread}" if spread else "")
-        )
+        tiles.append(_score_tile(run, run.shown))
         baseline = baseline_of(run.metrics, run.shown, run.primary)
         if baseline is not None:
             tiles.append(Tile("majority", figure(baseline), "the answer that ignores the text"))
@@ -179,8 +187,15 @@ def _tiles(run: RunContents) -> list[Tile]:
     seconds = run.document("performance").get("seconds", {}).get("train")
     if seconds is not None:
         device = run.document("environment").get("device", "?")
-        tiles.append(Tile("training", human_seconds(seconds, brief=True), f"on {device}"))
+        tiles.append(Tile("training", human_seconds(seconds), f"on {device}"))
     return tiles
+
+
+def _score_tile(run: RunContents, split: str) -> Tile:
+    metric = run.metrics["metrics"][split][run.primary]
+    spread = interval(metric)
+    name = metric_name(run.primary, run.metrics)
+    return Tile(f"{name}, {split}", figure(metric["value"]) or "undefined", f"95 %: {spread}" if spread else "")
 
 
 def _result(run: RunContents) -> Section:
@@ -274,15 +289,17 @@ def _data(run: RunContents) -> Section:
 
 
 def _recipe(run: RunContents) -> Section:
-    """Returns the settings that are not the default ones, and the recipe as a whole."""
-    usual = Recipe().model_dump()
+    """Returns the settings that are not those of the task's own recipe, and the recipe as a whole."""
+    generic = PRETRAIN_RECIPE if run.task == PRETRAINING else run.task
+    usual = (load_recipe(generic) if generic in builtin_recipes() else Recipe()).model_dump()
     rows: list[list[str | Cell]] = []
     for section, fields in run.recipe.items():
         if section in ("name", "description", "task") or not isinstance(fields, dict):
             continue
         for name, value in fields.items():
             known = usual.get(section, {})
-            if name in known and known[name] != value and value is not None:
+            is_of_machine = section == "runtime" and name in _OF_MACHINE
+            if name in known and known[name] != value and value is not None and not is_of_machine:
                 shown = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
                 default = json.dumps(known[name], ensure_ascii=False) if known[name] is not None else "–"
                 rows.append([Cell(f"{section}.{name}", code=True), Cell(shown, data=True), default.strip('"')])
@@ -291,7 +308,7 @@ def _recipe(run: RunContents) -> Section:
         blocks.append(Note(str(run.recipe["description"]).strip()))
     if rows:
         columns = [Column("setting"), Column("here"), Column("default")]
-        blocks.append(TableBlock(columns, rows, "Settings that differ from the defaults."))
+        blocks.append(TableBlock(columns, rows, f"Settings that differ from those of the recipe {generic}."))
     blocks.append(Listing("The whole recipe (recipe.yaml)", run.folder.recipe.read_text(encoding="utf-8")))
     return Section("recipe", "Recipe", blocks, brief=False)
 

@@ -16,6 +16,7 @@ from bertctl.errors import BertctlError
 from bertctl.metrics.value import MetricValue
 from bertctl.reporting.runs import FinishedRun
 from bertctl.run_folder import RunFolder
+from bertctl.words import natural_order
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class ListedRun:
     Attributes:
         run: its folder.
         recipe: the name of its recipe; empty where that can't be read, as the next three and `scored_on`.
+        model: the encoder that its recipe names; `probe of` it where only a classifier was trained.
         split: that `score` is of; see `FinishedRun.split`.
         metric: the primary one.
         score: as in metrics.json; None where the run has none.
@@ -43,6 +45,7 @@ class ListedRun:
     metric: str = ""
     score: MetricValue | None = None
     scored_on: str = ""
+    model: str = ""
 
     @property
     def badness(self) -> float:
@@ -61,12 +64,18 @@ def list_runs(folder: Path, *, order: str = "name") -> list[ListedRun]:
     Raises:
         OSError: there is no such folder.
     """
-    paths = [folder] if RunFolder(folder).own_status() else sorted(folder.iterdir())
+    paths = [folder] if RunFolder(folder).own_status() else sorted(folder.iterdir(), key=_by_name)
     found = ((RunFolder(path), RunFolder(path).own_status()) for path in paths if not path.is_symlink())
     now = time.time()  # one for all: runs of nearly one age stay in their order, however long the reading takes
     runs = [_listed(run, status, now) for run, status in found if status]
-    key = {"age": "age_seconds", "name": "run", "size": "bytes"}.get(order, order)
+    if order == "name":
+        return sorted(runs, key=lambda run: natural_order(run.run))
+    key = {"age": "age_seconds", "size": "bytes"}.get(order, order)
     return sorted(runs, key=lambda run: (run.recipe, run.badness) if key == "score" else getattr(run, key))
+
+
+def _by_name(path: Path) -> tuple[object, str]:
+    return natural_order(path.name)
 
 
 def beyond_best(runs: Iterable[ListedRun], keep: int) -> list[ListedRun]:
@@ -93,7 +102,10 @@ def _listed(folder: RunFolder, status: dict[str, Any], now: float) -> ListedRun:
         is_here = status["host"] == socket.gethostname()
         if status["state"] == "running" and is_here and not psutil.pid_exists(status["pid"]):
             status["state"] = "killed"
-        known["recipe"] = str(read_document(read_text(folder.recipe)).values["name"])
+        recipe = read_document(read_text(folder.recipe)).values
+        known["recipe"] = str(recipe["name"])
+        model = Path(str(recipe["model"]["name"])).name
+        known["model"] = f"probe of {model}" if (folder.path / "probe.json").exists() else model
         run = FinishedRun(folder.path, folder, folder.read(folder.metrics), {})
         split, metric = run.split(None), run.primary
         known |= {"split": split, "metric": metric, "score": run.metric(split, metric)}

@@ -5,7 +5,7 @@ from typing import Any
 from bertctl.errors import UsageError
 from bertctl.metrics.contributions import Contributions
 from bertctl.tasks.answers import Answers, Lines
-from bertctl.words import listing
+from bertctl.words import listing, natural_order
 
 LABEL = "label"
 """The column that stands for the gold label, where the task has labels."""
@@ -48,7 +48,8 @@ def slice_contributions(
     chosen = [line for line, of_line in zip(lines, values, strict=True) if value in of_line]
     if not chosen:
         what = f"no example has the gold label '{value}'" if by_label else f"no example has {column}={value}"
-        raise UsageError(what, remedy=f"Values: {listing(sorted({each for of_line in values for each in of_line}))}.")
+        occurring = sorted({each for of_line in values for each in of_line}, key=natural_order)
+        raise UsageError(what, remedy=f"Values: {listing(occurring)}.")
     of_label = answers.of_label(lines, name, value) if by_label else None
     return of_label or answers.contributions(chosen, name)
 

@@ -89,7 +89,7 @@ def _choose_device(asked: str) -> tuple[str, str]:
                 remedy=f"Use --device auto or --device {there.split(', ')[0]}, or run where there is one "
                 "(a CUDA device needs a CUDA build of torch).",
             )
-        return asked, "as asked"
+        return asked, "as set"
     for name in ("cuda", "mps"):
         if present[name]:
             return name, "found"
@@ -102,7 +102,7 @@ def _choose_precision(asked: str, device: str, threads: int) -> tuple[str, str]:
     if asked == "fp16" and device == "cpu":
         what = "fp16 was asked for, and a CPU does not train in it"
         raise DeviceError(what, remedy="Use --precision bf16 or --precision fp32.")
-    return asked, "as asked"
+    return asked, "as set"
 
 
 def _fastest_precision(device: str, threads: int) -> tuple[str, str]:

@@ -13,9 +13,9 @@ from rich.text import Text
 from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Report, Section, TableBlock, Tile
 from bertctl.reporting.summary import figure, interval
 from bertctl.reporting.terminal import rich_table
-from bertctl.sweeps.pictures import picture
+from bertctl.sweeps.pictures import picture, shows_majority
 from bertctl.sweeps.setting_text import metric_text, seed_text, setting_text, short_names, value_text
-from bertctl.words import count, human_seconds
+from bertctl.words import count, human_seconds, natural_order
 
 Document = Mapping[str, Any]
 
@@ -139,8 +139,10 @@ def _settings(document: Document, folder: Path) -> Section:
     if document["chosen"] is not None:
         grid = grid_table(document)
         blocks += [grid] if grid is not None else []
-        told = "A dot for each seed, the mean as a bar, dashed the answer that ignores the input."
-        blocks.append(Chart(partial(picture, folder / "scores.svg", "scores of all seeds by setting"), told, wide=True))
+        dashed = ", dashed the answer that ignores the input" if shows_majority(document) else ""
+        caption = f"A dot for each seed, the mean as a bar{dashed}."
+        drawn = partial(picture, folder / "scores.svg", "scores of all seeds by setting")
+        blocks.append(Chart(drawn, caption, wide=True))
     return Section("settings", "Settings", [*blocks, _settings_table(document)])
 
 
@@ -169,14 +171,20 @@ def grid_table(document: Document) -> TableBlock | None:
     for others in combinations:
         texts = [f"{names[axis]} {value_text(value)}" for axis, value in zip(varied[1:], others, strict=True)]
         columns.append(Column(", ".join(texts), number=True))
-    caption = f"{metric_text(document)}: mean ± deviation over seeds; the darker the better, bold the chosen setting."
+    has_deviation = any(row["deviation"] is not None for row in document["settings"])
+    what = "mean ± deviation over seeds" if has_deviation else "one seed each"
+    caption = f"{metric_text(document)}: {what}; the stronger the colour the better, bold the chosen setting."
     return TableBlock(columns, rows, caption)
 
 
 def _sorted(values: Mapping[str, Any]) -> list[Any]:
     """Returns the values in order; what can't be compared by its text."""
     numbers = all(isinstance(value, int | float) for value in values.values())
-    return sorted(values.values(), key=None if numbers else str)
+    return sorted(values.values(), key=None if numbers else _in_words)
+
+
+def _in_words(value: Any) -> tuple[object, str]:
+    return natural_order(str(value))
 
 
 def _mean_cell(row: Mapping[str, Any] | None, document: Document) -> Cell:

@@ -105,13 +105,26 @@ def _draw_expected(figure: "Figure", *, document: Document) -> None:
     figure.legend(loc="outside lower left", ncols=3)
 
 
+def shows_majority(document: Document) -> bool:
+    """Returns whether the chart of all seeds has the line of the answer that ignores the input."""
+    shown = {row["setting"] for row in document["settings"][:_MOST_ROWS]}
+    scores = [score for score in document["scores"] if score["value"] is not None and score["setting"] in shown]
+    baseline = document["baseline"]
+    return baseline is not None and _is_near(baseline, [score["value"] for score in scores])
+
+
+def _is_near(baseline: float, values: Sequence[float]) -> bool:
+    """Returns whether a line at the baseline leaves room for the values."""
+    span = max(max(values) - min(values), 0.01)
+    return min(values) - 2 * span <= baseline <= max(values) + 2 * span
+
+
 def _draw_majority(document: Document, values: Sequence[float], axes: "Axes", line: Callable[..., Any]) -> None:
     """Draws the majority's score as a dashed line; says it in words where it would squeeze all else into a corner."""
     baseline = document["baseline"]
     if baseline is None:
         return
-    span = max(max(values) - min(values), 0.01)
-    if min(values) - 2 * span <= baseline <= max(values) + 2 * span:
+    if _is_near(baseline, values):
         line(baseline, color=MUTED, linestyle="--", linewidth=1, label="majority", zorder=1)
     else:
         axes.plot([], [], linestyle="", label=f"majority {number(baseline)}, off the scale")

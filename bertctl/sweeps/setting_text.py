@@ -6,6 +6,9 @@ from typing import Any
 
 from bertctl.reporting.escape import one_line
 
+_SMALL = 1e-3
+"""Numbers below are written with a power of ten."""
+
 _UNCHANGED = "the recipe as it is"
 
 
@@ -16,10 +19,16 @@ def short_names(axes: Sequence[str]) -> list[str]:
 
 
 def value_text(value: Any) -> str:
-    """Returns a field's value: `5e-05`, `true`, `[a, b]`, a text as it is."""
+    """Returns a field's value: `3e-04`, `5e-05`, `0.01`, `true`, `[a, b]`, a text as it is."""
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.4g}" if value == 0 or abs(value) >= _SMALL else _with_power(value)
     return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit=40)
+
+
+def _with_power(value: float) -> str:
+    """Returns `3e-04`: small numbers of one column are all written alike."""
+    digits, _, power = f"{value:.3e}".partition("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{power}"
 
 
 def setting_text(values: Mapping[str, Any], axes: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from bertctl.metrics import calibration, classification, contributions, ranking
 from bertctl.metrics.contributions import Contributions, Metric
 from bertctl.metrics.tagging import entity_score
 from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, accuracy, clustered, field, sides
-from bertctl.words import listing
+from bertctl.words import label_order, listing
 
 POSITIVE = "positive"
 """Field of lines that were read with the run's positive label."""
@@ -107,7 +107,7 @@ answer({example})"""
         probabilities = lines[0].get("probabilities")
         found = list(probabilities) if isinstance(probabilities, Mapping) else []
         occurring = {name for line in lines for key in ("gold", "prediction") for name in _names(field(line, key))}
-        labels = (*found, *sorted(occurring - set(found)))
+        labels = (*found, *sorted(occurring - set(found), key=label_order))
         multi_label = isinstance(field(lines[0], "gold"), list)
         positive = None if multi_label or len(labels) != 2 else lines[0].get(POSITIVE, labels[-1])
         return cls(labels, multi_label, positive if positive in labels else None)

@@ -13,6 +13,7 @@ from bertctl.metrics import contributions, tagging
 from bertctl.metrics.contributions import Contributions, Metric
 from bertctl.metrics.tagging import entities, entity_counts, entity_score, entity_set
 from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, clustered, field, sides
+from bertctl.words import natural_order
 
 
 def _accuracy(answers: "TagAnswers", lines: Lines) -> Contributions:
@@ -48,7 +49,7 @@ def _counts_by_type(lines: Lines, *, of_words: bool = False) -> dict[str, list[t
         [Counter(kind for kind, _, _ in spans) for spans in (there, answered, there & answered)]
         for there, answered in found
     ]
-    kinds = sorted({kind for there, answered, _ in counted for kind in (*there, *answered)})
+    kinds = sorted({kind for there, answered, _ in counted for kind in (*there, *answered)}, key=natural_order)
     return {kind: [(there[kind], said[kind], right[kind]) for there, said, right in counted] for kind in kinds}
 
 
@@ -88,7 +89,7 @@ answer("Ada Lovelace lived in London.")"""
     @classmethod
     def from_lines(cls, lines: Lines) -> Self:
         """Returns the tags, sorted as found; they mark entities where the lines list entities."""
-        tags = sorted({tag for side in sides(lines) for tags in side for tag in tags})
+        tags = sorted({tag for side in sides(lines) for tags in side for tag in tags}, key=natural_order)
         marked = any(tag[:2] in ("B-", "I-", "S-", "E-") for tag in tags)
         return cls(tuple(tags), "entities" in lines[0] or marked)
 
@@ -193,7 +194,7 @@ answer("Ada Lovelace lived in London.")"""
             counted = Outcome.counted("By type", "type", list(by_type), lines, pairs)
             rows = [[*row, *(of_kind[str(row[0])] for of_kind in errors.values())] for row in counted.rows]
             return replace(counted, header=(*counted.header, *errors), rows=rows)
-        names = sorted({tag for side in sides(lines) for tags in side for tag in tags})
+        names = sorted({tag for side in sides(lines) for tags in side for tag in tags}, key=natural_order)
         opposite = [list(zip(*tags, strict=True)) for tags in zip(*sides(lines), strict=True)]
         return Outcome.counted("By tag", "tag", names, lines, opposite)
 

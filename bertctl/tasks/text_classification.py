@@ -28,7 +28,7 @@ from bertctl.tasks.probabilities import softmax
 from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of
 from bertctl.tasks.targets import Answered, Target, text_parts
 from bertctl.tokenization.long_texts import HEAD, LongText
-from bertctl.words import as_number, did_you_mean, listing
+from bertctl.words import as_number, did_you_mean, label_order, listing
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class TextClassification(Task):
         named = tuple(settings.labels or labels or ())
         task = cls(named, multi_label, settings.label_separator, settings.threshold)
         counts = Counter(name for i in range(len(train)) for name in task._names(train, i))
-        names = named or tuple(sorted(counts, key=_natural))
+        names = named or tuple(sorted(counts, key=label_order))
         if len(set(names)) != len(names):
             raise DataError(f"the label list names a label twice: {listing(names)}")
         if len(counts) < (1 if multi_label else 2):
@@ -267,8 +267,3 @@ def _refuse_number(label: object, where: str) -> None:
             remedy="To learn numbers use the recipe text-regression; else check --label-column. If the numbers are "
             "the names of classes, name all of them: --set text_classification.labels='[...]'.",
         )
-
-
-def _natural(name: str) -> tuple[int, float, str]:
-    """Returns a sort key: numbers by value first, then words."""
-    return (0, float(name), "") if name.removeprefix("-").isdecimal() else (1, 0.0, name)

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from bertctl.config.task_names import PRETRAINING
+from bertctl.documents import read_json_lines
 from bertctl.errors import BertctlError, DivergedError, InterruptedRunError, said_of
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import RunFolder
+from bertctl.run_folder import DAMAGED, RunFolder
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.stopping import Terminated
 from bertctl.tasks.registry import higher_is_better
@@ -26,6 +28,7 @@ from bertctl.training.signals import Signals
 from bertctl.training.snapshot import restore
 from bertctl.training.trackers import tell
 from bertctl.training.training_engine import TrainingEngine, build_engine
+from bertctl.training.undertraining import undertrained_losses, undertraining_words
 
 
 @dataclass(frozen=True)
@@ -172,8 +175,9 @@ class _TrainingRun:
             value = metric.value
             loss = result.metrics["loss"].value
             score = f"{value:.4f}" if metric.is_defined else "undefined (one answer to all)"
+            with_loss = "" if job.primary == "loss" else f", loss {loss:.4f}"
             place = f"epoch {math.ceil(step / job.steps_per_epoch)} of {job.epochs}, step {step}"
-            self.listener.say(f"{place}: {job.selection} {job.primary} {score}, loss {loss:.4f}")
+            self.listener.say(f"{place}: {job.selection} {job.primary} {score}{with_loss}")
             shown = job.task.samples(result.outputs, result.features, job.loaded.tokenizer)
             scores = {f"{job.selection}_{job.primary}": value, f"{job.selection}_loss": loss}
             log({"step": step, **scores} | ({"samples": shown} if shown else {}))
@@ -224,7 +228,16 @@ class _TrainingRun:
         collapsed = "collapsed" if final.task.answers.constant_prediction(final.lines) is not None else ""
         stopped = f"stopped after step {state.step} of {job.steps}" if state.stop_reason else ""
         self.writer.set_status("done", step=state.step, message=stopped, reason=state.stop_reason or collapsed)
+        went_on = not (state.stop_reason or collapsed)
+        if job.recipe.task != PRETRAINING and went_on and self.options.workers.is_first:
+            self._warn_if_undertrained()
         return Result(self.folder, metrics, performance)
+
+    def _warn_if_undertrained(self) -> None:
+        history = read_json_lines(self.folder.history, "history", remedy=DAMAGED)
+        losses = undertrained_losses(history, selection=self.job.selection, best_step=self.state.best_step)
+        if losses:
+            self.listener.warn(undertraining_words(self.job, losses, recipe_file=str(self.folder.recipe)))
 
 
 def _interruption(this: _TrainingRun, *, terminated: bool) -> InterruptedRunError:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -19,10 +20,10 @@ def test_a_text_is_explained_for_a_person(bertctl: Run, tiny_run: TinyRun) -> No
     done = bertctl("explain", tiny_run.path, "the film was good")
     assert done.returncode == 0, done.stderr
     title, words, note, *_ = done.stdout.splitlines()
-    assert title.startswith("0: pos, value +")
+    assert re.match(r"0: pos \(probability 0\.\d{3}\), value \+", title)
     assert words == "the film was good"
     assert "good +" in note
-    assert "steps, off by" in note
+    assert "all numbers together miss the value by" in note
     assert "1 answer of 1 row explained in fp32, against [PAD]" in done.stderr
     assert f"faithfulness of {IG}, 1 answer: comprehensiveness" in done.stderr
 

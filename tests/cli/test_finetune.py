@@ -132,7 +132,7 @@ def test_what_is_said_before_and_after(tiny_run):
         "text from 'text', label from 'label' (guessed)",
         "no validation file: 4 of the 16 training rows are held out for validation (seed 42, stratified by label)",
         "compute: cpu (",
-        "fp32 (as asked)",
+        "fp32 (as set)",
         "train: 12 examples (neg: 6, pos: 6)",
         "validation: 4 examples (neg: 2, pos: 2)",
         "training: 20 epochs of 12 examples in batches of 16: 20 steps, learning rate 0.005",
@@ -190,15 +190,21 @@ def test_a_dry_run_does_everything_but_the_training(bertctl, opinions, tiny_mode
     assert plan["run"].startswith("runs/opinions-"), "a run is named after its data"
 
 
-def test_a_dry_run_prints_the_resolved_recipe(opinions, tiny_model, tmp_path, capsys):
+def test_a_dry_run_prints_a_recipe_for_other_machines(opinions, tiny_model, tmp_path, capsys, monkeypatch):
     """Through the same boundary, inside this process."""
-    arguments = ["--train-file", str(opinions), "--model", str(tiny_model), "--max-length", "32", "--dry-run"]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").symlink_to(tiny_model)
+    arguments = ["--train-file", opinions.name, "--model", "model", "--max-length", "32", "--dry-run"]
     assert main(["finetune", "text-classification", *arguments]) == 0
-    (tmp_path / "shown.yaml").write_text(capsys.readouterr().out)
-    shown = load_recipe(str(tmp_path / "shown.yaml"))
-    assert shown.model.max_length == 32
-    assert shown.runtime.device == "cpu"
-    assert shown.runtime.threads is not None
+    text = capsys.readouterr().out
+    (tmp_path / "shown.yaml").write_text(text)
+    read = yaml.safe_load(text)
+    assert read["data"]["train_file"] == opinions.name
+    assert read["model"] == {"name": "./model", "max_length": 32}
+    assert "runtime" not in read, "device, precision and threads are left to the machine"
+    shown = load_recipe("shown.yaml")
+    assert shown.data.train_file == str(opinions)
+    assert shown.model.name == str(tmp_path / "model")
 
 
 PAIRS = [

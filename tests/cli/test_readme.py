@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from bertctl.cli.docs import FOLDER
+from bertctl.errors import ExitCode
 from tests.documents.schemas import check_run
 from tests.nursery import Nursery
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]*?) -->\n)?```sh\n(?P<body>.*?)```", re.DOTALL)
+LIMIT = re.compile(r"--(min|max-drop) (?:accuracy|f1|f1_macro|entity_f1)=([\d.]+)")
 VERBS_TABLE = re.compile(r"^\| `(?P<verb>[a-z-]+)", re.MULTILINE)
 NEEDS = {
     "needs: GLUE's files, or the hub", "needs: the hub", "needs: several GPUs or machines",
@@ -57,8 +59,18 @@ def test_commands_are_found_and_marks_are_known() -> None:
         "run-folder": 4,
         "sentences": 8,
         "tasks": 6,
-        "tutorial": 11,
+        "tutorial": 12,
     }
+
+
+def test_no_gate_of_the_pages_passes_whatever_a_model_answers() -> None:
+    """Two labels are guessed right half of the time, and no drop of 0.2 is small."""
+    pages = [README, *FOLDER.glob("*.md")]
+    lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines() if "gate" in line]
+    limits = [(kind, float(value)) for line in lines for kind, value in LIMIT.findall(line)]
+    assert len(limits) > 3
+    assert [limit for limit in limits if limit[0] == "min" and limit[1] <= 0.5] == []
+    assert [limit for limit in limits if limit[0] == "max-drop" and limit[1] > 0.2] == []
 
 
 def _tier(page: Path) -> Any:
@@ -75,9 +87,12 @@ def test_every_command_runs(page: Path, nursery: Nursery, tmp_path: Path) -> Non
         fewer = r"\1 \2 --max-train-rows 12 --max-eval-rows 12 --epochs 1 --checkpoint-every off "
         shortened = re.sub(r"(finetune) (demo[a-z-]*|mine.yaml)(?!\S)(?! --dry)", fewer, command)
         shortened = re.sub(r"(finetune reviews.csv .*)(?= -o)", r"\1 --checkpoint-every off", shortened)
+        few = "--max-train-rows 12 --max-eval-rows 12"
+        shortened = re.sub(r"((?:finetune|sweep) reviews/train.csv)", rf"\1 {few}", shortened)
         shortened = re.sub(r"(pretrain pretrain-demo)", r"\1 --max-steps 4", shortened)
         shortened = re.sub(r"(evaluate \S+)", r"\1 --max-eval-rows 12", shortened)
-        shortened = re.sub(r"(bertctl gate) ", r"\1 --allow-constant ", shortened)  # so few rows may teach nothing
+        # So few rows may teach nothing: a gate may not be met, but it has a verdict.
+        shortened = re.sub(r"(bertctl gate) ", r"\1 --allow-constant ", shortened)
         done = subprocess.run(
             ["bash", "-c", f"set -o pipefail; {shortened}"],  # the very line, on fewer rows
             cwd=tmp_path,
@@ -87,7 +102,8 @@ def test_every_command_runs(page: Path, nursery: Nursery, tmp_path: Path) -> Non
             timeout=3600,
             check=False,
         )
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        verdicts = {0, ExitCode.GATE_NOT_MET, ExitCode.GATE_INCONCLUSIVE} if command.startswith("bertctl gate") else {0}
+        assert done.returncode in verdicts, f"{command}\n{done.stderr}"
     runs = [path.parent for path in tmp_path.rglob("metrics.json") if (path.parent / "status.json").is_file()]
     for run in runs:
         check_run(run)

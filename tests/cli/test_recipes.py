@@ -225,7 +225,7 @@ def test_show_a_file_of_ones_own_with_odd_labels(bertctl, tmp_path):
     result = bertctl("recipes", "show", file.name)
     assert result.stdout.startswith("# bertctl finetune 'my recipe.yaml'\n")
     assert "labels: ['no', 'null', größe]" in result.stdout
-    assert f"train_file: {tmp_path}/a.csv" in result.stdout
+    assert "train_file: a.csv\n" in result.stdout, "a copy beside it reads the same file"
 
 
 @pytest.mark.parametrize("name", NAMES)

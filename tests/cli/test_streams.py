@@ -72,6 +72,7 @@ JUDGED: dict[str, tuple[list[str], int]] = {
     "gate, not met": (["RUN", "--max", "loss=1e-9"], 7),
     "data check": (["faulty.csv", "--strict"], 3),
     "recipes cp": (["demo", "copy.yaml", "--overwrite"], 0),
+    "data cp": (["demo-qa", "rows", "--overwrite"], 0),
     "doctor": (["text-classification", *ON_FILES, "--offline"], 0),
     "predict, to a file": (["RUN", "opinions.csv", "-o", "answers.jsonl"], 0),
     "tokenize, to a file": (["--file", "opinions.csv", "-o", "tokens.jsonl"], 0),

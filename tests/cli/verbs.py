@@ -35,6 +35,7 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "runs rm": (["nowhere"], 2),
     "runs gc": (["nowhere", "--keep-best", "1"], 4),
     "data check": (["nowhere.csv"], 4),
+    "data cp": (["nowhere", "x"], 2),
     "doctor": (["nowhere.yaml"], 4),
     "estimate": (["nowhere.yaml"], 4),
     "lr-find": (["nowhere.yaml"], 4),
@@ -51,7 +52,7 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "inspect": (["./nowhere"], 4),
     "attention": (["/nowhere", "a film"], 4),
     "explain": (["nowhere", "a film"], 4),
-    "docs": (["nowhere"], 2),
+    "docs": (["qqqqq"], 2),
 }
 
 

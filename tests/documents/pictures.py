@@ -91,7 +91,7 @@ def report(run: Path, folder: Path, file: Path) -> None:
     subprocess.run([sys.executable, "-m", "bertctl", "report", run, "-o", folder / "report.html"], check=True)
     browser = shutil.which("chromium") or shutil.which("google-chrome") or "chromium"
     shot = folder / "report.png"
-    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,1250"]
+    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,1650"]
     flags += [f"--user-data-dir={folder / 'profile'}", f"--screenshot={shot}"]
     subprocess.run([browser, *flags, (folder / "report.html").as_uri()], capture_output=True, check=True, timeout=120)
     with Image.open(shot) as picture:

@@ -1,5 +1,6 @@
 """The pages, the schemas and the licence that ship with the package."""
 
+import io
 import json
 import re
 import subprocess
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
+from rich.console import Console
 
 from bertctl.cli.app import VERBS
-from bertctl.cli.docs import FOLDER, TOPICS
+from bertctl.cli.docs import FOLDER, TOPICS, markdown
 from bertctl.errors import ExitCode
 from tests.conftest import Run
 from tests.documents.generated import FILES
@@ -138,9 +140,32 @@ def test_docs_lists_shows_and_knows_what_was_meant(bertctl: Run) -> None:
     assert page.stdout.startswith("# Pipelines\n")
     assert "<!--" not in page.stdout
     assert json.loads(bertctl("docs", "tasks", "--json").stdout)["topic"] == "tasks"
-    wrong = bertctl("docs", "pipeline")
+    wrong = bertctl("docs", "pipelnes")
     assert wrong.returncode == ExitCode.USAGE
     assert "did you mean pipelines?" in wrong.stderr
+
+
+@pytest.mark.one_process
+@pytest.mark.parametrize(
+    ("words", "topic", "section"),
+    [("gate", "tutorial", "7. Decide"), ("Exit code", "pipelines", "Exit codes"), ("mlflow", "pipelines", "Trackers"),
+     ("learning rate", "training", "More methods")],
+)  # fmt: skip
+def test_docs_finds_words_in_all_pages(bertctl: Run, words: str, topic: str, section: str) -> None:
+    sections = json.loads(bertctl("docs", *words.split(), "--json").stdout)["sections"]
+    assert (topic, section) in [(match["topic"], match["section"]) for match in sections]
+
+
+@pytest.mark.parametrize("topic", ["models", "recipes", "run-folder", "pipelines"])
+def test_no_name_in_a_table_is_cut_on_a_narrow_terminal(topic: str) -> None:
+    text = (FOLDER / f"{topic}.md").read_text(encoding="utf-8")
+    console = Console(width=80, file=io.StringIO())
+    console.print(markdown(text))
+    shown = console.file.getvalue()
+    assert "\N{HORIZONTAL ELLIPSIS}" not in shown
+    if topic == "models":
+        for family in ("deberta", "deberta-v2", "xlm-roberta-xl"):
+            assert re.search(rf"^ {family} ", shown, re.MULTILINE)
 
 
 def test_docs_needs_no_torch() -> None:

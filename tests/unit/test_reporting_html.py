@@ -13,7 +13,7 @@ from bertctl.reporting.html import render_html
 from bertctl.reporting.markdown import MOST_BYTES, code_span, render_markdown
 from bertctl.reporting.report import build_report, gather
 
-VOID = {"meta", "br", "hr", "img", "input", "link"}
+VOID = {"meta", "br", "hr", "img", "input", "link", "wbr"}
 HOSTILE = {
     "script": "<script>alert(1)</script><img src=x onerror=alert(2)>",
     "end of table": "</td></tr></table><h1>mine</h1>",

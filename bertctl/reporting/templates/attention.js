@@ -9,7 +9,7 @@
   const TALLEST = 16000; // pixels of a canvas that every browser draws
   const THUMB = 58;
   const $ = (id) => document.getElementById(id);
-  const state = { layer: 0, heads: new Set(data.heads.keys()), token: null, kept: false, sides: "", special: true, least: 0.05 };
+  const state = { layer: 0, heads: new Set([0]), token: null, kept: false, sides: "", special: true, least: 0.05 };
 
   // Numbers ------------------------------------------------------------------------------------------------------
 
@@ -419,7 +419,7 @@
     data.layers.forEach((number, l) => $("layer").append(new Option(number, l)));
     data.heads.forEach((number, h) => {
       const chip = document.createElement("label"), box = document.createElement("input");
-      Object.assign(box, { type: "checkbox", value: h, checked: true });
+      Object.assign(box, { type: "checkbox", value: h, checked: state.heads.has(h) });
       box.setAttribute("aria-label", `head ${number}`);
       chip.className = "chip";
       chip.style.setProperty("--chip", ofHead(h));
