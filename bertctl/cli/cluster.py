@@ -47,7 +47,8 @@ def cluster(
         sizes: list[dict[str, Any]] = [
             {"cluster": i, "words": name, "texts": int((found == i).sum())} for i, name in enumerate(names)
         ]
-        each = zip(rows.ids, found.tolist(), texts, strict=True)
+        ids = map(rows.answer_id, range(len(rows)))
+        each = zip(ids, found.tolist(), texts, strict=True)
         answers = ({"id": name, "cluster": number, "text": text} for name, number, text in each)
         given.answer(out, answers, lambda: {"clusters": sizes, "silhouette": spread})
     for one in sizes:

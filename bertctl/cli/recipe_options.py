@@ -93,6 +93,7 @@ _COLUMNS = (
     FieldOption("data.text_column", "--text-column", metavar="NAME", panel="Data"),
     FieldOption("data.pair_column", "--pair-column", metavar="NAME", panel="Data"),
     FieldOption("data.label_column", "--label-column", metavar="NAME", panel="Data"),
+    FieldOption("data.id_column", "--id-column", metavar="NAME", panel=RARE),
 )
 _LAYOUT = (
     FieldOption("data.encoding", "--encoding", metavar="NAME", panel="Data"),

@@ -89,7 +89,7 @@ class DataSection(RecipeSection):
     """Columns with the choices, in order, or one column with lists (multiple choice). Default: guessed from the usual
     names."""
     id_column: Text | None = None
-    """Column with each row's id. Default: rows are numbered from 0."""
+    """Column with each row's id. Default: id, _id, guid, uid or uuid where there is one, else rows are numbered."""
     delimiter: Character | None = None
     """Field separator of CSV and TSV files. Default: detected."""
     header: bool | None = None

@@ -23,6 +23,8 @@ CLASS_NAMES = (
 )  # fmt: skip
 LABEL_NAMES = (*CLASS_NAMES, *SCORE_NAMES)
 ID_NAMES = ("id", "idx", "index", "guid", "uid", "__index_level_0__")
+OWN_ID_NAMES = ("id", "_id", "guid", "uid", "uuid")
+"""Columns with ids of a file's own. `idx` and `index` only count its rows: they are carried over as they are."""
 
 _ALL_NAMES = frozenset((*TEXT_NAMES, *(name for pair in PAIR_NAMES for name in pair), *LABEL_NAMES, *ID_NAMES))
 

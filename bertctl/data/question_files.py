@@ -49,6 +49,7 @@ class QuestionReader(Reader):
     columns: tuple[str, ...] = _CANONICAL
     no_label: tuple[Any, ...] = (None,)
     noun: str = "questions"
+    finds_ids: bool = True
     form: str = _FORMS
     together: tuple[str, ...] = ("title", "context")
 

@@ -9,6 +9,7 @@ from typing import Any, TypedDict, Unpack
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.columns import FileColumns, say_blank, say_guesses
+from bertctl.data.file_ids import FileIds, can_stand_for_rows, guess_id_column
 from bertctl.data.groups import group_keys
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
@@ -167,6 +168,7 @@ class Reader(ABC):
         noun: what is said to be blank where the first canonical column is; empty where nothing is said.
         form: what a JSON file of its rows looks like.
         is_sure: whether a file with its columns is for no other task: a row that is wrong is told of.
+        finds_ids: whether `columns_of` looks for a column of ids that nobody named.
     """
 
     columns: tuple[str, ...]
@@ -177,6 +179,7 @@ class Reader(ABC):
     noun: str = ""
     form: str = ReadOptions.form
     is_sure: bool = False
+    finds_ids: bool = False
 
     def groups(self, rows: Rows) -> list[Hashable]:
         """Returns one key per row, the same for rows that hang together."""
@@ -212,6 +215,7 @@ class Reader(ABC):
     ) -> Iterator[Reading]:
         """Yields the rows of columns that are read already; the first table decides which column is which."""
         known: Any = columns
+        file_ids = FileIds()
         total = kept = blank = 0
         for table in tables:
             if known is None:
@@ -220,13 +224,14 @@ class Reader(ABC):
                 labels = table.columns[known.label] if known.label is not None else ()
                 unlabelled = not options.label_needed and all(label in self.no_label for label in labels)
                 known = replace(known, label=None) if unlabelled or not options.keep_labels else known
-                say_guesses(table, known, options.settings, options.listener)
+                known, file_ids = self._with_ids(table, known, options)
+                say_guesses(table, replace(known, id=file_ids.column), options.settings, options.listener)
             else:
                 known = self.further_columns(known, table, options)
                 lacking = {name: [None] * len(table) for name in known.used[1:] if name not in table.columns}
                 table = replace(table, columns={**table.columns, **lacking}) if table.lines else table
-            rows = self._sound_rows(table, known, options, first_id=total)
-            if table.lines and known.id is None and options.skipped is not None:
+            rows = self._sound_rows(table, known, options, file_ids, first_id=total)
+            if table.lines and file_ids.column is None and options.skipped is not None:
                 rows = replace(rows, ids=options.skipped.ids(rows.lines, table.source, first_id=kept))
             total, kept = total + len(table), kept + len(rows)
             if not len(rows):
@@ -235,11 +240,29 @@ class Reader(ABC):
             settings = options.settings  # the names of a format's own are those of no other file
             if type(table) is Table and known.settings_of:
                 settings = known.as_settings(settings, header=table.header)
-            yield Reading(rows, known.names(), settings)
+            file_names = known.names() | ({"id": file_ids.column} if file_ids.column is not None else {})
+            yield Reading(replace(rows, file_names=file_names), known.names(), settings)
         if total:
+            file_ids.report(table.source, options.listener)
             say_blank(blank, total, table.source, options.listener, noun=self.noun)
 
-    def _sound_rows(self, table: Table, columns: Any, options: ReadOptions, *, first_id: int) -> Rows:
+    def _with_ids(self, table: Table, columns: Any, options: ReadOptions) -> tuple[Any, FileIds]:
+        """Returns the columns of a file by its first rows, with the ids that it has of its own.
+
+        Ids that nobody named stand for the rows of a whole file only if each row has another one.
+        """
+        if columns.id is not None:
+            return columns, FileIds(columns.id, are_strict=not self.finds_ids)
+        column = None if self.finds_ids else guess_id_column(table, columns.used)
+        if column is None or not options.whole:
+            return columns, FileIds(column)
+        if not can_stand_for_rows(table, column, options.listener):
+            return columns, FileIds()
+        return replace(columns, id=column), FileIds(column)
+
+    def _sound_rows(
+        self, table: Table, columns: Any, options: ReadOptions, file_ids: FileIds, *, first_id: int
+    ) -> Rows:
         """Returns the rows without those that are to be skipped; numbers stay those of the file.
 
         Raises:
@@ -249,7 +272,8 @@ class Reader(ABC):
         try:
             if rejected:
                 raise rejected[min(rejected)]
-            return _numbered(self.rows_of(table, columns, options, first_id=first_id), table, range(len(table)))
+            rows = self.rows_of(table, columns, options, first_id=first_id)
+            return file_ids.attach(_numbered(rows, table, range(len(table))), table, as_ids=not self.finds_ids)
         except DataError as whole:
             if options.skipped is None or (len(table) > 1 and isinstance(whole, WholeFileError)):
                 raise
@@ -267,8 +291,11 @@ class Reader(ABC):
             if not bad or (options.whole and not kept):
                 raise
         options.skipped.errors += bad
-        rows = _numbered(self.rows_of(table.select(kept), columns, options, first_id=first_id), table, kept)
-        return rows if columns.id is not None else replace(rows, ids=[str(first_id + index) for index in kept])
+        sound = table.select(kept)
+        rows = _numbered(self.rows_of(sound, columns, options, first_id=first_id), table, kept)
+        if columns.id is None:
+            rows = replace(rows, ids=[str(first_id + index) for index in kept])
+        return file_ids.attach(rows, sound, as_ids=not self.finds_ids)
 
     def read(
         self, path: Path, settings: DataSection, *, split: str, label_needed: bool, **told: Unpack[Told]

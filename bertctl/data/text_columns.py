@@ -173,6 +173,7 @@ def _guess_label(table: Table, taken: Sequence[str], *, needed: bool) -> str | N
     free = {folded(name): name for name in table.columns if name not in taken}
     usual = LABEL_NAMES if table.header else tuple(free) if len(free) == 1 else ()
     if not free.keys() & set(usual):
+        free = {key: name for key, name in free.items() if key not in ID_NAMES}
         usual = tuple(key for key, name in free.items() if content_of(table.columns[name]) in ("class", "score"))
     return label_of(free, usual, table, needed=needed)
 

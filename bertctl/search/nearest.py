@@ -158,4 +158,4 @@ def pair_lines(first: Rows, second: Rows, pairs: Iterable[Pairs]) -> Iterator[di
     for rows, others, cosines in pairs:
         for i, j, cosine in zip(rows.tolist(), others.tolist(), cosines.tolist(), strict=True):
             texts = {"text": first.columns["text"][i], "pair": second.columns["text"][j]}
-            yield {"id": first.ids[i], "pair_id": second.ids[j], "similarity": round(cosine, 6), **texts}
+            yield {"id": first.answer_id(i), "pair_id": second.answer_id(j), "similarity": round(cosine, 6), **texts}
