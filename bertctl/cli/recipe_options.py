@@ -301,7 +301,7 @@ class RecipeRequest:
             error.remedy += f" Add it to the command, or name the task: {generic} (TASK: {', '.join(READERS)})."
             raise
         if not is_worker():
-            listener.say(f"{told}; another task: {generic}")
+            listener.say(told if self.verb == "fetch" else f"{told}; another task: {generic}")
         return task, fields
 
 

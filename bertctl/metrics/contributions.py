@@ -161,6 +161,9 @@ class Contributions:
             effect = design_effect(statistics.influence(statistic, counts)[place], self.clusters)
             low, high = statistics.posterior_interval(statistic, counts / effect, seed=seed)
         else:
+            units = n if self.clusters is None else number_of(self.clusters)
+            if units is None or units < 2:  # one sentence says nothing of how sentences differ
+                return None, None
             if self.clusters is not None:
                 statistic, counts = self._by_cluster(self.clusters)
             low, high = statistics.bootstrap_interval(statistic, counts, resamples=resamples, seed=seed, method=method)
