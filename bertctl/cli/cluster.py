@@ -35,6 +35,7 @@ def cluster(
         bertctl cluster tickets.csv --clusters 12 -o groups.csv
         bertctl cluster tickets.csv --method hdbscan
     """
+    from bertctl.inference.carried_columns import shown_name
     from bertctl.search.clusters import check_clusters, cluster_words, clusters_of, silhouette
 
     with out.third_party_kept():
@@ -49,7 +50,8 @@ def cluster(
         ]
         ids = map(rows.answer_id, range(len(rows)))
         each = zip(ids, found.tolist(), texts, strict=True)
-        answers = ({"id": name, "cluster": number, "text": text} for name, number, text in each)
+        column = shown_name("text", rows)  # another one where the file calls something else text
+        answers = ({"id": name, "cluster": number, column: text} for name, number, text in each)
         given.answer(out, answers, lambda: {"clusters": sizes, "silhouette": spread})
     for one in sizes:
         out.say(f"cluster {one['cluster']}: {count(one['texts'], 'text')}: {one['words']}")

@@ -87,7 +87,8 @@ def shown_name(column: str, rows: Rows) -> str:
 
     That is its canonical name, such as `text`; its own one where the file calls another column so.
     """
-    is_taken = rows.has(beside_canonical(column))
+    others = [name for canonical, name in rows.file_names.items() if canonical != column]
+    is_taken = rows.has(beside_canonical(column)) or column in others
     return rows.file_names.get(column, column) if is_taken else column
 
 

@@ -100,16 +100,21 @@ def _table_row(answer: Mapping[str, Any]) -> dict[str, Any]:
         field = name.removesuffix(SUFFIX)
         if field == "probabilities" and isinstance(value, dict):
             last |= {f"probability_{label}": _digits(probability) for label, probability in value.items()}
+        elif isinstance(value, dict):
+            row |= {f"{name}_{key}": _cell(nested) for key, nested in value.items()}
         elif field == "top" and _are_labels(value):
             for place, label in enumerate(value, start=1):
                 last |= {f"top_{place}": label["label"], f"top_{place}_probability": _digits(label["probability"])}
         elif field == "probability":
             row[name] = _digits(value)
-        elif isinstance(value, list | dict | bool):
-            row[name] = json.dumps(value, ensure_ascii=False)
         else:
-            row[name] = value
+            row[name] = _cell(value)
     return beside(row, last)
+
+
+def _cell(value: Any) -> Any:
+    """Returns a value as it stands in a table."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict | bool) else value
 
 
 def _are_labels(value: Any) -> bool:

@@ -3,6 +3,7 @@
 import collections
 import functools
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -145,16 +146,20 @@ class Predictor:
     def line(self, answered: Answered, index: int, reads: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the answer to a row as files show it: id, texts, prediction, probabilities, tokens, truncated."""
         rows, features = answered.rows, answered.features
-        line = {"id": rows.answer_id(index)}
+        line = {"id": self._of_file(rows.answer_id(index))}
         if self.run.recipe.evaluation.keep_text:
             texts = rows.fields(index, (*self.run.task.answers.columns, *reads))
             line |= {shown_name(column, rows): value for column, value in texts.items()}
-        line |= cells(self._carried, index)
+        line |= {name: self._of_file(value) for name, value in cells(self._carried, index).items()}
 
         length = {"tokens": int(features.tokens[index]), "truncated": bool(features.truncated_tokens[index] > 0)}
         fields = {**self._shown(answered.answers[index]), **length}
         self._clashes |= dict.fromkeys(name for name in fields if name in line)
         return beside(line, fields)
+
+    def _of_file(self, value: Any) -> Any:
+        """Returns a cell of the file; an object is one cell of a table."""
+        return json.dumps(value, ensure_ascii=False) if self._one_table and isinstance(value, dict) else value
 
     def _carry(self, rows: Rows, listener: Listener) -> None:
         """Takes the columns of a chunk that are carried over; of one table, those that the first chunk has."""

@@ -23,8 +23,10 @@ def announce(job: Job, *, listener: Listener) -> None:
         listener.say(f"{split}: {count(len(rows), 'example')}{about}")
         report_truncation(split, job.features[split], job.task, job.recipe, listener)
     training = job.recipe.training
+    read = len(job.features["train"])
+    noun = "example" if read == len(job.data.splits["train"]) else "window"
     listener.say(
-        f"training: {count(job.epochs, 'epoch')} of {len(job.features['train'])} examples in batches of "
+        f"training: {count(job.epochs, 'epoch')} of {count(read, noun)} in batches of "
         f"{training.batch_size}: {count(job.steps, 'step')}, learning rate {job.recipe.optimizer.learning_rate:g}"
     )
     for sentence in filter(None, [job.guess, *beyond_plain(job)]):

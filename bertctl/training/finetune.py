@@ -168,7 +168,10 @@ class _TrainingRun:
             with self.signals.interruptible() if alone else contextlib.nullcontext():
                 result = self.selection.score(job.selection)
             value, loss = result.metrics[job.primary].value, result.metrics["loss"].value
-            self.listener.say(f"step {step}: {job.selection} {job.primary} {value:.4f}, loss {loss:.4f}")
+            scores_text = f"{job.primary} {value:.4f}"
+            if job.primary != "loss":
+                scores_text += f", loss {loss:.4f}"
+            self.listener.say(f"step {step}: {job.selection} {scores_text}")
             shown = job.task.samples(result.outputs, result.features, job.loaded.tokenizer)
             scores = {f"{job.selection}_{job.primary}": value, f"{job.selection}_loss": loss}
             log({"step": step, **scores} | ({"samples": shown} if shown else {}))

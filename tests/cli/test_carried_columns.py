@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bertctl.cli.texts import InputIds, TextSource
+
 pytestmark = pytest.mark.one_process
 
 ROWS = [
@@ -159,3 +161,45 @@ def test_values_that_json_has_no_type_for_are_written_as_text(bertctl, tiny_run,
     done = bertctl("predict", tiny_run.path, path)
     [answer] = lines(done.stdout)
     assert (answer["when"], answer["price"]) == ("2024-05-01", "1.50")
+
+
+@pytest.mark.parametrize("verb", ["cluster", "mine"])
+def test_other_verbs_leave_text_to_the_file_too(bertctl, tiny_run, tmp_path, verb):
+    rows = [{"id": f"r{number}", "text": "a title", "body": f"good film {number}"} for number in range(4)]
+    path = write(tmp_path / "rows.jsonl", rows)
+    more = ("--clusters", "2") if verb == "cluster" else ("--threshold", "-1")
+    done = bertctl(verb, path, "--text-column", "body", "--model", tiny_run.path / "model", *more)
+    assert done.returncode == 0, done.stderr
+    first, *_ = lines(done.stdout)
+    assert first["body"].startswith("good film")
+    assert "text" not in first
+
+
+@pytest.mark.parametrize("verb", ["finetune", "probe"])
+def test_predictions_of_a_run_have_the_ids_of_the_file(bertctl, tiny_model, tmp_path, verb):
+    rows = [{"id": f"0{number}", "text": f"{('good', 'bad')[number % 2]} film {number}"} for number in range(20)]
+    rows = [row | {"label": ("pos", "neg")[number % 2]} for number, row in enumerate(rows)]
+    path = write(tmp_path / "rows.csv", rows)
+    training = ("--epochs", "1", "--checkpoint-every", "off") if verb == "finetune" else ()
+    done = bertctl(verb, path, "--model", tiny_model, "--max-length", 32, "-o", tmp_path / "run", *training)
+    assert done.returncode == 0, done.stderr
+    texts = {row["id"]: row["text"] for row in rows}
+    predicted = lines((tmp_path / "run" / "predictions" / "validation.jsonl").read_text())
+    assert predicted
+    for line in predicted:
+        assert texts[line["id"]] == line["text"]
+
+
+def test_texts_of_a_table_have_the_ids_of_the_file(tmp_path):
+    source = TextSource(files=[str(write(tmp_path / "rows.csv", ROWS))])
+    ids = InputIds()
+    numbered = [{"id": 0, "text": text} for chunk in ids.remember(source.chunks()) for text in chunk.texts]
+    assert [answer["id"] for answer in ids.name(numbered)] == ["2", "1", "0"]
+
+
+def test_lines_have_numbers(tmp_path):
+    (tmp_path / "rows.txt").write_text("good\nbad\n")
+    ids = InputIds()
+    source = TextSource(files=[str(tmp_path / "rows.txt")])
+    numbered = [{"id": number} for chunk in ids.remember(source.chunks()) for number in range(len(chunk.texts))]
+    assert list(ids.name(numbered)) == numbered

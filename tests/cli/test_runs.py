@@ -59,11 +59,14 @@ def test_ls_shows_what_each_run_has_reached(runs: Path, bertctl: Run) -> None:
     os.utime(runs / "made-1" / "status.json", (1e9 + 1, 1e9 + 1))
     done = bertctl("runs", "ls")
     lines = [line.split() for line in done.stdout.splitlines()]
-    assert lines[0] == ["run", "recipe", "score", "95", "%", "interval", "state", "size", "age"]
+    header = ["run", "kind", "recipe", "model", "split", "score", "95", "%", "interval", "state", "size", "age"]
+    assert lines[0] == header
     assert [line[0] for line in lines[1:-1]] == [f"runs/made-{number}" for number in (5, 4, 3, 2, 1, 0)], "newest first"
-    assert lines[1][1:8] == ["made", "accuracy", "0.8667", "0.8367", "to", "0.8867", "done"]
-    assert lines[4][1:3] == ["made", "done"], "a score that can't be read is none"
-    assert (lines[5][7], lines[6][7]) == ("failed", "killed")
+    scored = ["scores", "made", "validation", "accuracy", "0.8667", "0.8367", "to", "0.8867", "done"]
+    assert lines[1][1:10] == scored
+    assert lines[4][1:4] == ["scores", "made", "done"], "a score that can't be read is none"
+    assert "failed" in lines[5]
+    assert "killed" in lines[6]
     assert done.stdout.splitlines()[-1].startswith("6 runs in runs, ")
     document = json.loads(bertctl("runs", "ls", "runs", "--json").stdout)
     (one,) = [row for row in document["runs"] if row["run"] == "runs/made-5"]
