@@ -62,9 +62,9 @@ def test_ls_shows_what_each_run_has_reached(runs: Path, bertctl: Run) -> None:
     header = ["run", "kind", "recipe", "model", "split", "score", "95", "%", "interval", "state", "size", "age"]
     assert lines[0] == header
     assert [line[0] for line in lines[1:-1]] == [f"runs/made-{number}" for number in (5, 4, 3, 2, 1, 0)], "newest first"
-    scored = ["fine-tuning", "made", "validation", "accuracy", "0.8667", "0.8367", "to", "0.8867", "done"]
-    assert lines[1][1:10] == scored
-    assert lines[4][1:4] == ["fine-tuning", "made", "done"], "a score that can't be read is none"
+    scored = ["fine-tuning", "made", "minilm", "validation", "accuracy", "0.8667", "0.8367", "to", "0.8867", "done"]
+    assert lines[1][1:11] == scored
+    assert lines[4][1:5] == ["fine-tuning", "made", "minilm", "done"], "a score that can't be read is none"
     assert "failed" in lines[5]
     assert "killed" in lines[6]
     assert done.stdout.splitlines()[-1].startswith("6 runs in runs, ")
