@@ -744,7 +744,7 @@ def test_a_file_of_rows_goes_with_the_model_that_is_named_beside_it(bertctl, tin
     assert done.returncode == 0, done.stderr
     assert "--train-file" not in done.stderr
     lock = json.loads((tmp_path / "bertctl.lock").read_text())
-    assert {part["name"] for part in lock["parts"]} == {"rows.csv", "tiny"}
+    assert {part["name"] for part in lock["parts"]} == {"rows.csv", tiny_model.name}
     refused = bertctl("finetune", "rows.csv", "--model", "bert-large", "--locked", "--dry-run", env=away)
     assert refused.returncode == 4
     assert "bertctl fetch FILE" in refused.stderr
