@@ -12,6 +12,7 @@ _MOVING = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
 )
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+_BEGINNING = 3  # letters that say which word was meant
 _COMMAND = re.compile(r"(?m)^[^\S\n]*::|##(?=[\w.]*\[)")
 
 
@@ -135,10 +136,20 @@ def listing(names: Sequence[object], limit: int = 12) -> str:
     return head + (f", ... ({len(names)} in all)" if len(names) > limit else "")
 
 
-def did_you_mean(given: str, known: Iterable[str], *, mark: str = "") -> str:
-    """Returns the nearest of the known words as `did you mean a or b?`, or an empty string; all begin with `mark`."""
+def did_you_mean(given: str, known: Iterable[str], *, mark: str = "", cutoff: float = 0.6) -> str:
+    """Returns the nearest of the known words as `did you mean a or b?`, or an empty string.
+
+    Args:
+        given: A word that is not known.
+        known: Those that are.
+        mark: What all of them begin with.
+        cutoff: How alike a word has to be, from 0 to 1. A word that begins as the given one is near, too.
+    """
     by_lower = {word.lower().removeprefix(mark): word for word in known}
-    nearest = difflib.get_close_matches(given.lower().removeprefix(mark), by_lower, n=3, cutoff=0.6)
+    typed = given.lower().removeprefix(mark)
+    nearest = difflib.get_close_matches(typed, by_lower, n=3, cutoff=cutoff)
+    if not nearest and len(typed) >= _BEGINNING:
+        nearest = [word for word in by_lower if word.startswith(typed)][:3]
     return f"did you mean {' or '.join(by_lower[word] for word in nearest)}?" if nearest else ""
 
 

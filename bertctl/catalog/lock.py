@@ -78,7 +78,9 @@ class Lock:
             return found
         what = f"the {kind} {name}{asked and f' at {asked}'} is not in {self.path}"
         has = f"It has {listing([part['name'] for part in self.parts]) or 'nothing'}."
-        raise UnavailableError(what, remedy=f"{has} `bertctl fetch RECIPE...` locks what you mean.", file=self.path)
+        what_to_name = name if kind == "model" else "MODEL"
+        remedy = f"{has} Lock all that is used: `bertctl fetch RECIPE`, or `bertctl fetch FILE {what_to_name}`."
+        raise UnavailableError(what, remedy=remedy, file=self.path)
 
     def check(self, found: Found) -> None:
         """Looks at files that are about to be read.

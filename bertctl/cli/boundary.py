@@ -1,6 +1,7 @@
 """The one boundary: the answer and every error of `bertctl` leave through `run`."""
 
 import errno
+import re
 import signal
 import sys
 import traceback
@@ -23,7 +24,6 @@ from bertctl.errors import (
 )
 from bertctl.runtime.launch import another_ended, check_ranks, die_with_parent, is_first_worker, is_worker, note_exit
 from bertctl.runtime.stopping import asked, enter
-from bertctl.words import did_you_mean, unknown
 
 if TYPE_CHECKING:
     from bertctl.cli.output import Output
@@ -97,33 +97,44 @@ def _delivered(code: int, outputs: "Sequence[Output]") -> int:
 def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
     if hasattr(error, "possibilities"):
         return _unknown_option(arguments, error)
+    from bertctl.cli.typed_instead import argument_hint, extra_arguments, unknown_group_verb, unknown_verb
+
     message = error.format_message().replace("Value error, ", "")
     typed = next((word for word in arguments if not word.startswith("-")), "")
     names = [verb.name for verb in VERBS]
     if typed and typed not in names:
-        what = unknown("verb", typed, names)
-        return UsageError(what, remedy=f"Verbs: {', '.join(names)}. Type `bertctl --help` for what they do.")
+        remedy = f"Verbs: {', '.join(names)}. Type `bertctl --help` for what they do."
+        return UsageError(unknown_verb(typed), remedy=remedy)
+
     context = getattr(error, "ctx", None)
     command = context.command_path if context else f"bertctl {typed}"
-    return UsageError(message, remedy=f"Type `{command} --help` for what it takes." if typed else "")
+    remedy = f"Type `{command} --help` for what it takes." if typed else ""
+    words = extra_arguments(message)
+    hint = argument_hint(command.removeprefix("bertctl "), words) if words else ""
+    if hint:
+        return UsageError(f"{command} takes no further argument: {words}; {hint}", remedy=remedy)
+    match = re.match(r"No such command '([^']*)'", message)
+    if match and context is not None:
+        message = unknown_group_verb(typed, match[1], context.command.list_commands(context))
+    return UsageError(message, remedy=remedy)
 
 
 def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:
     """Returns the refusal of an option: with what we call it, where another program has it, else the nearest."""
-    from bertctl.cli.recipe_options import FLAGS
-    from bertctl.config.problems import meant
+    from bertctl.cli.typed_instead import option_hint
 
-    typed = next((word for word in arguments if word.startswith(error.option_name)), error.option_name).partition("=")
-    options = [flag for one in error.ctx.command.get_params(error.ctx) for flag in (*one.opts, *one.secondary_opts)]
-    hint = did_you_mean(typed[0], (flag for flag in options if flag.startswith("--")), mark="--")
-    for one in reversed(meant(typed[0].lstrip("-").replace("-", "_").lower())):
-        name, _, value = one.partition("=")
-        flag = FLAGS.get(name, name)
-        if flag in options or name.startswith("bertctl "):
-            hint = f"say {flag} {value}".rstrip()
-        elif "." in name and "--set" in options:
-            hint = f"say --set {name}={value or 'VALUE'}"
-    what = f"there is no option {typed[0]}" + (f": {hint}" if hint else "")
+    words = [*arguments, ""]
+    place = next((i for i, word in enumerate(arguments) if word.startswith(error.option_name)), len(arguments))
+    typed = words[place] or error.option_name
+    following = words[place + 1] if place < len(arguments) else ""
+    command = error.ctx.command_path.removeprefix("bertctl ")
+    parameters = error.ctx.command.get_params(error.ctx)
+    options = [flag for parameter in parameters for flag in (*parameter.opts, *parameter.secondary_opts)]
+
+    hint = option_hint(typed, following, command, options)
+    what = f"there is no option {typed.partition('=')[0]}"
+    if hint:
+        what += f": {hint}"
     return UsageError(what, remedy=f"Type `{error.ctx.command_path} --help` for what it takes.")
 
 

@@ -35,6 +35,7 @@ def cluster(
         bertctl cluster tickets.csv --clusters 12 -o groups.csv
         bertctl cluster tickets.csv --method hdbscan
     """
+    from bertctl.inference.carried_columns import shown_name
     from bertctl.search.clusters import check_clusters, cluster_words, clusters_of, silhouette
 
     with out.third_party_kept():
@@ -47,8 +48,10 @@ def cluster(
         sizes: list[dict[str, Any]] = [
             {"cluster": i, "words": name, "texts": int((found == i).sum())} for i, name in enumerate(names)
         ]
-        each = zip(rows.ids, found.tolist(), texts, strict=True)
-        answers = ({"id": name, "cluster": number, "text": text} for name, number, text in each)
+        ids = map(rows.answer_id, range(len(rows)))
+        each = zip(ids, found.tolist(), texts, strict=True)
+        column = shown_name("text", rows)  # another one where the file calls something else text
+        answers = ({"id": name, "cluster": number, column: text} for name, number, text in each)
         given.answer(out, answers, lambda: {"clusters": sizes, "silhouette": spread})
     for one in sizes:
         out.say(f"cluster {one['cluster']}: {count(one['texts'], 'text')}: {one['words']}")

@@ -61,7 +61,7 @@ def _tables(document: Mapping[str, Any]) -> Iterator[Shown]:
     yield plain_table("this machine", "", rows=_machine_lines(document))
     if document.get("needs"):
         yield ""
-        words = {"here": "there", "hub": "to be fetched", "refused": "missing"}
+        words = {"here": "on this disk", "hub": "to be fetched", "refused": "missing"}
         needs = ((need["what"], words[need["state"]], need["found"]) for need in document["needs"])
         yield plain_table(f"{document['recipe']} needs", "", "where", rows=needs)
 

@@ -69,8 +69,8 @@ def estimate_table(document: Mapping[str, Any]) -> Shown:
         table.add_row(f"disk of {cells} such runs", human_bytes(document["sweep"]["disk_bytes"]), "")
     for split, apart in document["detectable"].items():
         table.add_row(
-            f"{document['examples'][split]:,} {split} rows show",
+            f"{document['examples'][split]:,} {split} rows tell apart",
             f"{100 * apart['runs']:.1f} points",
-            f"between two runs; {100 * apart['limit']:.1f} points from a limit, in 4 of 5 cases",
+            f"of accuracy between two runs, 4 times out of 5; {100 * apart['limit']:.1f} points from a gate's limit",
         )
     return table

@@ -62,7 +62,7 @@ def explain(
     from bertctl.data.reading import SkippedRows
     from bertctl.inference.predict import Destination
     from bertctl.interpretability.explain import Asked, Explainer
-    from bertctl.reporting.explanations import coloured, explained_page, summary_sentences
+    from bertctl.reporting.explanations import coloured, doubts, explained_page, summary_sentences
     from bertctl.reporting.html import render_html
     from bertctl.tasks.base import AnswerFormat
 
@@ -90,3 +90,5 @@ def explain(
         out.answer(summary)
     for sentence in summary_sentences(summary):
         out.say(sentence)
+    for doubt in doubts(summary):
+        out.warn(doubt)

@@ -41,7 +41,7 @@ def fetch(
         listed: Say what would be brought, and its size; load nothing.
         check: Say what of the lock is missing on this disk, or differs: exit code 4.
         cache_key: Print one line that changes when what is fetched does, for the cache of a pipeline.
-        model: Model of the recipes, as --model of finetune.
+        model: Model of the recipes, as --model of finetune. Default for a file of rows: a model among the names.
 
     Examples:
         bertctl fetch sst2 minilm --split test
@@ -64,9 +64,12 @@ def fetch(
     from bertctl.fetching import fetch as fetching
 
     needs: list[fetching.Need] = []
+    models = [name for name in names or () if fetching.is_model(name)]
     for name in names or ():
         if is_recipe(name) or is_data_file(name):
-            needs += fetching.needs_of_recipe(recipes.load(name, listener=out), split or ())
+            # A file of rows names no model, so it goes with the one that stands beside it.
+            beside = {"model.name": models[0]} if is_data_file(name) and models and not model else {}
+            needs += fetching.needs_of_recipe(recipes.load(name, beside, listener=out), split or ())
         else:
             needs += fetching.needs_of_name(name)
     with out.third_party_kept():

@@ -10,7 +10,7 @@ import typer
 from bertctl.cli import streams
 from bertctl.cli.completion import model_names
 from bertctl.cli.output import Output
-from bertctl.cli.texts import TextSource, takes_texts, typed_text
+from bertctl.cli.texts import InputIds, TextSource, takes_texts, typed_text
 from bertctl.errors import UsageError
 from bertctl.reporting.document import TableBlock
 from bertctl.words import names_in
@@ -54,8 +54,9 @@ def fill_mask(
         if typed and filler.mask not in typed:
             raise UsageError(f"the text has no mask: {typed[:60]!r}", remedy=filler.remedy)
         read = replace(source, files=[given] if given else [], beside=output).chunks(out)
-        texts = [[typed]] if typed else (chunk.texts for chunk in read)
-        answers = filler.fill(texts, top_k=top_k, targets=words, listener=out)
+        ids = InputIds()
+        texts = [[typed]] if typed else (chunk.texts for chunk in ids.remember(read))
+        answers = ids.name(filler.fill(texts, top_k=top_k, targets=words, listener=out))
         if typed and output is None:
             [answer] = answers
             return out.answer({"model": model, **answer}, *_tables(answer))

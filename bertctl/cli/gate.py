@@ -109,7 +109,10 @@ def _answer(result: "GateResult") -> list[Shown]:
             "" if judgement.detectable is None else f"{judgement.detectable:.4f}",
             Text(judgement.verdict, style=colours[judgement.verdict]),
         )
-    sentences = [judgement.message for judgement in result.judgements]
-    meaning = Text("detectable: the smallest step past the limit that these examples show in 4 of 5 cases", "dim")
+    sentences: list[Shown] = []
+    for judgement in result.judgements:
+        sentences.append(judgement.message)
+        sentences += [f"  {sentence}" for sentence in judgement.ways_out]
+    meaning = Text("detectable: how far from the limit a model has to be for so many examples to show it", "dim")
     headline = Text(result.headline, style=f"bold {colours[result.verdict]}")
     return [table, "", *sentences, meaning, "", headline]

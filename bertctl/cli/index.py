@@ -46,8 +46,7 @@ def index(
     kind = dtype or (before.document["dtype"] if before else "float32")
     rows = given.rows(corpus, out)
     if before:
-        has_ids = "data.id_column" in given.fields
-        rows = told_of_twice(rows, before, out) if has_ids else numbered_on(rows, before)
+        rows = told_of_twice(numbered_on(rows, before), before, out)
     with out.third_party_kept():
         model = given.model(before, "document", dtype=kind)
         with hold(output / ".lock"):

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bertctl.cli import streams
+from bertctl.cli.help import RARE
 from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes, tell_shard, this_worker
 from bertctl.cli.recipe_options import MergeOption, OnErrorOption, ShardOption
@@ -19,8 +20,9 @@ def predict(
     given: RowsGiven,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH")] = None,
     layout: Annotated[str | None, typer.Option("--format", metavar="NAME")] = None,
-    safe_csv: Annotated[bool, typer.Option("--safe-csv")] = False,
+    safe_csv: Annotated[bool, typer.Option("--safe-csv", rich_help_panel=RARE)] = False,
     top_k: Annotated[int | None, typer.Option("--top-k", min=1, metavar="N")] = None,
+    keep_columns: Annotated[str | None, typer.Option("--keep-columns", metavar="all|none|NAME,...")] = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", min=1)] = None,
     shard: ShardOption = None,
     merge: MergeOption = False,
@@ -38,6 +40,7 @@ def predict(
             jsonl.
         safe_csv: In CSV, put ' before texts that a spreadsheet would take for a formula.
         top_k: Answer with the N likeliest labels, as `top`, not with all.
+        keep_columns: Columns of the file to write, too. Default: all.
         batch_size: Examples per forward pass.
 
     Examples:
@@ -67,6 +70,7 @@ def predict(
     in_processes(num_processes, out, source=given.file)
     trained = given.open({"evaluation.batch_size": batch_size} if batch_size else {}, out)
     from bertctl.data.reading import SkippedRows
+    from bertctl.inference.carried_columns import KeptColumns
     from bertctl.inference.predict import Destination, predict_glue, predict_rows
 
     check_format(trained, layout, to_file=output is not None)
@@ -81,8 +85,9 @@ def predict(
         else:
             chunks, total = given.chunks(trained, listener, skipped, layout)
             destination = Destination(output, layout, answers, safe_csv=safe_csv)
+            kept = KeptColumns.parse(keep_columns, by_default=trained.recipe.evaluation.keep_text)
             written = predict_rows(
-                trained, chunks, destination, total=total, top_k=top_k, workers=workers, listener=listener
+                trained, chunks, destination, total=total, top_k=top_k, kept=kept, workers=workers, listener=listener
             )
     tell_shard(sharing.shard, sharing.paths, out)
     if skipped is not None and workers.is_first:

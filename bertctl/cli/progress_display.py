@@ -161,7 +161,10 @@ def _listed(*parts: str) -> str:
 
 
 def _percent(phase: _Phase) -> str:
-    return "" if phase.share is None else f" ({100 * phase.share:.0f} %)"
+    """Returns the share of a phase that is done; of one whose last step is done, nothing: a part of it is left."""
+    if phase.share is None or (phase.total and phase.done >= phase.total and phase.share < 1):
+        return ""
+    return f" ({100 * phase.share:.0f} %)"
 
 
 def _figure(value: float | str) -> str:

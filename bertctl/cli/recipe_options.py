@@ -94,6 +94,7 @@ _COLUMNS = (
     FieldOption("data.text_column", "--text-column", metavar="NAME", panel="Data"),
     FieldOption("data.pair_column", "--pair-column", metavar="NAME", panel="Data"),
     FieldOption("data.label_column", "--label-column", metavar="NAME", panel="Data"),
+    FieldOption("data.id_column", "--id-column", metavar="NAME", panel=RARE),
 )
 _LAYOUT = (
     FieldOption("data.encoding", "--encoding", metavar="NAME", panel="Data"),
@@ -312,7 +313,7 @@ class RecipeRequest:
             error.remedy += f" Add it to the command, or name the task: {generic} (TASK: {', '.join(READERS)})."
             raise
         if not is_worker():
-            listener.say(f"{told}; another task: {generic}")
+            listener.say(told if self.verb == "fetch" else f"{told}; another task: {generic}")
         return task, fields
 
 

@@ -271,9 +271,9 @@ def _recipe_row(name: str) -> dict[str, Any]:
 def _recipes() -> tuple[str, list[dict[str, Any]], Shown]:
     rows = [_recipe_row(name) for name in builtin_recipes()]
     table = plain_table("recipe", "what")
-    generic = {row["task"] for row in rows} | {"pretrain"}
-    for row in sorted(rows, key=lambda row: (row["task"], row["name"] not in generic, row["name"])):
-        indent = "" if row["name"] in generic else "  "  # below the one for files of one's own
+    headings = {"pretrain"} | {row["task"] for row in rows}  # recipes for files of one's own, above those of their task
+    for row in sorted(rows, key=lambda row: (row["task"], row["name"] not in headings, row["name"])):
+        indent = "" if row["name"] in headings else "  "
         first = re.split(r"(?<=[.?!])\s", row["description"], maxsplit=1)[0]
         table.add_row(indent + row["name"], first, style="" if indent else "bold")
     return "recipes", rows, table

@@ -124,7 +124,7 @@ _OPTIONS = [
 
 def takes_rows(*wanted: str | FieldOption) -> Decorator:
     """Gives a verb `verb(out, given, ...)` RUN, the rows to answer and options of fields, as `RowsGiven`."""
-    fields = picked("--data-dir", "--text-column", "--pair-column", "layout", "--max-eval-rows", *wanted)
+    fields = picked("--data-dir", "--text-column", "--pair-column", "--id-column", "layout", "--max-eval-rows", *wanted)
 
     def fold(given: dict[str, Any]) -> RowsGiven:
         from bertctl.data.file_names import is_text

@@ -108,11 +108,11 @@ def _table(runs: "Iterable[ListedRun]") -> Shown:
     from bertctl.reporting.summary import figure, interval
 
     numbers = ("score", "size", "age")
-    table = plain_table(
-        "run", "recipe", "model", "split", "score", "95 % interval", "state", "size", "age", right=numbers
-    )
+    columns = ("run", "kind", "recipe", "model", "split", "score", "95 % interval", "state", "size", "age")
+    table = plain_table(*columns, right=numbers)
     for run in runs:
         score, sizes = run.score, (human_bytes(run.bytes), human_seconds(run.age_seconds, brief=True))
         scored = (f"{run.metric} {figure(score.value)}", interval(score.as_json())) if score else ("", "")
-        table.add_row(run.run, run.recipe, run.model, run.split, *scored, run.state, *sizes)
+        model = Path(run.model).name  # of a folder the last part, of a hub id the model
+        table.add_row(run.run, run.kind, run.recipe, model, run.split, *scored, run.state, *sizes)
     return table

@@ -10,7 +10,7 @@ import typer
 from bertctl.cli import streams
 from bertctl.cli.completion import model_names
 from bertctl.cli.output import Output, Shown
-from bertctl.cli.texts import TextSource, takes_texts, typed_text
+from bertctl.cli.texts import InputIds, TextSource, takes_texts, typed_text
 from bertctl.errors import UsageError
 
 _ODD = 10.0  # nats below 0 at which a token is shaded as strongly as can be
@@ -59,7 +59,8 @@ def score(
         scorer = Scorer(MaskedModel(model), pll)
         typed = [TextChunk([text], None if pair is None else [pair])] if text is not None else None
         read = replace(source, files=[given] if given else [], beside=output)
-        answers = scorer.score(typed or read.chunks(out), listener=out)
+        ids = InputIds()
+        answers = ids.name(scorer.score(ids.remember(typed or read.chunks(out)), listener=out))
         if output is None and (typed or out.as_json):
             found = list(answers)
             document = {"model": model, "pll": pll, **found[0]} if typed else {**scorer.summary(), "answers": found}

@@ -1,7 +1,8 @@
 """The texts that a command line names (lines, tables, a data set of the catalog), and the options that name them."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -136,7 +137,7 @@ class TextSource:
         skipped = SkippedRows() if self.skip else None
         source = source_of(file)
         for rows in TEXT_READER.stream(source, settings, kind=kind, listener=listener, skipped=skipped):
-            yield TextChunk(rows.columns["text"], rows.columns.get("pair"))
+            yield TextChunk(rows.columns["text"], rows.columns.get("pair"), rows.file_ids or None)
         if skipped is not None:
             skipped.finish(self.beside, listener)
 
@@ -150,6 +151,26 @@ class TextSource:
             what = f"the data set '{name}' has no column of texts (it has: {', '.join(rows.columns)})"
             raise DataError(what, remedy="Give its official file with --file and --text-column.")
         yield TextChunk(rows.columns["text"], rows.columns.get("pair"))
+
+
+class InputIds:
+    """Ids that an input has for its texts, from where they are read to where the answers are written, in one order."""
+
+    def __init__(self) -> None:
+        self._ids: deque[Any] = deque()
+        self._has_ids = False
+
+    def remember(self, chunks: Iterable[TextChunk]) -> Iterator[TextChunk]:
+        """Yields chunks, and keeps their ids."""
+        for chunk in chunks:
+            self._has_ids = chunk.ids is not None
+            self._ids.extend(chunk.ids or ())
+            yield chunk
+
+    def name(self, answers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yields answers, one for each text, with the ids of the input in place of numbers."""
+        for answer in answers:
+            yield {**answer, "id": self._ids.popleft()} if self._has_ids else answer
 
 
 def _fold(given: dict[str, Any]) -> TextSource:

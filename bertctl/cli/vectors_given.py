@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bertctl.cli import streams
 from bertctl.cli.folding import Decorator, folds, option
 from bertctl.cli.output import Output
-from bertctl.cli.recipe_options import LOCKED_OPTION, FieldOption, RecipeRequest, by_field, lock, picked
+from bertctl.cli.recipe_options import LOCKED_OPTION, RecipeRequest, by_field, lock, picked
 from bertctl.data.file_names import is_text
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
@@ -120,8 +120,7 @@ _OPTIONS = [
 
 def takes_vectors(*left_out: str) -> Decorator:
     """Gives a verb `verb(out, given, ...)` the options of model, vectors, texts and answers; some left out."""
-    own = FieldOption("data.id_column", "--id-column", metavar="NAME", panel="Data")
-    fields = picked("model", "long_texts", "columns", own, "layout", "compute")
+    fields = picked("model", "long_texts", "columns", "layout", "compute")
     options = [one for one in _OPTIONS if one.name not in left_out]
 
     def fold(given: dict[str, Any]) -> VectorsGiven:

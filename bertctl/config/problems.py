@@ -4,12 +4,12 @@ import difflib
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from bertctl.config.other_names import other_names, other_value
 from bertctl.config.removed import REMOVED
 from bertctl.config.schema import OF_FILES, Recipe, fields, sections
-from bertctl.config.strict_yaml import read_document, read_value
+from bertctl.config.strict_yaml import read_value
 from bertctl.config.task_names import task_names
 from bertctl.errors import UsageError
 from bertctl.words import did_you_mean, harmless
@@ -53,7 +53,7 @@ def describe(error: Mapping[str, Any]) -> str:
     if items:
         schema = schema["items"]
     sentence = f"{path}{items}: {shown(given)} given, {_what_fits(schema)} fits"
-    hint = _hint(given, schema)
+    hint = _hint(given, schema, path)
     return f"{sentence}; {hint}" if hint else sentence
 
 
@@ -64,10 +64,12 @@ def is_said_by_another(error: Mapping[str, Any]) -> bool:
     return in_branch and error["type"] == wrong_kind
 
 
-def _hint(given: Any, schema: Mapping[str, Any]) -> str:
+def _hint(given: Any, schema: Mapping[str, Any], path: str) -> str:
     """Returns what to type, where it can be guessed from what was given."""
     kind = schema["type"]
     words = [*schema.get("enum", ()), *schema.get("or", ())]
+    if words and (value := other_value(path, str(given))):
+        return f"did you mean {value}?"
     if isinstance(given, str) and words:
         return did_you_mean(given, words)
     if kind == "string" and isinstance(given, bool | int | float):
@@ -122,13 +124,7 @@ def _nearest(path: str) -> list[str]:
 def meant(word: str) -> list[str]:
     """Returns the fields of a recipe that have this name (with `_`), else what other programs mean by it."""
     own = [name for name in fields() if name.rpartition(".")[2] == word]
-    return own or [name for other, name in _other_names().items() if other == word]
-
-
-@functools.cache
-def _other_names() -> Mapping[str, str]:
-    """Returns fields of a recipe (some with a value), options and commands, by what other programs call them."""
-    return read_document(Path(__file__).with_name("other_names.yaml").read_text(encoding="utf-8")).values
+    return own or [name for other, name in other_names("names").items() if other == word]
 
 
 @functools.cache

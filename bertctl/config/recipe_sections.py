@@ -93,7 +93,7 @@ class DataSection(RecipeSection):
     It is 0 if a label is 0, and the number of the first column if the columns are numbered (`option1`, `option2`).
     A file that could count from 0 or from 1 is refused."""
     id_column: Text | None = None
-    """Column with each row's id. Default: rows are numbered from 0."""
+    """Column with each row's id. Default: id, _id, guid, uid or uuid where there is one, else rows are numbered."""
     delimiter: Character | None = None
     """Field separator of CSV and TSV files. Default: detected."""
     header: bool | None = None

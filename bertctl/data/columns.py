@@ -77,6 +77,8 @@ def say_guesses(table: Table, columns: FileColumns, settings: DataSection, liste
     choices = ", ".join(settings.choice_columns or ())
     given = (settings.text_column, settings.pair_column, settings.label_column, choices)
     guessed = [f"{role} from '{shorten(name)}'" for role, name in columns.names().items() if name not in given]
+    if columns.id not in (None, "id", settings.id_column):
+        guessed.append(f"id from '{shorten(str(columns.id))}'")
     if guessed and type(table) is Table:
         others = [name for name in table.columns if name not in (*columns.used, columns.id)]
         also = f"; also there: {shorten(', '.join(others), 200)}" if others else ""

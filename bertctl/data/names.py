@@ -27,6 +27,8 @@ SPLIT_NAMES = (
     "split", "partition", "subset", "fold", "is_train", "is_valid", "is_validation", "is_val", "is_dev", "is_test",
 )  # fmt: skip
 """Columns that say for what a row is meant: training or test."""
+OWN_ID_NAMES = ("id", "_id", "guid", "uid", "uuid")
+"""Columns with ids of a file's own. `idx` and `index` only count its rows: they are carried over as they are."""
 
 _ALL_NAMES = frozenset((*TEXT_NAMES, *(name for pair in PAIR_NAMES for name in pair), *LABEL_NAMES, *ID_NAMES))
 

@@ -52,6 +52,7 @@ class QuestionReader(Reader):
     columns: tuple[str, ...] = _CANONICAL
     no_label: tuple[Any, ...] = (None,)
     nouns: tuple[tuple[str, str], ...] = ((_CANONICAL[0], "questions"),)
+    finds_ids: bool = True
     form: str = _FORMS
     together: tuple[str, ...] = ("title", "context")
 

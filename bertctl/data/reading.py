@@ -10,6 +10,7 @@ from typing import Any, TypedDict, Unpack
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.annotations.annotators import one_row_per_task, unapproved
 from bertctl.data.columns import FileColumns, say_blank, say_guesses, warn_of_splits
+from bertctl.data.file_ids import FileIds, can_stand_for_rows, guess_id_column
 from bertctl.data.groups import group_keys
 from bertctl.data.label_cells import NO_RULES, LabelRules
 from bertctl.data.rows import Rows
@@ -140,6 +141,16 @@ class ReadOptions:
         return self if skipped is None else replace(self, skipped=skipped, on_bad_record=skipped.errors.append)
 
 
+def _one_row_per_task(table: Table, columns: Any, options: ReadOptions) -> Table:
+    """Returns a whole labelled table with one row for all annotators of a task; says which rows nobody approved."""
+    if not (options.whole and options.label_needed and columns.label in table.columns):
+        return table
+    table = one_row_per_task(table, columns.label, options.settings.annotator)
+    if message := unapproved(table):
+        options.listener.warn(f"{table.source}: {message}")
+    return table
+
+
 def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int, DataError]:
     """Returns what is wrong with rows whose label a person rejected or ignored, as `answer` of Prodigy's files says."""
     cells = table.columns[label] if label is not None and options.label_needed else ()
@@ -189,6 +200,7 @@ class Reader(ABC):
         nouns: canonical columns of which blank cells are told, each with what is said to be blank.
         form: what a JSON file of its rows looks like.
         is_sure: whether a file with its columns is for no other task: a row that is wrong is told of.
+        finds_ids: whether `columns_of` looks for a column of ids that nobody named.
     """
 
     columns: tuple[str, ...]
@@ -199,6 +211,7 @@ class Reader(ABC):
     nouns: tuple[tuple[str, str], ...] = ()
     form: str = ReadOptions.form
     is_sure: bool = False
+    finds_ids: bool = False
 
     def groups(self, rows: Rows) -> list[Hashable]:
         """Returns one key per row, the same for rows that hang together."""
@@ -243,6 +256,7 @@ class Reader(ABC):
     ) -> Iterator[Reading]:
         """Yields the rows of columns that are read already; the first table decides which column is which."""
         known: Any = columns
+        file_ids = FileIds()
         total = kept = 0
         blank = dict.fromkeys(dict(self.nouns), 0)
         for table in tables if options.label_needed else map(without_marks, tables):
@@ -252,19 +266,18 @@ class Reader(ABC):
                 labels = table.columns[known.label] if known.label is not None else ()
                 unlabelled = not options.label_needed and all(label in self.no_label for label in labels)
                 known = replace(known, label=None) if unlabelled or not options.keep_labels else known
-                say_guesses(table, known, options.settings, options.listener)
+                table = _one_row_per_task(table, known, options)
+                known, file_ids = self._with_ids(table, known, options)
+                say_guesses(table, replace(known, id=file_ids.column), options.settings, options.listener)
                 if options.whole and options.label_needed:
                     warn_of_splits(table, known, options.listener)
             else:
                 known = self.further_columns(known, table, options)
                 lacking = {name: [None] * len(table) for name in known.used[1:] if name not in table.columns}
                 table = replace(table, columns={**table.columns, **lacking}) if table.lines else table
-            if options.whole and options.label_needed and known.label in table.columns:
-                table = one_row_per_task(table, known.label, options.settings.annotator)
-                if message := unapproved(table):
-                    options.listener.warn(f"{table.source}: {message}")
-            rows = self._sound_rows(table, known, options, first_id=total)
-            if table.lines and known.id is None and options.skipped is not None:
+                table = _one_row_per_task(table, known, options)
+            rows = self._sound_rows(table, known, options, file_ids, first_id=total)
+            if table.lines and file_ids.column is None and options.skipped is not None:
                 rows = replace(rows, ids=options.skipped.ids(rows.lines, table.source, first_id=kept))
             total, kept = total + len(table), kept + len(rows)
             if not len(rows):
@@ -275,12 +288,30 @@ class Reader(ABC):
             if type(table) is Table and known.settings_of:
                 settings = known.as_settings(settings, header=table.header)
             class_names = table.class_names.get(known.names().get("label", ""), ())
-            yield Reading(rows, known.names(), settings, class_names)
-        for column, noun in self.nouns:
-            if total:
+            file_names = known.names() | ({"id": file_ids.column} if file_ids.column is not None else {})
+            yield Reading(replace(rows, file_names=file_names), known.names(), settings, class_names)
+        if total:
+            file_ids.report(table.source, options.listener)
+            for column, noun in self.nouns:
                 say_blank(blank[column], total, table.source, options.listener, noun=noun)
 
-    def _sound_rows(self, table: Table, columns: Any, options: ReadOptions, *, first_id: int) -> Rows:
+    def _with_ids(self, table: Table, columns: Any, options: ReadOptions) -> tuple[Any, FileIds]:
+        """Returns the columns of a file by its first rows, with the ids that it has of its own.
+
+        Ids that nobody named stand for the rows of a whole file only if each row has another one.
+        """
+        if columns.id is not None:
+            return columns, FileIds(columns.id, are_strict=not self.finds_ids)
+        column = None if self.finds_ids else guess_id_column(table, columns.used)
+        if column is None or not options.whole:
+            return columns, FileIds(column)
+        if not can_stand_for_rows(table, column, options.listener):
+            return columns, FileIds()
+        return replace(columns, id=column), FileIds(column)
+
+    def _sound_rows(
+        self, table: Table, columns: Any, options: ReadOptions, file_ids: FileIds, *, first_id: int
+    ) -> Rows:
         """Returns the rows without those that are to be skipped; numbers stay those of the file.
 
         Rows that nobody labelled are left out and counted, where labels are needed.
@@ -298,8 +329,8 @@ class Reader(ABC):
             if options.skipped is not None and table.lines:
                 absent = set(range(len(table))).difference(labelled)
                 options.skipped.unlabelled += [(table.source, table.lines[place]) for place in absent]
-            rows = self._sound_rows(table.select(labelled), columns, options, first_id=first_id)
-            if columns.id is not None:
+            rows = self._sound_rows(table.select(labelled), columns, options, file_ids, first_id=first_id)
+            if columns.id is not None or file_ids.column is not None:
                 return rows
             if table.lines:
                 places = {line: place for place, line in enumerate(table.lines)}
@@ -309,7 +340,8 @@ class Reader(ABC):
         try:
             if rejected:
                 raise rejected[min(rejected)]
-            return _numbered(self.rows_of(table, columns, options, first_id=first_id), table, range(len(table)))
+            rows = self.rows_of(table, columns, options, first_id=first_id)
+            return file_ids.attach(_numbered(rows, table, range(len(table))), table, as_ids=not self.finds_ids)
         except DataError as whole:
             if options.skipped is None or (len(table) > 1 and isinstance(whole, WholeFileError)):
                 raise
@@ -327,8 +359,11 @@ class Reader(ABC):
             if not bad or (options.whole and not kept):
                 raise
         options.skipped.errors += bad
-        rows = _numbered(self.rows_of(table.select(kept), columns, options, first_id=first_id), table, kept)
-        return rows if columns.id is not None else replace(rows, ids=[str(first_id + index) for index in kept])
+        sound = table.select(kept)
+        rows = _numbered(self.rows_of(sound, columns, options, first_id=first_id), table, kept)
+        if columns.id is None:
+            rows = replace(rows, ids=[str(first_id + index) for index in kept])
+        return file_ids.attach(rows, sound, as_ids=not self.finds_ids)
 
     def read(
         self, path: Path, settings: DataSection, *, split: str, label_needed: bool, **told: Unpack[Told]

@@ -1,7 +1,7 @@
 """`Rows`: one split as columns of plain Python values, with where each row came from."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bertctl.data.tag_schemes import TagKind
@@ -22,6 +22,8 @@ class Rows:
         numbers: of a part of a file without lines, the number of each row in the file, counted from 1.
         tag_kind: of words with tags, what those of the whole file are, of which this may be a part.
         groups: a key for each row, the same for rows that hang together; empty where that is not asked (training).
+        file_ids: what the file's own id column has in each row, of whatever type; empty where the rows are numbered.
+        file_names: canonical column -> its name in the file.
     """
 
     split: str
@@ -32,6 +34,8 @@ class Rows:
     numbers: Sequence[int] = ()
     tag_kind: TagKind | None = None
     groups: Sequence[Hashable] = ()
+    file_ids: Sequence[Any] = ()
+    file_names: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -48,6 +52,10 @@ class Rows:
     def fields(self, index: int, names: Iterable[str]) -> dict[str, Any]:
         """Returns the values of a row in those of the named columns that the split has."""
         return {name: self.columns[name][index] for name in names if name in self.columns}
+
+    def answer_id(self, index: int) -> Any:
+        """Returns the id under which a row is answered: the file's own, else the row's number."""
+        return self.file_ids[index] if self.file_ids else self.ids[index]
 
     def where(self, index: int) -> str:
         """Returns `file:line` (or `file, row n`) of a row, for messages."""
@@ -70,6 +78,7 @@ class Rows:
             lines=[self.lines[i] for i in indices] if self.lines else (),
             numbers=() if self.lines else [self.numbers[i] if self.numbers else i + 1 for i in indices],
             groups=[self.groups[i] for i in indices] if self.groups else (),
+            file_ids=[self.file_ids[i] for i in indices] if self.file_ids else (),
         )
 
 

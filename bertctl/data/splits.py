@@ -172,7 +172,17 @@ def joined(parts: Sequence[Rows]) -> Rows:
     names = [name for name in parts[0].columns if all(rows.has(name) for rows in parts)]
     columns = {name: [value for rows in parts for value in rows.columns[name]] for name in names}
     ids = [str(i) for i in range(sum(map(len, parts)))]
-    return Rows(parts[0].split, columns, ids, parts[0].source, tag_kind=parts[0].tag_kind)
+    all_have_ids = all(rows.file_ids for rows in parts)
+    file_ids = [value for rows in parts for value in rows.file_ids] if all_have_ids else ()
+    return Rows(
+        parts[0].split,
+        columns,
+        ids,
+        parts[0].source,
+        tag_kind=parts[0].tag_kind,
+        file_ids=file_ids,
+        file_names=parts[0].file_names,
+    )
 
 
 def sample(rows: Rows, size: int, *, seed: int) -> Rows:

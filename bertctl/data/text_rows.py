@@ -84,7 +84,8 @@ class TextReader(Reader):
         settings = options.settings.model_copy(update={"label_column": ", ".join(names)})
         for reading in super().table_readings(joined, replace(options, settings=settings)):
             kept = reading.settings.model_copy(update={"label_column": None, "label_columns": names})
-            yield replace(reading, settings=kept)
+            file_names = {role: name for role, name in reading.rows.file_names.items() if role != "label"}
+            yield replace(reading, rows=replace(reading.rows, file_names=file_names), settings=kept)
 
     def columns_of(self, table: Table, options: ReadOptions) -> TextColumns:
         """Returns which column of a file is which, and what nearly all cells of the label's column are."""

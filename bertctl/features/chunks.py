@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from bertctl.data.rows import Rows
@@ -51,7 +52,8 @@ def joined(parts: list[Rows]) -> Rows:
     for name in dict.fromkeys(name for rows in parts for name in rows.columns):
         columns[name] = [value for rows in parts for value in rows.columns.get(name, [None] * len(rows))]
     ids, lines = [one for rows in parts for one in rows.ids], [line for rows in parts for line in rows.lines]
-    return Rows(split=parts[0].split, columns=columns, ids=ids, source=parts[0].source, lines=lines)
+    file_ids = [one for rows in parts for one in rows.file_ids]
+    return replace(parts[0], columns=columns, ids=ids, lines=lines, numbers=(), groups=(), file_ids=file_ids)
 
 
 def split_for_memory(rows: Rows, numbers_per_token: int) -> Iterator[Rows]:

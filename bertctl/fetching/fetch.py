@@ -14,7 +14,7 @@ from bertctl.catalog.downloads import RemoteFile, bring, look_up
 from bertctl.catalog.hub import HubFiles, NotCachedError, asking, cache_only, cached_files, is_offline
 from bertctl.catalog.lock import Found, Lock, file_sha256, recording
 from bertctl.catalog.models import MODELS, locate_model
-from bertctl.config.recipe_files import builtin_recipes, expanded_path
+from bertctl.config.recipe_files import builtin_recipes, expanded_path, is_data_file, is_recipe
 from bertctl.config.schema import Recipe
 from bertctl.config.task_names import PRETRAINING
 from bertctl.data.corpora import corpora_of
@@ -42,13 +42,20 @@ def needs_of_recipe(recipe: Recipe, splits: Sequence[str] = ()) -> Iterator[Need
         yield partial(load_data, recipe, splits=(split,))
 
 
+def is_model(name: str) -> bool:
+    """Returns whether a name is that of a model, and not of a recipe or a file of rows."""
+    if is_recipe(name) or is_data_file(name):
+        return False
+    return name in MODELS or name.count("/") == 1 or expanded_path(name).is_dir()
+
+
 def needs_of_name(name: str) -> Iterator[Need]:
     """Yields what reads a model, or each split of a data set.
 
     Raises:
         UsageError: there is neither.
     """
-    if name in MODELS or name.count("/") == 1 or expanded_path(name).is_dir():
+    if is_model(name):
         yield partial(locate_model, name)
     elif name in builtin_datasets():
         row = builtin_datasets()[name]

@@ -1,5 +1,6 @@
 """Scoring a split, and writing down every prediction: the same code at the end of training and in `evaluate`."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 from bertctl.arrays import Floats, Ints
 from bertctl.config.recipe_sections import EvaluationSection
 from bertctl.config.schema import Recipe
+from bertctl.data.file_ids import as_json
 from bertctl.data.rows import Rows
 from bertctl.inference.engine import Engine
 from bertctl.metrics.clusters import numbered
@@ -201,7 +203,9 @@ def prediction_lines(result: SplitResult, *, settings: EvaluationSection) -> Ite
     windows = windows_of(result.features)
     in_windows = bool((windows > 1).any())
     for i, answer in enumerate(result.lines):
-        line: dict[str, Any] = {"id": rows.ids[i]}
+        line: dict[str, Any] = {"id": _line_id(rows.answer_id(i))}
+        if not rows.file_ids and rows.has("id"):  # ids that can't stand for the rows
+            line["file_id"] = as_json(rows.columns["id"][i])
         if settings.keep_text:
             line |= rows.fields(i, task.answers.columns)
         line |= answer
@@ -209,6 +213,11 @@ def prediction_lines(result: SplitResult, *, settings: EvaluationSection) -> Ite
         line |= {"windows": int(windows[i])} if in_windows else {}
         line |= rows.fields(i, settings.slice_columns)
         yield line
+
+
+def _line_id(value: Any) -> Any:
+    """Returns a file's id as a prediction file has it, by which lines are paired: a list or an object as its JSON."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
 def write_predictions(folder: RunFolder, results: Mapping[str, SplitResult], settings: EvaluationSection) -> None:

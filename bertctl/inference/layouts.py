@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -12,6 +12,7 @@ from bertctl.catalog.datasets import find_dataset
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.files import suffix_of
 from bertctl.errors import UsageError
+from bertctl.inference.carried_columns import SUFFIX, beside
 from bertctl.inference.trained import TrainedRun
 from bertctl.tasks.registry import TASKS
 from bertctl.words import unknown
@@ -84,12 +85,7 @@ def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str
         return
     writer: csv.DictWriter[str] | None = None
     for answer in answers:
-        flat: dict[str, Any] = {}
-        for name, value in answer.items():
-            of = "probability" if name == "probabilities" else name
-            parts = {f"{of}_{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
-            for key, cell in parts.items():
-                flat[key] = json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | bool) else cell
+        flat = _table_row(answer)
         if writer is None:
             delimiter = "\t" if layout == "tsv" else ","
             writer = csv.DictWriter(_LineFeeds(out), list(flat), lineterminator="\r\n", delimiter=delimiter)
@@ -113,6 +109,41 @@ class _LineFeeds:
     def write(self, line: str) -> None:
         """Writes a line."""
         self._out.write(line.removesuffix("\r\n") + "\n")
+
+
+def _table_row(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an answer as cells by column; columns with the probability of each label come last."""
+    row: dict[str, Any] = {}
+    last: dict[str, Any] = {}
+    for name, value in answer.items():
+        field = name.removesuffix(SUFFIX)
+        if field == "probabilities" and isinstance(value, dict):
+            last |= {f"probability_{label}": _digits(probability) for label, probability in value.items()}
+        elif isinstance(value, dict):
+            row |= {f"{name}_{key}": _cell(nested) for key, nested in value.items()}
+        elif field == "top" and _are_labels(value):
+            for place, label in enumerate(value, start=1):
+                last |= {f"top_{place}": label["label"], f"top_{place}_probability": _digits(label["probability"])}
+        elif field == "probability":
+            row[name] = _digits(value)
+        else:
+            row[name] = _cell(value)
+    return beside(row, last)
+
+
+def _cell(value: Any) -> Any:
+    """Returns a value as it stands in a table."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict | bool) else value
+
+
+def _are_labels(value: Any) -> bool:
+    """Returns whether a field is what `--top-k` gives."""
+    return isinstance(value, list) and all(isinstance(item, dict) and "probability" in item for item in value)
+
+
+def _digits(probability: Any) -> Any:
+    """Returns a probability with the nine digits that tell all numbers of 32 bits apart."""
+    return f"{probability:.9g}" if isinstance(probability, float) else probability
 
 
 def _no_formula(cell: Any) -> Any:

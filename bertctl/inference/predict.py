@@ -3,6 +3,7 @@
 import collections
 import functools
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_files import read_text, require_file, source_of
 from bertctl.errors import UsageError
+from bertctl.inference.carried_columns import SUFFIX, KeptColumns, beside, cells, shown_name
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import truncation_counts, warn_of_truncation
 from bertctl.inference.layouts import glue_splits, write_answers, write_glue
@@ -27,6 +29,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import AnswerFormat
 from bertctl.tasks.targets import Answered
+from bertctl.words import listing
 from bertctl.writing import replacing_text
 
 CHUNK = 2048  # rows predicted at once: memory holds so many, and batches of like lengths are formed among them
@@ -71,6 +74,13 @@ class Destination:
 class Predictor:
     """Answers rows with a run's model.
 
+    Args:
+        run: Opened.
+        engine: Its model.
+        top_k: Answer with so many labels, where the answers are labels.
+        kept: Columns of the file that are carried over.
+        one_table: Whether all answers have the columns of the first ones, as in CSV.
+
     Attributes:
         counts: examples, truncated examples, truncated and unknown tokens so far.
 
@@ -78,14 +88,30 @@ class Predictor:
         UsageError: a run of pretraining.
     """
 
-    def __init__(self, run: TrainedRun, engine: Engine, *, top_k: int | None = None) -> None:
+    def __init__(
+        self,
+        run: TrainedRun,
+        engine: Engine,
+        *,
+        top_k: int | None = None,
+        kept: KeptColumns = KeptColumns(),  # noqa: B008
+        one_table: bool = False,
+    ) -> None:
         if run.recipe.task == PRETRAINING:
             raise UsageError(
                 f"{run.folder.path} was pretrained: it answers no rows",
                 remedy=f"bertctl fill-mask {run.folder.path} TEXT, or fine-tune it: bertctl finetune FILE --model "
                 f"{run.folder.path}",
             )
-        self.run, self._engine, self._top_k = run, engine, top_k
+        self.run = run
+        self._engine = engine
+        self._top_k = top_k
+        self._kept = kept
+        self._one_table = one_table
+        self._carried: dict[str, Sequence[Any]] = {}
+        self._table_columns: list[str] | None = None
+        self._left_out: dict[str, None] = {}
+        self._clashes: dict[str, None] = {}
         self.counts: dict[str, int] = {}
 
     def predict(
@@ -102,6 +128,7 @@ class Predictor:
         done = 0
         for given in chunks:
             answered = self.answer(given)
+            self._carry(given, listener)
             done += len(given)
             listener.advance("predicting", done, total)
             for i in range(len(given)):
@@ -119,14 +146,45 @@ class Predictor:
 
     def line(self, answered: Answered, index: int, reads: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the answer to a row as files show it: id, texts, prediction, probabilities, tokens, truncated."""
-        rows, features, task = answered.rows, answered.features, self.run.task
-        shown = rows.fields(index, (*task.answers.columns, *reads)) if self.run.recipe.evaluation.keep_text else {}
+        rows, features = answered.rows, answered.features
+        line = {"id": self._of_file(rows.answer_id(index))}
+        if self.run.recipe.evaluation.keep_text:
+            texts = rows.fields(index, (*self.run.task.answers.columns, *reads))
+            line |= {shown_name(column, rows): value for column, value in texts.items()}
+        line |= {name: self._of_file(value) for name, value in cells(self._carried, index).items()}
+
         length = {"tokens": int(features.tokens[index]), "truncated": bool(features.truncated_tokens[index] > 0)}
-        return {"id": rows.ids[index], **shown, **self._shown(answered.answers[index]), **length}
+        fields = {**self._shown(answered.answers[index]), **length}
+        self._clashes |= dict.fromkeys(name for name in fields if name in line)
+        return beside(line, fields)
+
+    def _of_file(self, value: Any) -> Any:
+        """Returns a cell of the file; an object is one cell of a table."""
+        return json.dumps(value, ensure_ascii=False) if self._one_table and isinstance(value, dict) else value
+
+    def _carry(self, rows: Rows, listener: Listener) -> None:
+        """Takes the columns of a chunk that are carried over; of one table, those that the first chunk has."""
+        task = self.run.task
+        canonical = dict.fromkeys((*READERS[task.name].columns, *task.columns, *task.answers.columns))
+        columns = self._kept.columns(rows, canonical)
+        if not self._one_table:
+            self._carried = columns
+            return
+
+        if self._table_columns is None:
+            self._table_columns = [*columns]
+        blank = [None] * len(rows)
+        self._carried = {name: columns.get(name, blank) for name in self._table_columns}
+        new = [name for name in columns if name not in self._table_columns and name not in self._left_out]
+        if new:
+            self._left_out |= dict.fromkeys(new)
+            what = f"{rows.source}: a table has no place for columns that begin after its first rows: {listing(new)}"
+            listener.warn(f"{what}. --format jsonl keeps them")
 
     def _shown(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns an answer with the likeliest labels alone, where they are asked for."""
+        """Returns an answer with its own probability, and with the likeliest labels alone where they are asked for."""
         probabilities = answer.get("probabilities")
+        answer = _with_probability(answer)
         if self._top_k is None:
             return answer
         if not isinstance(probabilities, dict):
@@ -139,9 +197,23 @@ class Predictor:
     def finish(self, listener: Listener) -> None:
         """Ends the progress, and says what was truncated."""
         listener.finish("predicting")
+        if self._clashes:
+            renamed = ", ".join(f"{name}{SUFFIX}" for name in self._clashes)
+            what = f"the input has its own {listing([*self._clashes])}, so the model's answers are in {renamed}"
+            listener.warn(f"{what}; --keep-columns none leaves the input's out")
         if self.counts:
             max_length, message = self.run.recipe.model.max_length, self.run.task.truncation
             warn_of_truncation("input", self.counts, message=message, max_length=max_length, listener=listener)
+
+
+def _with_probability(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns an answer that is one label or choice with its probability; another answer as it is."""
+    prediction = answer["prediction"]
+    probabilities = answer.get("probabilities")
+    if probabilities is None or isinstance(prediction, list) or "probability" in answer:
+        return answer
+    own = {"prediction": prediction, "probability": probabilities[prediction]}
+    return own | {name: value for name, value in answer.items() if name != "prediction"}
 
 
 def unlabelled_rows(
@@ -258,6 +330,7 @@ def predict_rows(
     *,
     total: int = 0,
     top_k: int | None = None,
+    kept: KeptColumns = KeptColumns(),  # noqa: B008
     workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
@@ -269,11 +342,18 @@ def predict_rows(
         destination: where the answers go.
         total: rows in all the chunks, where that is known.
         top_k: answer with so many labels.
+        kept: columns of the file that general layouts carry over.
         workers: the processes that share the work; the first one writes.
         listener: hears of progress.
     """
-    predictor = Predictor(run, run.load(workers), top_k=top_k)
     own = run.task.formats.get(destination.layout)
+    predictor = Predictor(
+        run,
+        run.load(workers),
+        top_k=top_k,
+        kept=KeptColumns() if own else kept,
+        one_table=destination.layout in ("csv", "tsv"),
+    )
     reads = own.reads if own else ()
     chunks = workers.seen(chunks)
     answers = predictor.predict(chunks, reads=reads, total=total, listener=listener)

@@ -192,6 +192,9 @@ class Contributions:
         return MetricValue(self.value, low, high, n, self.higher_is_better, clusters, self.is_defined)
 
     def _interval(self, resamples: int, seed: int) -> tuple[float | None, float | None]:
+        units = number_of(self.clusters) or len(self.rows)
+        if self.family == "statistic" and units < 2:  # one sentence says nothing of how sentences differ
+            return None, None
         if self.proportion is not None:
             return self.proportion.interval(self.clusters)
         if self.family in ("mean", "ratio"):

@@ -62,6 +62,7 @@ def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 
     }
     notes = [] if split is not None or chosen == "validation" else [f"the split is '{chosen}'"]
     pairs = _pairs(runs, chosen, notes)
+    notes += _further_splits(runs)
     return {
         "schema": SCHEMA,
         "runs": [str(run.path) for run in runs],
@@ -71,7 +72,7 @@ def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 
         "differences": _differences(runs, chosen, common, pairs, notes),
         "changed_sides": [found for pair in pairs.values() if (found := _changed_sides(pair, examples)) is not None],
         "recipe": _unequal([{k: v for k, v in flat(run.recipe).items() if k not in _UNTOLD} for run in runs]),
-        "data": _unequal([_data_facts(run) for run in runs]),
+        "data": _unequal(_common_splits([_data_facts(run) for run in runs])),
         "environment": _unequal([_environment_facts(run) for run in runs]),
         "speed": _speed(runs),
         "notes": notes,
@@ -127,7 +128,7 @@ def _difference(
 def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
     """Returns what changed from the first run (`theirs`) to another (`ours`); None where no line is right or wrong.
 
-    The first few examples are shown: lost before won, those with the largest change of loss first.
+    Some examples are shown: lost before won, of each about as many, those with the largest change of loss first.
     """
     if pair.answers.is_right(pair.lines[0]) is None:
         return None
@@ -139,6 +140,9 @@ def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
             sides.append((moved, bool(right), line, first))
     sides.sort(key=lambda side: (side[1], -side[0]))
     won = sum(side[1] for side in sides)
+    lost = len(sides) - won
+    lost_shown = min(lost, max(limit - won, (limit + 1) // 2))
+    selected = [*sides[:lost_shown], *sides[lost : lost + limit - lost_shown]]
     shown = [
         {
             "id": line["id"],
@@ -147,10 +151,10 @@ def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
             "predictions": [first["prediction"], line["prediction"]],
             "text": _text(line, pair.answers),
         }
-        for _, is_won, line, first in sides[:limit]
+        for _, is_won, line, first in selected
     ]
     paths = {"run": str(pair.ours.path), "against": str(pair.theirs.path)}
-    return {**paths, "won": won, "lost": len(sides) - won, "examples": shown}
+    return {**paths, "won": won, "lost": lost, "examples": shown}
 
 
 def _text(line: Line, answers: Answers) -> str:
@@ -169,6 +173,24 @@ def _data_facts(run: FinishedRun) -> dict[str, Any]:
     hashes = run.document("environment").get("data_hashes", {})
     contents = {f"{split}.content": str(digest)[:8] for split, digest in hashes.items()}
     return contents | flat(run.metrics.get("data", {}))
+
+
+def _common_splits(facts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the facts about splits that all runs have: a split that one run alone was scored on is no difference."""
+    splits = [{name.partition(".")[0] for name in of_run} for of_run in facts]
+    common = set.intersection(*splits)
+    return [{name: value for name, value in of_run.items() if name.partition(".")[0] in common} for of_run in facts]
+
+
+def _further_splits(runs: Sequence[FinishedRun]) -> list[str]:
+    """Returns a note for each run that was scored on splits that another one was not."""
+    scored = [set(run.metrics["metrics"]) for run in runs]
+    common = set.intersection(*scored)
+    return [
+        f"{run.path} has also been scored on {', '.join(sorted(splits - common))}"
+        for run, splits in zip(runs, scored, strict=True)
+        if splits - common
+    ]
 
 
 def _environment_facts(run: FinishedRun) -> dict[str, Any]:

@@ -51,7 +51,8 @@ def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
     made.append(("differences", header, rows))
     for title, key in _FACTS.items():
         if found[key]:
-            made.append((title, ["", *names], _fact_rows(found[key], counts=key == "data")))
+            rows = _fact_rows(found[key], counts=key == "data", absent="not set" if key == "recipe" else "-")
+            made.append((title, ["", *names], rows))
     for changed in found["changed_sides"]:
         name = named[changed["run"]]
         title = f"examples that changed sides: {name} wins {changed['won']} and loses {changed['lost']}"
@@ -72,12 +73,18 @@ def _metric(metric: Mapping[str, Any]) -> str:
     return figure(metric["value"]) + (f" ({interval(metric)})" if interval(metric) else "")
 
 
-def _fact_rows(facts: Mapping[str, Sequence[Any]], *, counts: bool) -> list[list[str]]:
-    """Returns a row per fact; `counts`: whether whole numbers count something, or stand as they do in a recipe."""
+def _fact_rows(facts: Mapping[str, Sequence[Any]], *, counts: bool, absent: str) -> list[list[str]]:
+    """Returns a row per fact.
+
+    Args:
+        facts: Name -> value in each run.
+        counts: Whether whole numbers count something, or stand as they do in a recipe.
+        absent: What stands for a fact that a run does not have.
+    """
     rows = []
     for name, values in facts.items():
         shown, written = SPEED.get(name, (name, "{:,}".format if counts else _short))
-        texts = ("" if v is None else written(v) if isinstance(v, int | float) else _short(v) for v in values)
+        texts = (absent if v is None else written(v) if isinstance(v, int | float) else _short(v) for v in values)
         rows.append([shown, *texts])
     return rows
 

@@ -152,9 +152,26 @@ def summary_sentences(summary: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
+def doubts(summary: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence for each method whose top words matter no more than words in a random order."""
+    figures = summary.get("faithfulness", {})
+    sentences = []
+    for method in (name for name in figures if name != "random"):
+        own, chance = figures[method]["comprehensiveness"], figures["random"]["comprehensiveness"]
+        if own <= chance:
+            most = max(abs(own), abs(chance))
+            of_top_words = format_number(own, most, sign="-")
+            of_random_words = format_number(chance, most, sign="-")
+            sentences.append(
+                f"without the words that {method} ranks highest the answer changes by {of_top_words}, without random "
+                f"ones by {of_random_words}: its words explain nothing here"
+            )
+    return sentences
+
+
 def explained_section(lines: Sequence[Mapping[str, Any]], summary: Mapping[str, Any], *, title: str) -> Section:
     """Returns explained rows as a section, with how to read it and the figures of all of them."""
-    found: list[Block] = [Note(READING), *map(Note, summary_sentences(summary))]
+    found: list[Block] = [Note(READING), *map(Note, [*summary_sentences(summary), *doubts(summary)])]
     return Section("explained", title, [*found, *(passage for line in lines for passage in passages(line))])
 
 

@@ -12,7 +12,7 @@ is not above the best constant answer.
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from bertctl.reporting.pairing import Pair, not_computable, unpaired
 from bertctl.reporting.runs import FinishedRun, read_run
 from bertctl.reporting.slices import slice_contributions
 from bertctl.reporting.summary import baseline_of, choice_text, decision_sentences, metric_name
+from bertctl.reporting.ways_out import examples_needed, ways_out
 from bertctl.run_folder import CONFIRM, DAMAGED
 from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type
@@ -49,6 +50,9 @@ class Judgement:
         corrected: the interval for the best of all that was compared on the split; the plain one without a choice.
         detectable: smallest distance from the limit that these examples show in 4 of 5 cases; None without interval.
         message: a sentence.
+        ways_out: what would decide an inconclusive check, a sentence each.
+        examples_needed: about how many examples would pass an inconclusive check if the value stays; None where no
+            number would, or where nothing is inconclusive.
     """
 
     limit: Limit
@@ -59,6 +63,8 @@ class Judgement:
     corrected: tuple[float | None, float | None]
     detectable: float | None
     message: str
+    ways_out: tuple[str, ...] = ()
+    examples_needed: int | None = None
 
     @property
     def judged(self) -> tuple[float, float | None, float | None]:
@@ -79,6 +85,8 @@ class Judgement:
             "corrected": dict(zip(("low", "high"), self.corrected, strict=True)),
             "detectable": self.detectable,
             "message": self.message,
+            "ways_out": list(self.ways_out),
+            "examples_needed": self.examples_needed,
         }
         if change is not None:
             entry["baseline_value"] = self.baseline
@@ -144,7 +152,11 @@ class GateResult:
         """Returns the checks for pipelines, under the same names in every build; lenient makes warnings."""
         shown: dict[Verdict, Verdict] = {"inconclusive": "warning"} if self.policy == "lenient" else {}
         judged = ((one, shown.get(one.verdict, one.verdict)) for one in self.judgements)
-        return [Check(one.limit.name, f"bertctl gate, {self.split}", verdict, one.message) for one, verdict in judged]
+        group = f"bertctl gate, {self.split}"
+        return [
+            Check(judgement.limit.name, group, verdict, judgement.message, detail="\n".join(judgement.ways_out))
+            for judgement, verdict in judged
+        ]
 
     def samples(self) -> list[tuple[str, dict[str, str], float]]:
         """Returns what a metrics report holds: every metric of the split, its interval, and the checks by verdict."""
@@ -249,10 +261,22 @@ class _Judge:
         named = f"{metric_name(limit.metric, self.ours.metrics)}{where}"
         found = f"{named} is {metric.value:.4f}{interval} on {metric.n} examples{together}"
         allowed = f"{'at least' if at_least else 'at most'} {limit.limit:g}"
-        message = _sentence(found, verdict, policy, ends, allowed, metric.clusters)
+        is_good = metric.value >= limit.limit if at_least else metric.value <= limit.limit
+        message = _sentence(
+            found, verdict, policy, ends, allowed, is_good=is_good, bad_end_is_low=at_least, clusters=metric.clusters
+        )
         verdict, message = self._above_constant(limit, metric, policy, verdict, message)
-        detectable = _detectable(metric.value, *ends, n=metric.n, at_least=at_least)
-        return Judgement(limit, verdict, metric, None, None, ends, detectable, message)
+        judgement = Judgement(
+            limit=limit,
+            verdict=verdict,
+            metric=metric,
+            change=None,
+            baseline=None,
+            corrected=ends,
+            detectable=_detectable(metric.value, *ends, n=metric.n, at_least=at_least),
+            message=message,
+        )
+        return _with_ways_out(judgement, limit.limit, at_least=at_least)
 
     def _undefined(self, limit: Limit, metric: MetricValue, policy: Policy) -> Judgement:
         """Returns the judgement of a metric that is no number: it never passes, not with `lenient` either."""
@@ -313,10 +337,23 @@ class _Judge:
                 f"p {change.p:.2g}{differing}{f', {change.clusters} clusters' if change.clusters else ''})"
             )
         allowed = f"a {'drop' if at_least else 'rise'} of at most {limit.limit:g}"
-        message = _sentence(found, verdict, policy, (low, high), allowed, clusters)
+        is_good = (metric.value - baseline.value >= bound) if at_least else (metric.value - baseline.value <= bound)
+        message = _sentence(
+            found, verdict, policy, (low, high), allowed, is_good=is_good, bad_end_is_low=at_least, clusters=clusters
+        )
         verdict, message = self._above_constant(limit, metric, policy, verdict, message)
         detectable = _detectable(metric.value - baseline.value, low, high, n=metric.n, at_least=at_least)
-        return Judgement(limit, verdict, metric, change, baseline.value, (low, high), detectable, message)
+        judgement = Judgement(
+            limit=limit,
+            verdict=verdict,
+            metric=metric,
+            change=change,
+            baseline=baseline.value,
+            corrected=(low, high),
+            detectable=detectable,
+            message=message,
+        )
+        return _with_ways_out(judgement, bound, at_least=at_least)
 
     def _change(self, name: str, theirs: FinishedRun) -> Difference | None:
         if self.ours.folder is not None and theirs.folder is not None:
@@ -350,26 +387,61 @@ def _cautions(ours: FinishedRun, split: str, judgements: Sequence[Judgement], po
     return notes
 
 
+def _with_ways_out(judgement: Judgement, bound: float, *, at_least: bool) -> Judgement:
+    """Returns an inconclusive judgement with what would decide it; another one as it is."""
+    if judgement.verdict != "inconclusive":
+        return judgement
+    value, low, high = judgement.judged
+    end = low if at_least else high
+    if end is not None and ((end >= bound) if at_least else (end <= bound)):  # only the constant answer is too near
+        more = "More examples would show whether it is better than the best constant answer."
+        return replace(judgement, ways_out=(more, "--allow-constant decides by the limit alone."))
+    needed = None if end is None else examples_needed(judgement.limit, value, end, bound, judgement.metric.n)
+    sentences = ways_out(judgement.limit, value, end, bound, judgement.metric)
+    return replace(judgement, ways_out=sentences, examples_needed=needed)
+
+
 def _sentence(
     found: str,
     verdict: GateVerdict,
     policy: Policy,
     ends: tuple[float | None, float | None],
     allowed: str,
+    *,
+    is_good: bool,
+    bad_end_is_low: bool,
     clusters: int | None,
 ) -> str:
-    reason = {
-        "pass": f"all of the 95 % interval keeps to {allowed}",
-        "fail": f"none of the 95 % interval keeps to {allowed}",
-        "inconclusive": f"part of the 95 % interval keeps to {allowed}, part does not",
-    }[verdict]
+    """Returns what a check found and why that is its verdict.
+
+    Args:
+        found: Name, value and interval.
+        verdict: Of the check.
+        policy: Of the gate.
+        ends: Of the interval.
+        allowed: What was asked, such as `at least 0.9`.
+        is_good: Whether the value itself meets the limit.
+        bad_end_is_low: Whether the low end of the interval is the one on the bad side.
+        clusters: Groups of examples behind the interval; None where there are none.
+    """
     if policy == "point":
-        reason = f"{'keeps' if verdict == 'pass' else 'does not keep'} to {allowed}, by the value alone"
-    elif None in ends:
-        reason = f"asked was {allowed}; it has no interval, so only --policy point decides"
-    elif has_too_few(clusters):
-        reason = f"asked was {allowed}; {count(clusters or 0, 'cluster')} can't decide that, it takes {TOO_FEW}"
-    return f"{found}: {reason}"
+        meets = "meets" if verdict == "pass" else "misses"
+        return f"{found}: the value {meets} the limit ({allowed})"
+    if None in ends:
+        return f"{found}: the limit is {allowed}, and without an interval only --policy point decides"
+    if has_too_few(clusters):
+        return (
+            f"{found}: the limit is {allowed}, and {count(clusters or 0, 'cluster')} can't decide that; "
+            f"it takes at least {TOO_FEW}"
+        )
+    if verdict == "pass":
+        return f"{found}: the whole 95 % interval meets the limit ({allowed})"
+    if verdict == "fail":
+        return f"{found}: the whole 95 % interval misses the limit ({allowed})"
+    bad, good = ("lower", "upper") if bad_end_is_low else ("upper", "lower")
+    if is_good:
+        return f"{found}: the value meets the limit ({allowed}), the {bad} end of its 95 % interval does not"
+    return f"{found}: the value misses the limit ({allowed}), the {good} end of its 95 % interval meets it"
 
 
 def _detectable(value: float, low: float | None, high: float | None, *, n: int, at_least: bool) -> float | None:

@@ -38,7 +38,7 @@ from bertctl.reporting.summary import baseline_of, figure, interval, metric_name
 from bertctl.run_folder import RunFolder
 from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type, find_metric, headline
-from bertctl.words import human_seconds, natural_order
+from bertctl.words import count, human_seconds, natural_order
 
 Document = Mapping[str, Any]
 
@@ -47,6 +47,9 @@ PRETRAIN_RECIPE = "pretrain"
 
 _OF_MACHINE = ("device", "precision", "threads")
 """Fields that every run resolves, so that they tell nothing of a choice; the environment has them."""
+
+_NAMED = 8
+"""Runs of a folder that a refusal names."""
 
 _SAMPLED = 4
 """Evaluations of which sample predictions are shown: the first, the last, and some between."""
@@ -100,8 +103,9 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
         names = [child.name for child in path.iterdir() if (child / "status.json").exists()]
         inner = sorted(names, key=natural_order)
         if inner:
-            remedy = f"Name one of them: {path / inner[0]}" + (f", {path / inner[-1]}." if inner[1:] else ".")
-            raise UsageError(f"{path} holds {len(inner)} runs; a report is about one", remedy=remedy)
+            more = f" and {len(inner) - _NAMED} more, which `bertctl runs ls {path}` lists" if inner[_NAMED:] else ""
+            remedy = f"Name one of them: {', '.join(str(path / name) for name in inner[:_NAMED])}{more}."
+            raise UsageError(f"{path} holds {count(len(inner), 'run')}; a report is about one", remedy=remedy)
     run = read_run(path)
     if run.folder is None or not run.recipe:
         what = f"{path} has metrics only; a report needs the recipe and predictions too"

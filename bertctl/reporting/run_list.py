@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from bertctl.config.strict_yaml import read_document
+from bertctl.config.task_names import PRETRAINING
 from bertctl.documents import loading, read_text
 from bertctl.errors import BertctlError
 from bertctl.metrics.value import MetricValue
@@ -25,8 +26,7 @@ class ListedRun:
 
     Attributes:
         run: its folder.
-        recipe: the name of its recipe; empty where that can't be read, as the next three and `scored_on`.
-        model: the encoder that its recipe names; `probe of` it where only a classifier was trained.
+        recipe: the name of its recipe; empty where that can't be read, as the next three, `scored_on` and `model`.
         split: that `score` is of; see `FinishedRun.split`.
         metric: the primary one.
         score: as in metrics.json; None where the run has none.
@@ -34,6 +34,8 @@ class ListedRun:
         bytes: of all files in the folder.
         age_seconds: since the state was written.
         scored_on: hash of the rows of the split.
+        model: name of its model in the recipe.
+        kind: `fine-tuning`, `pretraining`, `probe`, or `scores` of a file; empty where the recipe can't be read.
     """
 
     run: str
@@ -46,6 +48,7 @@ class ListedRun:
     score: MetricValue | None = None
     scored_on: str = ""
     model: str = ""
+    kind: str = ""
 
     @property
     def badness(self) -> float:
@@ -91,6 +94,15 @@ def beyond_best(runs: Iterable[ListedRun], keep: int) -> list[ListedRun]:
     return [run for kind in kinds.values() for run in kind[keep:]]
 
 
+def _kind(folder: RunFolder, task: str, state: str) -> str:
+    """Returns what made a run folder."""
+    if (folder.path / "probe.safetensors").exists():
+        return "probe"
+    if not folder.environment.exists() and state == "done":  # `evaluate --file` trains nothing
+        return "scores"
+    return "pretraining" if task == PRETRAINING else "fine-tuning"
+
+
 def _listed(folder: RunFolder, status: dict[str, Any], now: float) -> ListedRun:
     known: dict[str, Any] = {}
     size, age = 0, 0.0
@@ -104,8 +116,8 @@ def _listed(folder: RunFolder, status: dict[str, Any], now: float) -> ListedRun:
             status["state"] = "killed"
         recipe = read_document(read_text(folder.recipe)).values
         known["recipe"] = str(recipe["name"])
-        model = Path(str(recipe["model"]["name"])).name
-        known["model"] = f"probe of {model}" if (folder.path / "probe.json").exists() else model
+        known["model"] = str((recipe.get("model") or {}).get("name", ""))
+        known["kind"] = _kind(folder, str(recipe.get("task", "")), status["state"])
         run = FinishedRun(folder.path, folder, folder.read(folder.metrics), {})
         split, metric = run.split(None), run.primary
         known |= {"split": split, "metric": metric, "score": run.metric(split, metric)}

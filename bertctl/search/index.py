@@ -131,7 +131,7 @@ class Index:
                 what = f"{path} is damaged: it has fewer rows than vectors, or one without an id and a text"
                 raise DataError(what, remedy=_AGAIN, file=path)
             for i, (rows, scores) in enumerate(zip(found.rows.tolist(), found.scores.tolist(), strict=True)):
-                asked = {"query_id": part.ids[i], "query": part.columns["text"][i]}
+                asked = {"query_id": part.answer_id(i), "query": part.columns["text"][i]}
                 for rank, (row, score) in enumerate(zip(rows, scores, strict=True), start=1):
                     yield {**asked, "rank": rank, "score": round(score, 6), **lines[row]}
 
@@ -246,7 +246,7 @@ def numbered_on(parts: Iterable[Rows], index: Index) -> Iterator[Rows]:
     """Yields rows that are added to an index; numbers that stand for ids go on after those of its rows."""
     first = _of_others(index)
     for rows in parts:
-        is_numbered = all(map(str.isdecimal, rows.ids))
+        is_numbered = not rows.file_ids and all(map(str.isdecimal, rows.ids))
         yield replace(rows, ids=[str(first + int(one)) for one in rows.ids]) if is_numbered else rows
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from bertctl.arrays import Floats, Floats32, Ints
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
+from bertctl.inference.carried_columns import shown_name
 from bertctl.metrics.regression import pearson, spearman
 from bertctl.progress import SILENT, Listener
 from bertctl.words import as_number, count
@@ -155,7 +156,8 @@ def correlation(rows: Rows, cosines: Floats32, listener: Listener = SILENT) -> d
 
 def pair_lines(first: Rows, second: Rows, pairs: Iterable[Pairs]) -> Iterator[dict[str, Any]]:
     """Yields a line for each pair of rows: ids, cosine, texts."""
+    column = shown_name("text", first)  # another one where the file calls something else text
     for rows, others, cosines in pairs:
         for i, j, cosine in zip(rows.tolist(), others.tolist(), cosines.tolist(), strict=True):
-            texts = {"text": first.columns["text"][i], "pair": second.columns["text"][j]}
-            yield {"id": first.ids[i], "pair_id": second.ids[j], "similarity": round(cosine, 6), **texts}
+            texts = {column: first.columns["text"][i], "pair": second.columns["text"][j]}
+            yield {"id": first.answer_id(i), "pair_id": second.answer_id(j), "similarity": round(cosine, 6), **texts}

@@ -19,7 +19,7 @@ from bertctl.reporting.summary import figure
 from bertctl.run_folder import SCHEMA
 from bertctl.sweeps.conclude import conclude
 from bertctl.sweeps.dry_run import dry_run
-from bertctl.sweeps.prepare import Sweep, SweepRequest, make_sweep
+from bertctl.sweeps.prepare import Sweep, SweepRequest, make_sweep, without_test
 from bertctl.sweeps.run import run_sweep
 from bertctl.training.finetune import DEFAULT_OPTIONS, RunOptions
 from bertctl.training.job import Job
@@ -65,7 +65,8 @@ class Adaptation:
         """
         settings = [{"model.name": model} for model in models]
         forks = self.job.compute.threads == 1  # the pretraining starts no thread then that a worker would lack
-        request = SweepRequest(self.task, settings, self.seeds, jobs=self.jobs, forks=forks)
+        task = self.task.with_fields("evaluation", splits=without_test(self.task))
+        request = SweepRequest(task, settings, self.seeds, jobs=self.jobs, forks=forks)
         return make_sweep(request, self.folder / "sweep", listener=listener)
 
 
@@ -78,6 +79,9 @@ def check_adaptation(asked: Adaptation, listener: Listener = SILENT) -> Sweep:
     """
     if len(asked.seeds) < 2:
         raise UsageError("one seed can't tell a gain from luck", remedy="Take two or more: --seeds 5.")
+    if without_test(asked.task) != asked.task.evaluation.splits:
+        what = "evaluation.splits names test: the runs of adapt are not scored on it"
+        listener.say(f"{what}; `bertctl evaluate RUN --split test` scores one")
     return asked.sweep([asked.task.model.name], listener)
 
 

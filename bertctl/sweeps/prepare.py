@@ -188,11 +188,15 @@ def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
     return cells
 
 
+def without_test(recipe: Recipe) -> list[str]:
+    """Returns the splits that a recipe scores, but those of the test."""
+    return [split for split in recipe.evaluation.splits if not split.startswith("test")]
+
+
 def _without_test(recipe: Recipe, listener: Listener) -> Recipe:
     """Returns the recipe with test splits left out: whoever sees 36 test scores will choose by them."""
-    splits = recipe.evaluation.splits
-    kept = [split for split in splits if not split.startswith("test")]
-    if kept == splits:
+    kept = without_test(recipe)
+    if kept == recipe.evaluation.splits:
         return recipe
     listener.say("evaluation.splits names test: a sweep's runs are not scored on it; --test scores the chosen one once")
     return recipe.with_fields("evaluation", splits=kept)

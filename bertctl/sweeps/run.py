@@ -124,11 +124,11 @@ class SweepRunner:
         self._carry_out(waiting, over, keep=plan.keep, jobs=plan.jobs)
         wall, jobs = time.perf_counter() - begun, min(plan.jobs, len(waiting))
         worked = sum(reply.seconds.get(phase, 0.0) for reply in replies for phase in ("train", "evaluate"))
-        if worked:  # the wall time is told as a multiple of the least that it could be
-            listener.say(
-                f"{count(len(replies), 'run')} in {wall:.1f} s, {jobs} at a time: "
-                f"{worked:.1f} s of training and evaluation, {wall * jobs / worked:.2f} times that per job"
-            )
+        if worked:
+            together = f"{count(len(replies), 'run')} in {wall:.1f} s, {jobs} at a time"
+            share = 100 * worked / (wall * jobs)
+            took = f"training and evaluation took {worked:.1f} s, {share:.0f} % of the time of all jobs"
+            listener.say(f"{together}: {took}")
         return replies
 
     def score_test(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
+from bertctl.config.other_names import other_metric
 from bertctl.config.task_names import PRETRAINING, add_task_name
 from bertctl.data.readers import READERS
 from bertctl.errors import UsageError
@@ -85,7 +86,11 @@ def no_such_metric(name: str, known: Iterable[str]) -> tuple[str, str]:
     if several:
         what = "needs two labels, of which one is positive" if name == "f1" else "is not one number here"
         return f"'{name}' {what}", f"Choose from {', '.join(several[:12])}{', ...' if several[12:] else ''}."
-    return unknown("metric", name, known), f"Choose from {', '.join(headline(known, None))}."
+    what = unknown("metric", name, known)
+    meant = other_metric(name)
+    if meant in known:
+        what = f"there is no metric '{name}': did you mean {meant}?"
+    return what, f"Choose from {', '.join(headline(known, None))}."
 
 
 def higher_is_better(metric: str) -> bool:

@@ -14,10 +14,17 @@ _AHEAD = 2  # chunks that may wait for the writer
 
 @dataclass(frozen=True)
 class TextChunk:
-    """Holds some consecutive texts, or pairs of texts, of an input."""
+    """Some consecutive texts, or pairs of texts, of an input.
+
+    Attributes:
+        texts: The texts, or the first ones of pairs.
+        pairs: The second texts.
+        ids: The ids that the input has for them; None where it has none.
+    """
 
     texts: Sequence[str]
     pairs: Sequence[str] | None = None
+    ids: Sequence[Any] | None = None
 
     @property
     def sides(self) -> list[Sequence[str]]:

@@ -87,7 +87,7 @@ class TextWindows:
     full_length: int
 
     def records(self, truncation: Truncation) -> list[dict[str, Any]]:
-        """Returns what the format jsonl says of each window.
+        """Returns what the format jsonl says of each window; `pieces` is the older name of `tokens`.
 
         `offsets` are where a token begins and ends in its text, in characters, `[0, 0]` for special tokens; `word_ids`
         number the words of each text, `null` for special tokens.
@@ -96,7 +96,8 @@ class TextWindows:
         documents = []
         for number, window in enumerate(self.windows):
             document: dict[str, Any] = {"index": self.index} | ({"window": number} if striding else {})
-            document |= {"pieces": window.tokens, "ids": window.ids, "type_ids": window.type_ids}
+            document |= {"tokens": window.tokens, "pieces": window.tokens}
+            document |= {"ids": window.ids, "type_ids": window.type_ids}
             document |= {"offsets": window.offsets, "word_ids": window.word_ids}
             if truncation.max_length is not None and not striding:
                 document["truncated"] = self.full_length > len(window)

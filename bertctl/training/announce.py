@@ -28,8 +28,10 @@ def announce(job: Job, *, listener: Listener) -> None:
         listener.warn(sentence)
     warn_of_shared_rows(job.recipe, job.data, listener)
     training = job.recipe.training
+    read = len(job.features["train"])
+    noun = "example" if read == len(job.data.splits["train"]) else "window"
     listener.say(
-        f"training: {count(job.epochs, 'epoch')} of {len(job.features['train'])} examples in batches of "
+        f"training: {count(job.epochs, 'epoch')} of {count(read, noun)} in batches of "
         f"{training.batch_size}: {count(job.steps, 'step')}, learning rate {job.recipe.optimizer.learning_rate:g}"
     )
     if training.patience is not None:

@@ -255,7 +255,9 @@ def _from_hub(what: str, missing: hub.NotCachedError) -> Need:
 
 def _room(what: str, place: Path, wanted: int) -> Need:
     free = free_bytes(place)
-    found = f"{human_bytes(free)} free in {place}, about {human_bytes(wanted)} needed"
+    found = f"{human_bytes(free)} free in {place}"
+    if wanted:
+        found += f", about {human_bytes(wanted)} needed"
     if not is_writable(place):
         said = f"{place} can't be written"
         error = UnavailableError(said, remedy="Work in a folder of your own, or name one with -o.")

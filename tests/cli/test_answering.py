@@ -65,7 +65,8 @@ def test_distinct_ids_all_have_their_answer_and_other_layouts_keep_repeated_ones
     assert list(json.loads((tmp_path / "answers.json").read_text())) == [row["id"] for row in rows]
     few = [question(0), question(0), {name: value for name, value in question(2).items() if name != "id"}]
     answered = bertctl("predict", asked, "-", input=lines(few))
-    assert [json.loads(line)["id"] for line in answered.stdout.splitlines()] == ["q0", "q0", "2"]
+    # A number in place of the missing id could be the id of another row.
+    assert [json.loads(line)["id"] for line in answered.stdout.splitlines()] == ["q0", "q0", None]
     missing = bertctl("predict", asked, "-", "--format", "squad", "-o", "a.json", "--input-format", "jsonl",
                       input=lines([few[0], few[2]]))  # fmt: skip
     assert (missing.returncode, "stdin:2: the id is blank" in missing.stderr) == (3, True)

@@ -1,6 +1,7 @@
 """`bertctl compare` through the real process."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -215,3 +216,41 @@ def test_the_step_summary_gets_the_tables(bertctl, runs, tmp_path):
     assert "### differences" in text
     assert "\\[b\\] \\|" in text
     assert "\x1b" not in text
+
+
+def _also_on_test(run, examples=30):
+    """Adds to a run that it was scored on the test split, too."""
+    folder = RunFolder.open(run)
+    metrics = folder.read(folder.metrics)
+    metrics["metrics"]["test"] = metrics["metrics"]["validation"]
+    metrics["data"]["test"] = {"examples": examples, "sha256": "abc"}
+    write_json(folder.metrics, metrics)
+    write_json(folder.environment, {"data_hashes": {"train": "aaaaaaaaaa", "test": "bbb"}})
+
+
+def test_a_split_that_one_run_was_scored_on_is_no_difference_of_the_data(bertctl, tmp_path):
+    for seed, name in ((1, "a"), (1, "b")):
+        _labels_run(tmp_path / name, seed=seed, right=0.9)
+    _also_on_test(tmp_path / "b")
+    document = json.loads(bertctl("compare", "a", "b", "--json").stdout)
+    assert document["data"] == {}
+    assert document["notes"] == ["b has also been scored on test"]
+    _also_on_test(tmp_path / "a", examples=31)
+    both = json.loads(bertctl("compare", "a", "b", "--json").stdout)
+    assert both["data"] == {"test.examples": [31, 30]}
+    assert both["notes"] == []
+
+
+def test_examples_lost_and_won_are_both_shown(bertctl, runs):
+    document = json.loads(bertctl("compare", "a", "b", "--json", "--examples", "6", cwd=runs).stdout)
+    [changes] = document["changed_sides"]
+    assert [example["won"] for example in changes["examples"]] == [False] * 3 + [True] * 3
+
+
+def test_a_cell_of_a_fact_that_a_run_lacks_says_so(bertctl, tmp_path):
+    for name in ("a", "b"):
+        _labels_run(tmp_path / name, seed=1, right=0.9)
+    recipe = tmp_path / "b" / "recipe.yaml"
+    recipe.write_text(recipe.read_text() + "data:\n  test_file: t.csv\n")
+    answer = bertctl("compare", "a", "b").stdout
+    assert re.search(r"data.test_file +not set +t.csv", answer)

@@ -59,7 +59,7 @@ def test_a_person_gets_a_table_with_the_sweep(bertctl: Run, opinions: Path, tiny
         "memory",
         "disk",
         "disk of 3 such runs",
-        "2 validation rows show",
+        "2 validation rows tell apart",
     ]
 
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bertctl.catalog.datasets import builtin_datasets
@@ -138,7 +139,8 @@ def test_lines_from_stdin_are_answered_in_order(bertctl, tiny_run):
     assert [answer["text"] for answer in answers] == TEXTS
     assert [answer["id"] for answer in answers] == list("012345")
     assert [answer["prediction"] for answer in answers[:2]] == ["pos", "neg"]
-    assert list(answers[0]) == ["id", "text", "prediction", "probabilities", "tokens", "truncated"]
+    fields = ["id", "text", "prediction", "probability", "probabilities", "tokens", "truncated"]
+    assert list(answers[0]) == fields
     assert [answer["truncated"] for answer in answers] == [False, False, False, False, True, False]
     assert answers[4]["tokens"] == 32
     assert "1 of 6 texts" in result.stderr
@@ -201,7 +203,11 @@ def test_every_door_gives_the_same_answers(door, layout, opened, tmp_path):
     _write(tmp_path / "reference.jsonl", TEXTS)
     path = str(tmp_path / "reference.jsonl")
     predict_rows(expected, unlabelled_rows(expected, path), Destination(None, "jsonl", reference))
-    assert answers == _parsed(reference.getvalue(), "jsonl")
+    for (text, label, probability), expected_answer in zip(
+        answers, _parsed(reference.getvalue(), "jsonl"), strict=True
+    ):
+        assert (text, label) == expected_answer[:2]
+        assert np.float32(probability) == np.float32(expected_answer[2])  # CSV has the digits of 32 bits
     output = tmp_path / "out" / "answers"
     written = predict_rows(
         opened, unlabelled_rows(opened, str(tmp_path / door), kind=kind), Destination(output, layout, io.StringIO())
@@ -225,8 +231,8 @@ def test_several_labels_and_truth_values_are_json_in_a_csv():
     answer = {"id": "0", "prediction": ["a", "b"], "probabilities": {"a": 0.75, "b": 0.5}, "truncated": False}
     write_answers([answer], out, layout="csv")
     header, row = csv.reader(io.StringIO(out.getvalue()))
-    assert header == ["id", "prediction", "probability_a", "probability_b", "truncated"]
-    assert row == ["0", '["a", "b"]', "0.75", "0.5", "false"]
+    assert header == ["id", "prediction", "truncated", "probability_a", "probability_b"]
+    assert row == ["0", '["a", "b"]', "false", "0.75", "0.5"]
 
 
 @pytest.mark.parametrize("answers", [[], [{"id": "0"}], [{"id": "0"}, {"id": "1"}]])

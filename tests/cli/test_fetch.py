@@ -749,3 +749,18 @@ def _wait_for_part(home: Path, size: int) -> None:
             return
         time.sleep(0.02)
     raise AssertionError("the part does not grow")
+
+
+@pytest.mark.parametrize("order", [("rows.csv", "tiny"), ("tiny", "rows.csv")])
+def test_a_file_of_rows_goes_with_the_model_that_is_named_beside_it(bertctl, tiny_model, tmp_path, order):
+    (tmp_path / "rows.csv").write_text("text,label\n" + "a good film,pos\na bad film,neg\n" * 20)
+    (tmp_path / "tiny").symlink_to(tiny_model)
+    away = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "none")}
+    done = bertctl("fetch", *order, "--set", "model.max_length=32", env=away)
+    assert done.returncode == 0, done.stderr
+    assert "--train-file" not in done.stderr
+    lock = json.loads((tmp_path / "bertctl.lock").read_text())
+    assert {part["name"] for part in lock["parts"]} == {"rows.csv", tiny_model.name}
+    refused = bertctl("finetune", "rows.csv", "--model", "bert-large", "--locked", "--dry-run", env=away)
+    assert refused.returncode == 4
+    assert "bertctl fetch FILE" in refused.stderr

@@ -179,3 +179,48 @@ def test_the_answer_comes_within_2_seconds(runs, verb):
     subprocess.run(words, capture_output=True, check=True, cwd=runs["good"].parent)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2
+
+
+def test_an_inconclusive_check_names_its_ways_out_everywhere(bertctl, runs, tmp_path):
+    summary = tmp_path / "summary.md"
+    arguments = ["gate", runs["fair"], "--min", "accuracy=0.89", "--junit", tmp_path / "junit.xml"]
+    result = bertctl(*arguments, env={"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)})
+    assert result.returncode == 8
+    document = json.loads(bertctl(*arguments, "--json").stdout)
+    [check] = document["checks"]
+    assert check["examples_needed"] > 872
+    more, limit, policy = check["ways_out"]
+    assert f"About {check['examples_needed']:,} examples would pass it" in more
+    assert "--policy point" in policy
+    for text in (result.stdout, (tmp_path / "junit.xml").read_text(), summary.read_text(encoding="utf-8")):
+        assert f"{check['examples_needed']:,} examples" in text
+        assert "policy" in text
+
+    enough = limit.removesuffix(".").rpartition("--")[2].split()
+    assert bertctl("gate", runs["fair"], f"--{enough[0]}", enough[1]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first"),
+    [
+        (["--max", "loss=0.305"], "About "),
+        (["--min-slice", "label=pos:recall=0.88"], "About "),
+        (["--min", "accuracy=0.91"], "More examples like these would fail it"),
+    ],
+)
+def test_ways_out_are_those_of_the_check(bertctl, runs, arguments, first):
+    [check] = json.loads(bertctl("gate", runs["fair"], *arguments, "--json").stdout)["checks"]
+    assert check["verdict"] == "inconclusive"
+    assert check["ways_out"][0].startswith(first)
+    option, _, limit = check["ways_out"][1].removesuffix(".").rpartition(" ")
+    [again] = json.loads(bertctl("gate", runs["fair"], option.split()[-1], limit, "--json").stdout)["checks"]
+    assert again["verdict"] == "pass"
+    assert again["ways_out"] == []
+
+
+def test_a_drop_that_may_be_has_its_ways_out(bertctl, runs):
+    arguments = ["gate", runs["fair"], "--baseline", runs["good"], "--json"]
+    [check] = json.loads(bertctl(*arguments, "--max-drop", "accuracy=0.05").stdout)["checks"]
+    assert check["verdict"] == "inconclusive"
+    option = check["ways_out"][1].removesuffix(".").partition("enough for ")[2].split()
+    assert json.loads(bertctl(*arguments, *option).stdout)["verdict"] == "pass"

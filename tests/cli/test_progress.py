@@ -21,7 +21,7 @@ from rich.console import Console
 
 from bertctl.cli import log_groups, progress_display
 from bertctl.cli.output import Output
-from bertctl.cli.progress_display import ProgressDisplay
+from bertctl.cli.progress_display import ProgressDisplay, _percent, _Phase
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.readers import READERS
 from bertctl.progress import Listener
@@ -270,6 +270,15 @@ def test_one_bar_survives_a_resize_and_leaves_the_screen_clean(clock, monkeypatc
     screen.feed(stream.getvalue())
     assert screen.lines == [*said, ""]
     assert screen.cursor
+
+
+def test_a_phase_whose_last_step_is_done_has_no_share_of_less_than_all():
+    """The share counts the scoring that comes after the steps: `8/8 (90 %)` said two things."""
+    last, inside, over = (
+        _Phase("training", 0.0, (0, 0.0), done=done, total=8, share=share)
+        for done, share in ((8, 0.9), (4, 0.45), (8, 1.0))
+    )
+    assert (_percent(last), _percent(inside), _percent(over)) == ("", " (45 %)", " (100 %)")
 
 
 def test_a_bar_on_a_terminal_that_does_not_fold_leaves_it_clean_too(clock) -> None:

@@ -67,6 +67,7 @@ def test_ls_shows_every_recipe_with_what_it_is_for(bertctl):
     first = [line.split()[0] for line in lines]
     own, sst2 = first.index("text-classification"), first.index("sst2")
     assert not [line for line in lines[own + 1 : sst2 + 1] if line[0] != " "]
+    assert first.index("pretrain") < first.index("adapt-medical")
     assert lines[sst2].rstrip().endswith("is a phrase from a film review positive?")
 
 

@@ -59,12 +59,14 @@ def test_ls_shows_what_each_run_has_reached(runs: Path, bertctl: Run) -> None:
     os.utime(runs / "made-1" / "status.json", (1e9 + 1, 1e9 + 1))
     done = bertctl("runs", "ls")
     lines = [line.split() for line in done.stdout.splitlines()]
-    assert lines[0] == ["run", "recipe", "model", "split", "score", "95", "%", "interval", "state", "size", "age"]
+    header = ["run", "kind", "recipe", "model", "split", "score", "95", "%", "interval", "state", "size", "age"]
+    assert lines[0] == header
     assert [line[0] for line in lines[1:-1]] == [f"runs/made-{number}" for number in (5, 4, 3, 2, 1, 0)], "newest first"
-    scored = ["accuracy", "0.8667", "0.8367", "to", "0.8867"]
-    assert lines[1][1:10] == ["made", "minilm", "validation", *scored, "done"]
-    assert lines[4][1:4] == ["made", "minilm", "done"], "a score that can't be read is none"
-    assert (lines[5][9], lines[6][9]) == ("failed", "killed")
+    scored = ["fine-tuning", "made", "minilm", "validation", "accuracy", "0.8667", "0.8367", "to", "0.8867", "done"]
+    assert lines[1][1:11] == scored
+    assert lines[4][1:5] == ["fine-tuning", "made", "minilm", "done"], "a score that can't be read is none"
+    assert "failed" in lines[5]
+    assert "killed" in lines[6]
     assert done.stdout.splitlines()[-1].startswith("6 runs in runs, ")
     document = json.loads(bertctl("runs", "ls", "runs", "--json").stdout)
     (one,) = [row for row in document["runs"] if row["run"] == "runs/made-5"]
@@ -272,3 +274,10 @@ def test_a_file_of_a_run_that_is_a_link_to_itself_is_no_bug(tmp_path: Path, bert
     for verb, code in ((("report", run, "-o", "page.md"), 0), (("predict", run, "good", "-o", "out.jsonl"), 4)):
         done = bertctl(*verb)
         assert done.returncode == code, done.stderr
+
+
+def test_ls_tells_a_probe_and_the_scores_of_a_file_from_a_fine_tuning(runs: Path, bertctl: Run) -> None:
+    (runs / "made-0" / "probe.safetensors").touch()
+    (runs / "made-1" / "environment.json").unlink()
+    kinds = {Path(row["run"]).name: row["kind"] for row in json.loads(bertctl("runs", "ls", "--json").stdout)["runs"]}
+    assert [kinds[f"made-{number}"] for number in range(3)] == ["probe", "scores", "fine-tuning"]

@@ -34,7 +34,8 @@ def test_a_text_in_a_pipe_is_a_line_of_json_and_the_stand_in_is_said(bertctl: Ru
     assert done.returncode == 0
     record = json.loads(done.stdout)
     assert record["ids"] == IDS
-    assert record["pieces"] == ["[CLS]", "a", "visually", "stunning", "rum", "##ination", "on", "love", "[SEP]"]
+    assert record["pieces"] == record["tokens"]
+    assert record["tokens"] == ["[CLS]", "a", "visually", "stunning", "rum", "##ination", "on", "love", "[SEP]"]
     assert record["offsets"][4:6] == [[20, 23], [23, 30]]
     assert record["word_ids"] == [None, 0, 1, 2, 3, 3, 4, 5, None]
     assert done.stderr.startswith("bert-base ")

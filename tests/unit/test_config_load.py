@@ -7,6 +7,7 @@ import pytest
 from bertctl.config import task_names as task_names_module
 from bertctl.config.field_docs import field_docs
 from bertctl.config.load import load_recipe, read_field
+from bertctl.config.other_names import other_names
 from bertctl.config.problems import RecipeError, field_schema
 from bertctl.config.recipe_files import builtin_recipes, find_recipe
 from bertctl.config.schema import Recipe, fields, recipe_schema
@@ -131,10 +132,8 @@ def test_a_key_like_nothing_gets_no_guess(write):
 
 
 def test_every_foreign_name_leads_to_a_field_or_an_option_that_exists():
-    from bertctl.config.problems import _other_names
-
-    options = {"--output", "--overwrite", "--resume", "--num-processes"}
-    ours = {name.partition("=")[0] for name in _other_names().values() if not name.startswith("bertctl ")}
+    options = {"--output", "--overwrite", "--resume", "--num-processes", "--top-k", "--quiet", "--format"}
+    ours = {name.partition("=")[0] for name in other_names("names").values() if not name.startswith("bertctl ")}
     assert ours <= {*fields(), *options, "base", "environment"}
 
 

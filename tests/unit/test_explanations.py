@@ -20,7 +20,7 @@ from bertctl.interpretability.embeddings import EmbeddedNetwork
 from bertctl.interpretability.explain import Asked, Explainer
 from bertctl.interpretability.lines import Line
 from bertctl.modeling.fast_linear import use_fast_linears
-from bertctl.reporting.explanations import passages
+from bertctl.reporting.explanations import doubts, passages
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.device import Compute
 from bertctl.training.finetune import run
@@ -375,3 +375,11 @@ def test_a_note_gives_no_number_of_a_word_that_has_none() -> None:
     target = {"type": "PER", "value": 1.0, "words": words, "methods": {"leave-one-out": {}}}
     (passage,) = passages({"id": "0", "prediction": ["B-PER", "O"], "targets": [target]})
     assert passage.note == "sings +0.50"
+
+
+@pytest.mark.parametrize(("own", "chance", "told"), [(3.97, 4.12, True), (0.0, 0.0, True), (4.12, 3.97, False)])
+def test_words_that_matter_no_more_than_random_ones_are_doubted(own, chance, told):
+    figures = {"rollout": {"comprehensiveness": own, "targets": 1}, "random": {"comprehensiveness": chance}}
+    sentences = doubts({"faithfulness": figures})
+    assert bool(sentences) == told
+    assert all("rollout" in sentence for sentence in sentences)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertctl.metrics.tagging import ENTITY_METRICS, entities, entity_counts
+from bertctl.tasks.registry import answer_type
 from tests.scoring import scores_by_type, tagging_metrics
 
 Sentences = list[list[str]]
@@ -195,3 +196,12 @@ def test_sentences_of_different_lengths_are_refused():
         entity_counts([["O"], ["O"]], [["O"], ["O", "O"]])
     with pytest.raises(ValueError, match="shorter"):
         entity_counts([["O"]], [])
+
+
+def test_one_sentence_says_nothing_of_how_sentences_differ():
+    sentence = {"gold": ["O"] * 30 + ["B-PER"], "prediction": ["O"] * 31}
+    for count, has_interval in ((1, False), (2, True)):
+        lines = [{"id": str(number), **sentence} for number in range(count)]
+        found = answer_type("token-classification").from_lines(lines).contributions(lines, "accuracy").metric()
+        assert found.value == 30 / 31
+        assert (found.low is not None) == has_interval

@@ -13,7 +13,8 @@ from bertctl.metrics.paired import bootstrap_difference, detectable, mcnemar, sc
 from bertctl.metrics.statistics import wilson_interval
 from bertctl.reporting.gate import gate
 from bertctl.reporting.gitlab import metrics_report
-from bertctl.reporting.limits import decide, parse_limit
+from bertctl.reporting.limits import Limit, decide, parse_limit
+from bertctl.reporting.ways_out import examples_needed
 from bertctl.run_folder import RunFolder
 from bertctl.tasks.registry import answer_type
 from bertctl.writing import write_json, write_jsonl, write_text
@@ -535,3 +536,19 @@ def test_labels_of_other_scripts_are_samples_of_their_own(tmp_path):
     keys = [line.rpartition(" ")[0] for line in report]
     assert len(set(keys)) == len(keys)
     assert sum(line.startswith("bertctl_recall_") for line in report) == 3
+
+
+@pytest.mark.parametrize(("right", "n", "bound"), [(57, 60, 0.9), (60, 60, 0.97), (180, 200, 0.88), (30, 50, 0.55)])
+def test_as_many_examples_as_are_named_pass_at_the_same_share(right, n, bound):
+    """Recomputed by Wilson's interval, which is that of a share of right answers."""
+    low, _ = wilson_interval(right, n)
+    needed = examples_needed(Limit("min", "accuracy", bound), right / n, low, bound, n)
+    assert needed > n
+    assert wilson_interval(right / n * needed, needed)[0] >= bound - 1e-9
+    assert wilson_interval(right / n * (needed - 1), needed - 1)[0] < bound
+
+
+def test_no_number_of_examples_helps_a_value_beyond_the_limit():
+    assert examples_needed(Limit("min", "accuracy", 0.9), 0.89, 0.8, 0.9, 50) is None
+    assert examples_needed(Limit("max", "loss", 0.4), 0.41, 0.5, 0.4, 50) is None
+    assert examples_needed(Limit("max", "loss", 0.4), 0.38, 0.42, 0.4, 50) == 200

@@ -1,0 +1,129 @@
+"""Ids that a file gives its own rows: which column has them, whether they can stand for the rows, which repeat."""
+
+import datetime
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bertctl.data.names import OWN_ID_NAMES, folded
+from bertctl.data.rows import Rows, is_missing
+from bertctl.data.table import Table
+from bertctl.errors import DataError
+from bertctl.progress import Listener
+from bertctl.words import count
+
+
+def guess_id_column(table: Table, used: Collection[str]) -> str | None:
+    """Returns the column with a file's own ids, `id` or another of their usual names; None where there is none.
+
+    Args:
+        table: The first rows of the file.
+        used: Columns that are read as something else.
+    """
+    if not table.header:
+        return None
+    if "id" in table.columns and "id" not in used:
+        candidates = ["id"]
+    else:
+        by_name = {folded(name): name for name in reversed([*table.columns]) if name not in used}
+        candidates = [by_name[name] for name in OWN_ID_NAMES if name in by_name]
+    return next((name for name in candidates if not all(map(_is_blank, table.columns[name]))), None)
+
+
+def can_stand_for_rows(table: Table, column: str, listener: Listener) -> bool:
+    """Returns whether each row of a whole file has an id of its own; warns if not."""
+    values = [str(value) for value in table.columns[column] if not _is_blank(value)]
+    blank = len(table) - len(values)
+    repeated = len(values) - len(set(values))
+    if not blank and not repeated:
+        return True
+    faults = _faults(repeated, blank, len(table), column)
+    listener.warn(f"{table.source}: {faults}, so the rows are numbered instead")
+    return False
+
+
+class FileIds:
+    """Ids of a file's own, taken chunk by chunk.
+
+    Args:
+        column: Name in the file; None where the rows are numbered.
+        are_strict: Whether a repeated id is refused. Otherwise it is counted.
+    """
+
+    def __init__(self, column: str | None = None, *, are_strict: bool = False) -> None:
+        self.column = column
+        self.are_strict = are_strict
+        self._hashes: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+        self._blank = 0
+
+    def attach(self, rows: Rows, table: Table, *, as_ids: bool) -> Rows:
+        """Returns rows with the ids that their file has for them.
+
+        Args:
+            rows: One for each row of the table.
+            table: The same rows as the file has them.
+            as_ids: Whether `Rows.ids` become the same ids, as texts.
+
+        Raises:
+            DataError: An id stands in an earlier chunk already, and ids are strict.
+        """
+        if self.column is None or len(rows) != len(table):
+            return rows
+
+        values = table.columns.get(self.column, [None] * len(table))
+        texts = ["" if _is_blank(value) else str(value) for value in values]
+        filled = [text for text in texts if text]
+        self._blank += len(texts) - len(filled)
+        hashes = np.fromiter(map(hash, filled), dtype=np.int64, count=len(filled))
+        if self.are_strict:
+            self._refuse_repeated(hashes, filled, table)
+        self._hashes.append(hashes)
+
+        rows = replace(rows, file_ids=[as_json(value) for value in values])
+        return replace(rows, ids=texts) if as_ids else rows
+
+    def _refuse_repeated(self, hashes: np.ndarray[Any, np.dtype[np.int64]], texts: Sequence[str], table: Table) -> None:
+        for earlier in self._hashes:
+            repeated = np.isin(hashes, earlier)
+            if repeated.any():
+                what = f"{table.source}: the id '{texts[int(repeated.argmax())]}' stands in '{self.column}' twice"
+                raise DataError(what, remedy="Leave --id-column out (data.id_column in a recipe): rows are numbered.")
+
+    def report(self, source: str, listener: Listener) -> None:
+        """Warns of ids that are blank or stand more than once, if there are any."""
+        if self.column is None or self.are_strict:
+            return
+        hashes = np.concatenate([np.zeros(0, dtype=np.int64), *self._hashes])
+        repeated = len(hashes) - len(np.unique(hashes))
+        if repeated or self._blank:
+            faults = _faults(repeated, self._blank, len(hashes) + self._blank, self.column)
+            listener.warn(f"{source}: {faults}; they are passed on as they are")
+
+
+def _faults(repeated: int, blank: int, total: int, column: str) -> str:
+    """Returns what is wrong with ids: `2 of 10 ids in 'id' stand twice, 1 is blank`."""
+    faults = []
+    if repeated:
+        faults.append(f"{repeated} of {count(total, 'id')} in '{column}' repeat an earlier one")
+    if blank:
+        faults.append(f"{blank} of {count(total, 'id')} in '{column}' are blank")
+    return ", ".join(faults)
+
+
+def as_json(value: Any) -> Any:
+    """Returns a cell as JSON can hold it: numbers, texts, lists and objects as they are, all else as its text."""
+    if is_missing(value):
+        return None
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {str(name): as_json(nested) for name, nested in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    return value if isinstance(value, str | int | float) else str(value)
+
+
+def _is_blank(value: Any) -> bool:
+    return value == "" or is_missing(value)

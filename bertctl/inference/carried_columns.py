@@ -1,0 +1,112 @@
+"""Columns of a file that stand beside its answers, under the names that they have in the file."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bertctl.data.columns import beside_canonical
+from bertctl.data.file_ids import as_json
+from bertctl.data.rows import Rows
+from bertctl.errors import UsageError
+from bertctl.words import hinted, names_in
+
+SUFFIX = "_bertctl"
+"""Ends the name of an answer's field where the file has a column of that name, which keeps it."""
+
+_INTERNAL = ("lines", "offsets", "document")
+"""Columns of rows that readers make themselves."""
+
+
+@dataclass(frozen=True)
+class KeptColumns:
+    """Choice of the columns that are carried over from a file to its answers.
+
+    Attributes:
+        names: Names in the file; None for all that the answers do not show anyway.
+    """
+
+    names: tuple[str, ...] | None = ()
+
+    @classmethod
+    def parse(cls, typed: str | None, *, by_default: bool) -> "KeptColumns":
+        """Returns the choice of `--keep-columns`: `all`, `none` or names between commas."""
+        if typed is None:
+            return cls(None if by_default else ())
+        if typed in ("all", "none"):
+            return cls(None if typed == "all" else ())
+        return cls(tuple(names_in(typed)))
+
+    def columns(self, rows: Rows, canonical: Collection[str]) -> dict[str, Sequence[Any]]:
+        """Returns name in the file -> values, of the columns that are carried over.
+
+        Args:
+            rows: Some rows of the file.
+            canonical: Columns that the task reads; all but the label are shown by the answers.
+
+        Raises:
+            UsageError: The file has no such column.
+        """
+        if self.names == ():
+            return {}
+        shown = {*canonical, *_INTERNAL} - {"label"}
+        available = {
+            _name_in_file(column, rows, canonical): values
+            for column, values in rows.columns.items()
+            if column not in shown and not (column == "id" and rows.file_names.get("id") == "id")
+        }
+        if self.names is None:
+            return available
+
+        by_other_name = {**available, **{name: rows.columns[column] for column, name in _texts(rows, shown).items()}}
+        for name in self.names:
+            if name not in by_other_name and name != "id":
+                what = hinted(f"--keep-columns: {rows.source} has no column '{name}'", name, by_other_name)
+                raise UsageError(what, remedy=f"Columns there: {', '.join(by_other_name)}; or all, or none.")
+        return {name: by_other_name[name] for name in self.names if name in by_other_name}
+
+
+def _texts(rows: Rows, shown: Iterable[str]) -> dict[str, str]:
+    """Returns canonical name -> name in the file, of the columns that answers show under their canonical names."""
+    return {column: name for column, name in rows.file_names.items() if column in shown and rows.has(column)}
+
+
+def _name_in_file(column: str, rows: Rows, canonical: Collection[str]) -> str:
+    """Returns what the file calls a column of rows; `file_id` for ids that are not those of the answers."""
+    if column == "id":
+        return "file_id"
+    if column == "label":
+        return rows.file_names.get("label", "label")
+    for name in canonical:
+        if column == beside_canonical(name):
+            return name
+    return column
+
+
+def shown_name(column: str, rows: Rows) -> str:
+    """Returns what answers call a column that the model reads.
+
+    That is its canonical name, such as `text`; its own one where the file calls another column so.
+    """
+    others = [name for canonical, name in rows.file_names.items() if canonical != column]
+    is_taken = rows.has(beside_canonical(column)) or column in others
+    return rows.file_names.get(column, column) if is_taken else column
+
+
+def beside(columns: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the columns of a file with the fields of an answer, which give way where names clash."""
+    merged = dict(columns)
+    for name, value in fields.items():
+        merged[free_name(name, merged)] = value
+    return merged
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Returns a name with as many suffixes as it takes to be free."""
+    while name in taken:
+        name += SUFFIX
+    return name
+
+
+def cells(columns: Mapping[str, Sequence[Any]], index: int) -> dict[str, Any]:
+    """Returns a row of columns, as JSON can hold it."""
+    return {name: as_json(values[index]) for name, values in columns.items()}

@@ -1,0 +1,80 @@
+"""What can be done about a check that is inconclusive: more examples, another limit, another policy."""
+
+import math
+
+from bertctl.metrics.value import MetricValue
+from bertctl.reporting.limits import Limit
+from bertctl.tasks.class_answers import OF_LABEL
+from bertctl.tasks.registry import find_metric
+
+_SAME = 1e-12
+_DIGITS = 4
+_MOST = 10_000_000
+"""Examples beyond which nobody collects them."""
+
+
+def examples_needed(limit: Limit, value: float, end: float, bound: float, n: int) -> int | None:
+    """Returns about how many examples would pass a check if the value stays; None where no number would.
+
+    Args:
+        limit: What was asked.
+        value: Of the run, or the change from the baseline.
+        end: The end of its interval on the bad side of the limit.
+        bound: What value and interval are held against.
+        n: Examples that the interval rests on.
+    """
+    gap = abs(value - bound)
+    is_good = value > bound if end < value else value < bound
+    if not is_good or gap <= _SAME:
+        return None
+    if limit.kind != "max-drop" and _is_fraction(limit.metric) and 0 < end < 1 and 0 < bound < 1:
+        # Wilson's interval of a share p has its end e where n = z^2 e (1 - e) / (p - e)^2.
+        ratio = (bound * (1 - bound) / gap**2) / (end * (1 - end) / (value - end) ** 2)
+    else:
+        ratio = ((value - end) / gap) ** 2
+    needed = math.ceil(n * ratio)
+    return needed if needed <= _MOST else None
+
+
+def _is_fraction(metric: str) -> bool:
+    known = find_metric(metric)
+    return metric.partition(":")[0] in OF_LABEL or (known is not None and known.is_fraction)
+
+
+def limit_that_passes(limit: Limit, end: float) -> str:
+    """Returns the option with the strictest limit of four digits that an interval with this bad end meets."""
+    scale = 10**_DIGITS
+    if limit.kind == "max-drop":
+        number = math.ceil(abs(end) * scale - _SAME) / scale
+    elif limit.kind == "max":
+        number = math.ceil(end * scale - _SAME) / scale
+    else:
+        number = math.floor(end * scale + _SAME) / scale
+    return f"--{limit.name.rpartition('=')[0]}={number:g}"
+
+
+def ways_out(limit: Limit, value: float, end: float | None, bound: float, metric: MetricValue) -> tuple[str, ...]:
+    """Returns what would decide an inconclusive check, a sentence each.
+
+    Args:
+        limit: What was asked.
+        value: Of the run, or the change from the baseline.
+        end: The end of its interval on the bad side; None where it has no interval.
+        bound: What value and interval are held against.
+        metric: Of the run.
+    """
+    if end is None:
+        return ("--policy point decides by the value alone.",)
+
+    needed = examples_needed(limit, value, end, bound, metric.n)
+    if needed is not None:
+        more = f"About {needed:,} examples would pass it if the value stays at {value:.4f} (it has {metric.n:,})."
+    elif (value > bound) == (end < value):
+        more = "Hardly any number of examples would pass it: the value is at the limit."
+    else:
+        more = "More examples like these would fail it: the value itself misses the limit."
+    return (
+        more,
+        f"These examples are enough for {limit_that_passes(limit, end)}.",
+        "--policy point decides by the value alone, --policy lenient passes inconclusive checks with a warning.",
+    )
