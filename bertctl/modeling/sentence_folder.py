@@ -18,6 +18,7 @@ from typing import Any
 from bertctl.config.recipe_sections import SentenceEmbeddingsSection
 from bertctl.documents import loading, read_json, read_text
 from bertctl.errors import UnavailableError
+from bertctl.metrics.similarity import COSINE
 from bertctl.modeling.families import model_positions
 from bertctl.words import listing
 
@@ -59,6 +60,7 @@ class SentenceModules:
         default_prompt: name of the one that every text gets where nothing is said.
         max_length: longest input in tokens; None where the folder does not say.
         lowercase: whether texts are lower-cased before the tokenizer sees them.
+        similarity: Measure by which two vectors are compared, one of `MEASURES`.
     """
 
     poolings: tuple[str, ...] = ("mean",)
@@ -67,6 +69,7 @@ class SentenceModules:
     default_prompt: str | None = None
     max_length: int | None = None
     lowercase: bool = False
+    similarity: str = COSINE
 
     @property
     def normalised(self) -> bool:
