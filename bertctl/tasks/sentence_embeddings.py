@@ -122,6 +122,7 @@ class SentenceEmbeddings(Task):
     columns: ClassVar[tuple[str, ...]] = ("text",)
     answer_type: ClassVar[type[Answers]] = SentenceAnswers
     reader: ClassVar[Reader] = SentenceReader()
+    compares_vectors: ClassVar[bool] = True
 
     @property
     def primary_metric(self) -> str:
