@@ -71,11 +71,13 @@ class Reading:
         rows: the split.
         columns: canonical name -> name in the file, as given or guessed.
         settings: the person's settings with the guesses written in, so that the next file is read as this one was.
+        has_ids: Whether the ids are the file's own, and not the numbers of the rows.
     """
 
     rows: Rows
     columns: Mapping[str, str]
     settings: DataSection
+    has_ids: bool = False
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,7 @@ class Reader(ABC):
             settings = options.settings  # the names of a format's own are those of no other file
             if type(table) is Table and known.settings_of:
                 settings = known.as_settings(settings, header=table.header)
-            yield Reading(rows, known.names(), settings)
+            yield Reading(rows, known.names(), settings, has_ids=known.id is not None)
         if total:
             say_blank(blank, total, table.source, options.listener, noun=self.noun)
 
@@ -302,6 +304,12 @@ class Reader(ABC):
             DataError: nothing there, or not what it should be, with file and line.
             UnavailableError: the file does not exist.
         """
-        options = ReadOptions(settings, "predict", keep_labels=self.streams_labels, chunk_rows=chunk_rows, **told)
-        for reading in self.readings(source, replace(options.skipping(options.skipped), form=self.form)):
+        for reading in self.stream_readings(source, settings, chunk_rows=chunk_rows, **told):
             yield reading.rows
+
+    def stream_readings(
+        self, source: Source, settings: DataSection, *, chunk_rows: int | None = 2048, **told: Unpack[Told]
+    ) -> Iterator[Reading]:
+        """Yields the same as `stream`, with the names of the columns."""
+        options = ReadOptions(settings, "predict", keep_labels=self.streams_labels, chunk_rows=chunk_rows, **told)
+        yield from self.readings(source, replace(options.skipping(options.skipped), form=self.form))

@@ -67,7 +67,8 @@ def _row_products(first: "Tensor", second: "Tensor") -> "Tensor":
 def _row_euclidean(first: "Tensor", second: "Tensor") -> "Tensor":
     import torch
 
-    return -torch.linalg.vector_norm(first - second, dim=-1)
+    distances: Tensor = torch.linalg.vector_norm(first - second, dim=-1)
+    return -distances
 
 
 def _row_manhattan(first: "Tensor", second: "Tensor") -> "Tensor":
@@ -106,3 +107,20 @@ def similarity_rows(measure: str, queries: Floats32, candidates: Floats32) -> It
     """Yields the (C,) similarities of each query with all candidates: `similarity_matrix`, some rows at a time."""
     for start in range(0, len(queries), _QUERIES_AT_ONCE):
         yield from similarity_matrix(measure, queries[start : start + _QUERIES_AT_ONCE], candidates)
+
+
+def exact_similarities(measure: str, first: Floats32, second: Floats32) -> Floats:
+    """Returns the (N,) similarities of rows in 64 bits, the same for equal rows wherever they stand.
+
+    Args:
+        measure: One of `MEASURES`; for cosines the vectors have length 1.
+        first: (N, D) vectors.
+        second: (N, D) vectors.
+    """
+    a = first.astype(np.float64)
+    b = second.astype(np.float64)
+    if measure == "euclidean":
+        return np.asarray(-np.sqrt(((a - b) ** 2).sum(axis=1)))
+    if measure == "manhattan":
+        return np.asarray(-np.abs(a - b).sum(axis=1))
+    return np.asarray((a * b).sum(axis=1))

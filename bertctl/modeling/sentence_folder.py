@@ -196,8 +196,10 @@ def _read_reading(folder: Path) -> tuple[int | None, bool]:
     # Folders of release 6 say the length where transformers does, which writes 1e30 for none.
     longest = settings.get("max_seq_length") or _settings(folder / "tokenizer_config.json").get("model_max_length")
     n_positions = model_positions(_settings(folder / "config.json")) or 10**9
-    is_limited = longest and longest < 1e9
-    return min(longest, n_positions) if is_limited else None, bool(settings.get("do_lower_case"))
+    lowercase = bool(settings.get("do_lower_case"))
+    if not longest or longest >= 1e9:
+        return None, lowercase
+    return min(longest, n_positions), lowercase
 
 
 def _settings(path: Path) -> dict[str, Any]:

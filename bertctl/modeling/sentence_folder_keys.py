@@ -135,9 +135,12 @@ FILE_KEYS: Mapping[str, Mapping[str, FolderKey]] = {
 """Keys of the files in the folder itself."""
 
 REFUSED_MODULES: Mapping[str, str] = {
+    "Asym": "other modules for queries and documents",
     "BoW": "counts of words",
     "CLIPModel": "texts and pictures",
     "CNN": "convolutions over tokens",
+    "HierarchicalTokenPooling": "vectors of groups of tokens (a multi-vector encoder)",
+    "LambdaTokenPooling": "vectors of groups of tokens (a multi-vector encoder)",
     "LSTM": "a recurrent network over tokens",
     "LayerNorm": "a normalisation with weights of its own",
     "MLMTransformer": "vectors of words (a sparse encoder)",

@@ -42,7 +42,7 @@ def _average_precision(_: Answers, lines: Lines) -> Contributions | None:
 def _f1(_: Answers, lines: Lines) -> Contributions | None:
     if "match" not in lines[0]:
         return None
-    gold, _ = _gold_and_similarities(lines)
+    gold = _gold_and_similarities(lines)[0]
     predicted = np.array([field(line, "match") for line in lines], dtype=np.int64)
     return classification.f1_of_labels(gold.astype(np.int64), predicted, n_labels=2, of=1)
 

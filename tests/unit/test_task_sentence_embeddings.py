@@ -347,3 +347,71 @@ def test_texts_that_the_model_reads_alike_are_a_tie() -> None:
     vectors = np.array([[1, 0], [1, 1], [0, 1], [1, 1.0001]], dtype=np.float32)
     ranks = [line["ranks"] for line in task.lines({"vectors": vectors}, features, None)]  # type: ignore[arg-type]
     assert ranks == [[2], [2]], "of equals a right one comes last"
+
+
+def _triplets(folder: Path, text: str, name: str, split: str = "train") -> list[tuple[str, ...]]:
+    path = folder / name
+    path.write_text(text)
+    recipe = load_recipe("sentence-embeddings", options={"model.name": "minilm"})
+    rows = READERS[recipe.task].read(path, recipe.data, split=split, label_needed=True).rows
+    names = [column for column in ("text", "pair", "negative") if rows.has(column)]
+    return list(zip(*(rows.columns[column] for column in names), strict=True))
+
+
+@pytest.mark.parametrize(
+    "names", ["negative_1,negative_2,negative_3", "negative,negative_2,negative_3", "neg,neg_1,neg_2"]
+)
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_every_hard_negative_of_a_row_is_learned_from(names: str, separator: str, tmp_path: Path) -> None:
+    rows = ["anchor,positive," + names, "q1,p1,n1,n2,n3", "q2,p2,m1,,"]
+    text = "".join(row.replace(",", separator) + "\n" for row in rows)
+    file = "rows.csv" if separator == "," else "rows.tsv"
+    triplets = _triplets(tmp_path, text, file)
+    assert triplets == [("q1", "p1", "n1"), ("q1", "p1", "n2"), ("q1", "p1", "n3"), ("q2", "p2", "m1")]
+    assert len(_triplets(tmp_path, text, file, split="validation")) == 2, "no negative is looked for"
+
+
+def test_hard_negatives_in_json_lines_are_read_alike(tmp_path: Path) -> None:
+    rows = [
+        {"anchor": "q1", "positive": "p1", "negative_1": "n1", "negative_2": "n2"},
+        {"anchor": "q2", "positive": "p2"},
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    assert _triplets(tmp_path, text, "rows.jsonl") == [("q1", "p1", "n1"), ("q1", "p1", "n2"), ("q2", "p2", "")]
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"pos": ["p1"], "neg": ["n1", "n2"]}, [("q", "p1", "n1"), ("q", "p1", "n2")]),
+        ({"pos": ["p1", "p2"], "neg": ["n1"]}, [("q", "p1", "n1"), ("q", "p2", "n1")]),
+        ({"pos": ["p1", "p2"], "neg": []}, [("q", "p1"), ("q", "p2")]),
+        ({"pos": ["p1"]}, [("q", "p1")]),
+        ({"pos": ["p1", " "], "neg": ["n1"], "pos_scores": [1.0], "id": "7"}, [("q", "p1", "n1")]),
+    ],
+)
+def test_lists_of_right_and_wrong_texts_are_read(row: dict[str, Any], expected: list[Any], tmp_path: Path) -> None:
+    assert _triplets(tmp_path, json.dumps({"query": "q", **row}) + "\n", "rows.jsonl") == expected
+
+
+def test_right_texts_alone_are_looked_for(tmp_path: Path) -> None:
+    row = {"query": "q", "pos": ["p1", "p2"], "neg": ["n1", "n2", "n3"]}
+    assert _triplets(tmp_path, json.dumps(row) + "\n", "v.jsonl", split="validation") == [("q", "p1"), ("q", "p2")]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"query": "q", "pos": [], "neg": ["n"]}, "rows.jsonl:1: 'pos' has no text"),
+        ({"query": "q", "pos": [{"text": "p"}]}, "rows.jsonl:1: 'pos' holds"),
+        ({"query": "q", "pos": ["p"], "neg": [3]}, "rows.jsonl:1: 'neg' holds 3 where"),
+        ({"query": "q", "positive_passages": [{"text": "p"}], "negative_passages": []}, "the form of Tevatron"),
+        ({"question": "q", "positive_ctxs": [{"text": "p"}], "hard_negative_ctxs": []}, "the form of DPR"),
+    ],
+)
+def test_lists_that_can_not_be_read_are_refused_by_line_or_by_the_name_of_the_format(
+    row: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BertctlError, match=said) as refused:
+        _triplets(tmp_path, json.dumps(row) + "\n", "rows.jsonl")
+    assert refused.value.exit_code == 3
