@@ -100,13 +100,6 @@ def around(text: str, start: int, end: int, *, margin: int = 40) -> str:
     return ("…" if first else "") + text[first:last] + ("…" if last < len(text) else "")
 
 
-def cuts_word(text: str, start: int, end: int) -> bool:
-    """Returns whether a part of a text begins or ends inside a word."""
-    before = start > 0 and text[start - 1].isalnum() and text[start].isalnum()
-    after = end < len(text) and text[end].isalnum() and text[end - 1].isalnum()
-    return before or after
-
-
 def listed(names: Sequence[object], *, limit: int = 8) -> str:
     """Returns names in a row, cut where there are many."""
     shown = ", ".join(f"'{name}'" for name in names[:limit])

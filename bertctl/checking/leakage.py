@@ -3,7 +3,6 @@
 Letters: N rows, C labels.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from bertctl.checking.findings import Example, Finding, FindingRules, examples_at, listed
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
+from bertctl.data.word_splitting import split_words
 from bertctl.words import as_number, count_of, percent
 
 _RULES = FindingRules("leakage")
@@ -23,7 +23,6 @@ _KNOWN = 0.99  # share of the rows whose label another column tells
 _AUC = 0.9  # how well the length orders one label before the rest
 _PRECISION, _COVERAGE, _LIFT = 0.97, 0.25, 0.15  # of a word for a label
 _MOST_LABELS, _MOST_SHOWN = 100, 20
-_WORD = re.compile(r"\w+|[^\w\s]")
 _FIRST_WORDS = 400  # words of a text that are looked at
 
 
@@ -145,4 +144,5 @@ def _words(subject: Subject, split: str, labelled: Sequence[int], labels: Sequen
 
 
 def _features(text: str) -> set[str]:
-    return set(_WORD.findall(text[: 10 * _FIRST_WORDS].casefold())[:_FIRST_WORDS])
+    words, _ = split_words(text[: 10 * _FIRST_WORDS].casefold())
+    return set(words[:_FIRST_WORDS])

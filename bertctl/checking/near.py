@@ -7,7 +7,6 @@ let through, a changed word is not.
 Letters: N texts, K slots of a signature, S shingles.
 """
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.arrays import Ints
+from bertctl.data.word_splitting import words_alone
 from bertctl.tokenization.reference import chunks
 
 SIMILARITY = 0.8
@@ -28,7 +28,6 @@ _SLOTS = _BANDS * _IN_BAND
 _SURELY_LESS = 0.55  # estimated similarity: 4 standard deviations below 0.8 with 60 slots
 _NEIGHBOURS = 4  # of each text in a bucket, beside the bucket's first: a bucket of thousands stays affordable
 _CACHED = 20_000  # texts whose shingles are kept: candidates come sorted, so old ones are rarely asked for again
-_NO_LETTERS = re.compile(r"[\W_]+")
 
 
 def near_duplicates(texts: Sequence[str]) -> list[tuple[int, int, float]]:
@@ -41,7 +40,7 @@ def near_duplicates(texts: Sequence[str]) -> list[tuple[int, int, float]]:
     Args:
         texts: N texts, normalised, each different from all others.
     """
-    plain = [_NO_LETTERS.sub(" ", text).strip() for text in texts]
+    plain = [words_alone(text) for text in texts]
     long_enough = [i for i, text in enumerate(plain) if len(text) >= SHORTEST]
     if len(long_enough) < 2:
         return []
@@ -57,7 +56,7 @@ def near_duplicates(texts: Sequence[str]) -> list[tuple[int, int, float]]:
 
 def similarity(one: str, other: str) -> float:
     """Returns the Jaccard similarity of two texts' shingles, as `near_duplicates` compares them."""
-    sets = [_shingle_set(_NO_LETTERS.sub(" ", text).strip()) for text in (one, other)]
+    sets = [_shingle_set(words_alone(text)) for text in (one, other)]
     return _jaccard(*sets)
 
 

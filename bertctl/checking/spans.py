@@ -6,13 +6,14 @@ A row has `text` and `spans` (or `entities`, ...): of each the start, the end (b
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bertctl.checking.findings import NO_WORD, Finding, FindingRules, Places, around, codes_of, cuts_word
+from bertctl.checking.findings import NO_WORD, Finding, FindingRules, Places, around, codes_of
 from bertctl.checking.subject import Subject
 from bertctl.data.annotations.document import Span
 from bertctl.data.annotations.surface import same_words
 from bertctl.data.rows import Rows
 from bertctl.data.spans import named_parts, surface_of
 from bertctl.data.tagged_tables import SPAN_COLUMNS
+from bertctl.data.word_splitting import cuts_word
 
 _RULES = FindingRules("spans")
 

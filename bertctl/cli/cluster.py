@@ -1,12 +1,16 @@
 """`bertctl cluster`."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from bertctl.cli.output import Output
 from bertctl.cli.vectors_given import VectorsGiven, takes_vectors
 from bertctl.words import count
+
+if TYPE_CHECKING:
+    from bertctl.arrays import Ints
 
 
 @takes_vectors()
@@ -21,8 +25,8 @@ def cluster(
 ) -> None:
     """Put a file's texts into groups by meaning, and name each group by the words that tell it from the others.
 
-    Each text is answered with the number of its cluster, 0 for the largest. The model is minilm unless --model says
-    another.
+    Each text is answered with the number of its cluster, 0 for the largest, and the words of that. The model is minilm
+    unless --model says another.
 
     Args:
         file: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
@@ -36,24 +40,39 @@ def cluster(
         bertctl cluster tickets.csv --method hdbscan
     """
     from bertctl.inference.carried_columns import shown_name
-    from bertctl.search.clusters import check_clusters, cluster_words, clusters_of, silhouette
+    from bertctl.search.clusters import check_clusters, check_measure, cluster_words, clusters_of, silhouette
 
     with out.third_party_kept():
         rows = given.read(file, out)
         check_clusters(method, clusters)  # before hours of work
-        vectors = given.model().of(rows, out)
-        found = clusters_of(vectors, method, clusters, smallest=smallest, seed=seed)
+        model = given.model()
+        check_measure(method, model.similarity)
+        vectors = model.of(rows, out)
+        found = clusters_of(vectors, method, clusters, smallest=smallest, seed=seed, similarity=model.similarity)
         texts = rows.columns["text"]
-        names, spread = cluster_words(texts, found), silhouette(vectors, found, seed=seed)
-        sizes: list[dict[str, Any]] = [
-            {"cluster": i, "words": name, "texts": int((found == i).sum())} for i, name in enumerate(names)
-        ]
+        names = cluster_words(texts, found)
+        spread = silhouette(vectors, found, texts, seed=seed, similarity=model.similarity)
+        sizes = [_size(number, words, texts, found) for number, words in enumerate(names)]
         ids = map(rows.answer_id, range(len(rows)))
         each = zip(ids, found.tolist(), texts, strict=True)
         column = shown_name("text", rows)  # another one where the file calls something else text
-        answers = ({"id": name, "cluster": number, column: text} for name, number, text in each)
+        answers = (
+            {"id": row_id, "cluster": number, "words": names[number] if number >= 0 else "", column: text}
+            for row_id, number, text in each
+        )
         given.answer(out, answers, lambda: {"clusters": sizes, "silhouette": spread})
-    for one in sizes:
-        out.say(f"cluster {one['cluster']}: {count(one['texts'], 'text')}: {one['words']}")
+    for size in sizes:
+        copies = size["texts"] - size["different"]
+        repeated = f" ({count(copies, 'copy', 'copies')} among them)" if copies else ""
+        out.say(f"cluster {size['cluster']}: {count(size['texts'], 'text')}{repeated}: {size['words']}")
     if spread:
-        out.say(f"silhouette {spread['value']:.3f} ({count(spread['texts'], 'text')})")
+        out.say(
+            f"silhouette {spread['value']:.3f} of {count(spread['texts'], 'different text')}: 1 is clusters far apart, "
+            "0 is clusters that touch, below 0 texts are nearer to another cluster"
+        )
+
+
+def _size(number: int, words: str, texts: Sequence[str], clusters: "Ints") -> dict[str, Any]:
+    """Returns how large a cluster is, and what it is called."""
+    members = [text for text, cluster in zip(texts, clusters.tolist(), strict=True) if cluster == number]
+    return {"cluster": number, "words": words, "texts": len(members), "different": len({*members})}

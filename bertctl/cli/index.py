@@ -30,7 +30,7 @@ def index(
         corpus: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
         output: Folder of the index.
         dtype: Type of its numbers: half and a quarter of the room, and what that costs is measured. Default: float32.
-        append: Add the texts to an index that is there, with its own model and settings.
+        append: Add the texts to an index that is there, with its own model, columns and settings.
         resume: Continue where an earlier attempt stopped.
         overwrite: Replace the index that is there.
 
@@ -39,20 +39,21 @@ def index(
         bertctl index more.txt -o articles.index --append
     """
     from bertctl.run_folder import hold
-    from bertctl.search.index import make_index, numbered_on, there, told_of_twice
+    from bertctl.search.index import identified, make_index, there
 
     on = {"append": append, "resume": resume, "overwrite": overwrite}
     before = there(output, **on)
     kind = dtype or (before.document["dtype"] if before else "float32")
-    rows = given.rows(corpus, out)
-    if before:
-        rows = told_of_twice(numbered_on(rows, before), before, out)
+    texts = given.corpus(corpus, out, before)
+    rows = identified(texts.rows, before, out, has_ids=texts.has_ids)
     with out.third_party_kept():
         model = given.model(before, "document", dtype=kind)
         with hold(output / ".lock"):
             if there(output, **on) != before:  # another command has ended since
                 raise UsageError(f"{output} has changed just now", remedy="Type the command again.")
-            document = make_index(output, corpus, rows, model, kind, before=before, listener=out)
+            document = make_index(
+                output, corpus, rows, model, kind, before=before, listener=out, remembered=texts.remembered
+            )
     out.answer({"index": str(output), **document})
     out.say(f"{output}: {count(document['rows'], 'text')}, {document['size']} x {kind}")
     if cost := document.get("recall"):

@@ -11,7 +11,7 @@ from bertctl.data.file_names import is_text
 from bertctl.writing import protect
 
 
-@takes_vectors("layer", "pooling")
+@takes_vectors("layer", "pooling", "similarity")
 def search(
     out: Output,
     given: VectorsGiven,

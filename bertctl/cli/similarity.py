@@ -1,12 +1,16 @@
 """`bertctl similarity`."""
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bertctl.cli.output import Output
 from bertctl.cli.vectors_given import VectorsGiven, takes_vectors
 from bertctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bertctl.search.nearest import Pairs
 
 
 @takes_vectors()
@@ -17,10 +21,10 @@ def similarity(
     second: Annotated[str | None, typer.Argument(metavar="TEXT|FILE")] = None,
     every: Annotated[bool, typer.Option("--all")] = False,
 ) -> None:
-    """Say how alike texts are in meaning: the cosine of their vectors, -1 to 1.
+    """Say how alike texts are in meaning: the cosine of their vectors, -1 to 1, or the model's own measure.
 
     Two texts, two files row by row, or a file with two columns of texts; where that has people's scores as well, their
-    correlation with the cosines. The model is minilm unless --model says another.
+    correlation with the similarities. The model is minilm unless --model says another.
 
     Args:
         first: A text, or a file of texts.
@@ -32,6 +36,9 @@ def similarity(
         bertctl similarity pairs.csv -o scored.csv
         bertctl similarity queries.txt answers.txt --all -o cosines.csv
     """
+    import numpy as np
+
+    from bertctl.metrics.similarity import COSINE
     from bertctl.search.nearest import both_sides, correlation, pair_lines, pairs_above, row_by_row
 
     with out.third_party_kept():
@@ -40,10 +47,36 @@ def similarity(
         if (label := given.fields.get("data.label_column")) and not sides[0].has("label"):
             what = f"{first} has no column '{label}'"
             raise UsageError(what, remedy="Name the one with the scores, or leave it out.")
-        model = given.model()
-        vectors = [model.of(rows, out) for rows in sides[: 2 - (sides[1] is sides[0])]]
-        figures = {} if every else correlation(sides[0], row_by_row(*vectors)[2], out)
-        pairs = pairs_above(-2, *vectors) if every else [row_by_row(*vectors)]
-        given.answer(out, pair_lines(*sides, pairs), lambda: figures, table=max(map(len, sides)) == 1)
-    for name, figure in figures.items():
-        out.say(f"{name} of cosines and scores: {figure['value']:.4f}, {figure['low']:.4f} to {figure['high']:.4f}")
+        model = given.model(exact=True)  # correlations go by ranks
+        vectors = []
+        unreadable = []
+        for rows in sides[: 2 - (sides[1] is sides[0])]:
+            vectors.append(model.of(rows, out))
+            unreadable.append(model.unreadable)
+        figures: dict[str, Any] = {}
+        pairs: Iterable[Pairs] = pairs_above(
+            -np.inf, vectors[0], vectors[1] if len(vectors) > 1 else None, model.similarity
+        )
+        if not every:
+            row_pairs = row_by_row(vectors[0], vectors[-1], model.similarity)
+            figures |= correlation(sides[0], row_pairs[2], out)
+            pairs = [row_pairs]
+        if model.similarity != COSINE:
+            figures["similarity"] = model.similarity
+        are_typed = [rows.split == "typed" for rows in sides]
+        hidden = ("id", "pair_id") if all(are_typed) else ()
+        lines = pair_lines(*sides, pairs, *unreadable)
+        given.answer(out, lines, lambda: figures, table=max(map(len, sides)) == 1, hidden=hidden)
+    for name in ("spearman", "pearson"):
+        if name in figures:
+            figure = figures[name]
+            interval = f"{figure['low']:.4f} to {figure['high']:.4f}"
+            out.say(f"{name} of {_PLURALS[model.similarity]} and scores: {figure['value']:.4f}, {interval}")
+
+
+_PLURALS = {
+    "cosine": "cosines",
+    "dot": "dot products",
+    "euclidean": "negative Euclidean distances",
+    "manhattan": "negative Manhattan distances",
+}

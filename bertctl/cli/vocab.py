@@ -222,6 +222,7 @@ def grow(
     model: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=model_names)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")],
     words: Annotated[int, typer.Option("--words", min=1, metavar="N")] = 1000,
+    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
 ) -> None:
     """Put the words of a corpus that break into most tokens into a model's vocabulary.
 
@@ -232,6 +233,7 @@ def grow(
         model: Model name, folder, run or hub id.
         output: New folder for the model.
         words: How many words, at most.
+        overwrite: Replace the model that an earlier such command has written there.
 
     Examples:
         bertctl vocab grow minilm abstracts.txt --words 5000 -o medical
@@ -239,7 +241,7 @@ def grow(
     from bertctl.cli.token_tables import word_table
     from bertctl.modeling.own_vocabulary import grow as write
 
-    found = write(model, source.watched(out), output, words=words)
+    found = write(model, source.watched(out), output, words=words, overwrite=overwrite)
     before, after = found["corpus_pieces"].values()
     told = f"the corpus had {before:,} tokens, and has {after:,} ({after / before - 1:+.1%})"
     out.answer(found, told, word_table("new words that save most", found["words"][:20]))
@@ -252,6 +254,7 @@ def shrink(
     source: TextSource,
     model: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=model_names)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")],
+    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
 ) -> None:
     """Take out of a model's vocabulary what a corpus does not use.
 
@@ -261,13 +264,14 @@ def shrink(
     Args:
         model: Model name, folder, run or hub id.
         output: New folder for the model.
+        overwrite: Replace the model that an earlier such command has written there.
 
     Examples:
         bertctl vocab shrink bert-multilingual german.txt -o german-bert
     """
     from bertctl.modeling.own_vocabulary import shrink as write
 
-    found = write(model, source.watched(out), output)
+    found = write(model, source.watched(out), output, overwrite=overwrite)
     before, after = found["vocabulary"].values()
     out.answer(found, f"{after:,} of {before:,} tokens are left ({after / before:.1%})")
     out.say(f"model of {after:,} tokens written to {output}; use it with --model {output}")

@@ -20,6 +20,7 @@ from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows, is_missing
 from bertctl.data.table import Table, table_of_objects
 from bertctl.data.text_files import Source, open_bytes, source_name
+from bertctl.data.word_splitting import cuts_word
 from bertctl.data.written_values import is_shortened, written_value
 from bertctl.errors import DataError, UsageError
 from bertctl.words import count
@@ -352,8 +353,9 @@ def _place(text: str, context: str, several: list[str]) -> int:
         context: where it is looked for.
         several: gets the answer where it stands at several places.
     """
-    for pattern in (rf"(?<!\w){re.escape(text)}(?!\w)", re.escape(text)):
-        places = [match.start() for match in re.finditer(pattern, context)]
+    every = [match.start() for match in re.finditer(re.escape(text), context)]
+    whole_words = [start for start in every if not cuts_word(context, start, start + len(text))]
+    for places in (whole_words, every):
         if places:
             several += [text] * (len(places) > 1)
             return places[0]

@@ -84,12 +84,14 @@ class Reading:
         columns: canonical name -> name in the file, as given or guessed.
         settings: the person's settings with the guesses written in, so that the next file is read as this one was.
         class_names: names of the labels in the order of their numbers, where the file says them.
+        has_ids: Whether the ids are the file's own, and not the numbers of the rows.
     """
 
     rows: Rows
     columns: Mapping[str, str]
     settings: DataSection
     class_names: tuple[str, ...] = ()
+    has_ids: bool = False
 
 
 @dataclass(frozen=True)
@@ -288,8 +290,10 @@ class Reader(ABC):
             if type(table) is Table and known.settings_of:
                 settings = known.as_settings(settings, header=table.header)
             class_names = table.class_names.get(known.names().get("label", ""), ())
+            has_ids = file_ids.column is not None
             file_names = known.names() | ({"id": file_ids.column} if file_ids.column is not None else {})
-            yield Reading(replace(rows, file_names=file_names), known.names(), settings, class_names)
+            rows = replace(rows, file_names=file_names)
+            yield Reading(rows, known.names(), settings, class_names, has_ids=has_ids)
         if total:
             file_ids.report(table.source, options.listener)
             for column, noun in self.nouns:
@@ -398,7 +402,13 @@ class Reader(ABC):
             DataError: nothing there, or not what it should be, with file and line.
             UnavailableError: the file does not exist.
         """
+        for reading in self.stream_readings(source, settings, chunk_rows=chunk_rows, **told):
+            yield reading.rows
+
+    def stream_readings(
+        self, source: Source, settings: DataSection, *, chunk_rows: int | None = 2048, **told: Unpack[Told]
+    ) -> Iterator[Reading]:
+        """Yields the same as `stream`, with the names of the columns."""
         told.setdefault("keep_labels", self.streams_labels)
         options = ReadOptions(settings, "predict", chunk_rows=chunk_rows, **told)
-        for reading in self.readings(source, replace(options.skipping(options.skipped), form=self.form)):
-            yield reading.rows
+        yield from self.readings(source, replace(options.skipping(options.skipped), form=self.form))

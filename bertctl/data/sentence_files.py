@@ -4,13 +4,14 @@ single texts with a label.
 Canonical columns: `text`, `pair`, `negative` (a text that does not belong to the first), `label`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from bertctl.data.columns import columns_named
+from bertctl.data.columns import FileColumns, columns_named
 from bertctl.data.files import input_kind
 from bertctl.data.names import LABEL_NAMES, folded
+from bertctl.data.negatives import unfolded
 from bertctl.data.question_files import NestedTable, json_tables
 from bertctl.data.reading import Reading, ReadOptions
 from bertctl.data.rows import Rows
@@ -23,7 +24,10 @@ from bertctl.errors import DataError
 MATCH = "match"
 """Label of a pair that stands in a file without labels: its texts belong together."""
 
-_NEGATIVES = ("negative", "hard_negative", "negative_1", "text3", "text_c", "sentence3")
+_NEGATIVES = (
+    "negative", "hard_negative", "neg", "negative_1", "hard_negative_1", "neg_1", "negative1", "text3", "text_c",
+    "sentence3",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,13 @@ class SentenceReader(TextReader):
         if input_kind(source, options) == "jsonl":
             return self.table_readings(map(_question_pairs, json_tables(source, options)), options)
         return super().readings(source, options)
+
+    def table_readings(
+        self, tables: Iterable[Table], options: ReadOptions, columns: FileColumns | None = None
+    ) -> Iterator[Reading]:
+        """Yields the rows; those with several right or wrong texts are unfolded first."""
+        is_train = options.split == "train"
+        return super().table_readings((unfolded(table, train=is_train) for table in tables), options, columns)
 
     def guess(self, path: Any, options: ReadOptions) -> None:
         """Returns None: what such pairs are for is said, by the recipe."""

@@ -1,10 +1,14 @@
 """Running text to words with their places in it."""
 
 import functools
+import re
+import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tokenizers.pre_tokenizers import PreTokenizer
+
+_NO_ASCII_WORD = re.compile(r"[\W_]+")
 
 _UNSPACED = (
     r"\p{Han}\p{Hiragana}\p{Katakana}\u30FC\uFF70\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
@@ -71,6 +75,46 @@ def split_tagged_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
 def _parts(text: str, *, unspaced: bool) -> tuple[list[str], list[tuple[int, int]]]:
     found = _splitter(unspaced=unspaced).pre_tokenize_str(text)
     return [word for word, _ in found], [offsets for _, offsets in found]
+
+
+def is_word_character(character: str) -> bool:
+    """Returns whether a character stands within words: letters, marks, numbers and the underscore.
+
+    Those of `re` have no marks, but the vowel signs of Indic scripts and decomposed accents are in words.
+    """
+    return character == "_" or unicodedata.category(character)[0] in "LMN"
+
+
+def is_within_word(text: str, place: int) -> bool:
+    """Returns whether a place lies between two characters of one word.
+
+    Scripts without blanks have no such places but before marks: where their words end can't be seen.
+    """
+    if not 0 < place < len(text) or not (is_word_character(text[place - 1]) and is_word_character(text[place])):
+        return False
+    return unicodedata.category(text[place])[0] == "M" or not _is_unspaced(text[place - 1] + text[place])
+
+
+def cuts_word(text: str, start: int, end: int) -> bool:
+    """Returns whether a part of a text begins or ends inside a word."""
+    return is_within_word(text, start) or is_within_word(text, end)
+
+
+def _is_unspaced(characters: str) -> bool:
+    scripts = [unicodedata.name(character, "").partition(" ")[0] for character in characters]
+    return any(script in UNSPACED_SCRIPTS for script in scripts)
+
+
+UNSPACED_SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+"""Scripts without blanks between words, by the first word of their characters' Unicode names."""
+
+
+def words_alone(text: str) -> str:
+    """Returns the words of a text with one blank between them: all that is no word character is left out."""
+    if text.isascii():
+        return _NO_ASCII_WORD.sub(" ", text).strip()
+    characters = (character if is_word_character(character) and character != "_" else " " for character in text)
+    return " ".join("".join(characters).split())
 
 
 def find_words(words: list[str], text: str) -> list[tuple[int, int]] | None:

@@ -4,7 +4,7 @@ Letters: N rows, U windows, T tokens of all windows together.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -55,6 +55,7 @@ class EncodedWindows:
         truncated_tokens: tokens that were cut off.
         unknown: unknown tokens.
         places: of the tokens, where they are asked for one by one.
+        all_unknown: Numbers of the rows that have tokens and not one that the vocabulary knows.
     """
 
     encoded: EncodedTexts
@@ -64,14 +65,25 @@ class EncodedWindows:
     truncated_tokens: int
     unknown: int
     places: TokenPlaces | None = None
+    all_unknown: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     @classmethod
-    def of(cls, texts: SequenceFeatures) -> Self:
-        """Returns encoded texts, one window each, or several of long ones."""
+    def of(cls, texts: SequenceFeatures, *, n_special: int | None = None) -> Self:
+        """Returns encoded texts, one window each, or several of long ones.
+
+        Args:
+            texts: Encoded.
+            n_special: Special tokens of a text; without it `all_unknown` is empty.
+        """
         encoded, owner, lost = texts.encoded, texts.rows, texts.truncated_tokens
         if isinstance(texts, DocumentFeatures):
             encoded, owner = texts.every, texts.owners
-        return cls(encoded, owner, len(texts), int((lost > 0).sum()), int(lost.sum()), int(texts.unknown.sum()))
+        all_unknown = np.empty(0, dtype=np.int64)
+        if n_special is not None:
+            n_tokens = texts.tokens + lost - n_special
+            all_unknown = np.flatnonzero((texts.unknown > 0) & (texts.unknown == n_tokens))
+        counts = (int((lost > 0).sum()), int(lost.sum()), int(texts.unknown.sum()))
+        return cls(encoded, owner, len(texts), *counts, all_unknown=all_unknown)
 
 
 class RowEncoder:
@@ -113,7 +125,8 @@ class RowEncoder:
             what = "--stride slides a window over one text, and these are pairs"
             raise UsageError(what, remedy="Leave it out: pairs are cut.")
         if not self._by_token and words is None:
-            return EncodedWindows.of(encode_rows(rows, None, self._tokenizer, self._long))
+            n_special = self._tokenizer.num_special_tokens_to_add(pairs is not None)
+            return EncodedWindows.of(encode_rows(rows, None, self._tokenizer, self._long), n_special=n_special)
         sides = [_Side.of(self._tokenizer, words or texts, are_words=words is not None, before=before)]
         if pairs is not None:
             sides.append(_Side.of(self._tokenizer, pairs, are_words=False))

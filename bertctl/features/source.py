@@ -8,7 +8,7 @@ from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
 from bertctl.data.files import suffix_of
-from bertctl.data.reading import Reader, SkippedRows, Told
+from bertctl.data.reading import Reader, Reading, SkippedRows, Told
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.tagged_files import TaggingReader
@@ -35,6 +35,7 @@ class Input:
         kind: format of a file; by its suffix when None.
         split: of a data set.
         skipped: gets the rows of a file that can't be read.
+        hints: Fields of `settings` that were said of another file: they count where this one has such columns.
     """
 
     name: str
@@ -42,9 +43,14 @@ class Input:
     kind: str | None = None
     split: str | None = None
     skipped: SkippedRows | None = None
+    hints: frozenset[str] = frozenset()
 
     def stream(self, *, listener: Listener = SILENT) -> Iterator[Rows]:
-        """Returns the rows in order, `READ_ROWS` at once.
+        """Returns the rows in order, `READ_ROWS` at once; see `readings`."""
+        return (reading.rows for reading in self.readings(listener=listener))
+
+    def readings(self, *, listener: Listener = SILENT) -> Iterator[Reading]:
+        """Returns the rows in order, `READ_ROWS` at once, with the names of the columns they are from.
 
         Raises:
             UsageError: an unknown format, data set or split; columns that can't be guessed.
@@ -54,13 +60,14 @@ class Input:
         if self.name != "-" and not Path(self.name).exists():
             rows = self._of_data_set(listener)
             listener.expect(len(rows))
-            return _with_text(rows).parts(READ_ROWS)
+            return (Reading(part, {}, self.settings) for part in _with_text(rows).parts(READ_ROWS))
         if self.split:
             raise UsageError("--split is for a data set by its name", remedy="Leave it out for a file.")
         words = self.kind in WORD_FORMATS or (self.kind is None and suffix_of(Path(self.name)) in _WORD_SUFFIXES)
         reader: Reader = TaggingReader() if words else TEXT_READER
-        told = Told(kind=self.kind, listener=listener, skipped=self.skipped)
-        return map(_with_text, reader.stream(source_of(self.name), self.settings, chunk_rows=READ_ROWS, **told))
+        told = Told(kind=self.kind, listener=listener, skipped=self.skipped, hints=self.hints)
+        readings = reader.stream_readings(source_of(self.name), self.settings, chunk_rows=READ_ROWS, **told)
+        return (replace(reading, rows=_with_text(reading.rows)) for reading in readings)
 
     def _of_data_set(self, listener: Listener) -> Rows:
         if self.name not in builtin_datasets() and ("/" in self.name or "." in self.name):

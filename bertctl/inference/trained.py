@@ -30,6 +30,7 @@ from bertctl.modeling.sentence_folder import read_modules
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import DAMAGED, UNFINISHED, RunFolder
+from bertctl.runtime.device import exact_on_cpu
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Task
 from bertctl.tasks.registry import TASKS, task_type
@@ -138,10 +139,16 @@ class TrainedRun:
 
         if workers.group is not None:  # machines may have different numbers of threads
             workers.agree(replace(self, recipe=self.recipe.with_fields("runtime", threads=None)).hash)
-        precision = {"precision": "fp32"} if to_input else {}
+        runtime = self.recipe.runtime
+        if to_input:
+            runtime = runtime.model_copy(update={"precision": "fp32"})
+        elif self.task.compares_vectors:
+            runtime = exact_on_cpu(runtime)
         unnamed = [field for field in ("device", "precision") if f"runtime.{field}" not in self.named]
-        runtime = self.recipe.runtime.model_copy(update=precision)
-        compute = self.source.compute(runtime, reasons=dict.fromkeys(unnamed, "as in training"))
+        reasons = dict.fromkeys(unnamed, "as in training")
+        if runtime.precision != self.recipe.runtime.precision and not to_input:
+            reasons["precision"] = "near similarities change places by rounding"
+        compute = self.source.compute(runtime, reasons=reasons)
         model = self.folder.path, self.source, self.task.auto_class
         return Engine.of(load_trained(*model, compute, to_input=to_input, plain=plain), compute, workers)
 

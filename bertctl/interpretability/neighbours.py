@@ -12,6 +12,7 @@ import numpy as np
 
 from bertctl.arrays import Floats32
 from bertctl.catalog.models import locate_model
+from bertctl.data.word_splitting import cuts_word
 from bertctl.errors import DataError, UsageError
 from bertctl.modeling.pooling import finite, unit_length
 from bertctl.modeling.stored_weights import stored_weights, word_table
@@ -82,8 +83,8 @@ def near_places(
         UsageError: no such model or layer, or a context without the word.
         DataError: texts without the word.
     """
-    pattern = re.compile(rf"(?<!\w){re.escape(word.strip())}(?!\w)", re.IGNORECASE)
-    if not word.strip() or not pattern.search(context):
+    pattern = re.compile(re.escape(word.strip()), re.IGNORECASE)
+    if not word.strip() or next(_places(pattern, [[context]]), None) is None:
         raise UsageError(f"'{word}' is not in the context {context[:60]!r}", remedy="Give a text with the word itself.")
     from bertctl.features.extract_job import VectorNames
     from bertctl.interpretability.hidden_states import open_encoder
@@ -123,6 +124,8 @@ def _places(pattern: re.Pattern[str], texts: Iterable[Sequence[str]]) -> Iterato
     """Yields what is around each place of a word, and where the word begins and ends in it."""
     for text in (text for chunk in texts for text in chunk):
         for match in pattern.finditer(text):
+            if cuts_word(text, *match.span()):
+                continue
             first = max(0, match.start() - _AROUND)
             yield text[first : match.end() + _AROUND], match.start() - first, match.end() - first
 

@@ -1,13 +1,17 @@
 """How well what belongs together is found: each query's right texts, ranked among all that could be found.
 
-Letters: Q queries, C candidates, D size of a vector.
+The unit of every figure is the query, as in trec_eval, BEIR and sentence-transformers' `InformationRetrievalEvaluator`:
+a query that stands in several rows counts once, and its right texts are those of all its rows.
+
+Letters: Q queries, C candidates.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from bertctl.arrays import Floats32, Ints
+from bertctl.arrays import Bools, Floats, Ints
 from bertctl.metrics import contributions
 from bertctl.metrics.contributions import Contributions
 
@@ -17,30 +21,24 @@ Figure = Callable[[Sequence[int], int], float]
 AT = 10
 """Rank to which is looked: the tenth."""
 
-_AT_ONCE = 512
-"""Queries whose similarities with all candidates are in memory."""
+_ROUNDING = 1e-9
+"""Part of a similarity below which a difference is rounding: of equal vectors a product may differ by that much."""
 
 
-def similarities(queries: Floats32, candidates: Floats32) -> Iterator[Floats32]:
-    """Yields the (C,) cosines of each query; a vector of zeros is like nothing."""
-    queries, candidates = (
-        each / np.maximum(np.linalg.norm(each, axis=-1, keepdims=True), 1e-12) for each in (queries, candidates)
-    )
-    for first in range(0, len(queries), _AT_ONCE):
-        yield from queries[first : first + _AT_ONCE] @ candidates.T
+def ranks_of(similarities: Floats, relevant: Ints) -> list[int]:
+    """Returns the ranks of a query's right candidates, from 1, the best first.
 
-
-def ranks_of(similar: Floats32, right: Ints) -> list[int]:
-    """Returns the ranks, from 1, of the right candidates, the best first; of equals a right one comes last.
+    Of equally near candidates a right one comes last: a model that gives every text one vector finds nothing.
 
     Args:
-        similar: (C,) similarities of a query; minus infinity for what is no candidate.
-        right: numbers of the candidates that belong to it.
+        similarities: (C,) similarities of the query with all candidates.
+        relevant: Numbers of the candidates that belong to it.
     """
-    wrong = np.sort(np.delete(similar, right))
-    # A matrix product gives equal vectors cosines whose last bits differ.
-    at_least = len(wrong) - np.searchsorted(wrong, np.sort(similar[right])[::-1] - 1e-6, side="left")
-    ranks: list[int] = (at_least + np.arange(1, len(right) + 1)).tolist()
+    others = np.sort(np.delete(similarities, relevant))
+    best_first = np.sort(similarities[relevant])[::-1]
+    lowest_ties = best_first - _ROUNDING * np.maximum(1.0, np.abs(best_first))
+    others_before = len(others) - np.searchsorted(others, lowest_ties, side="left")
+    ranks: list[int] = (others_before + np.arange(1, len(relevant) + 1)).tolist()
     return ranks
 
 
@@ -67,6 +65,38 @@ FIGURES: Mapping[str, tuple[Figure, str]] = {
 """What is computed of a query's ranks, with what it is."""
 
 
-def mean_of(figure: Figure, found: Sequence[tuple[Sequence[int], int]]) -> Contributions:
-    """Returns the mean of a figure over queries, each given by the ranks of its right ones, and how many these are."""
-    return contributions.fraction(np.array([figure(ranks, relevant) for ranks, relevant in found], dtype=np.float64))
+def mean_of(figure: Figure, queries: Sequence[tuple[Sequence[int], int]]) -> Contributions:
+    """Returns the mean of a figure over queries: N is their number, not that of the rows.
+
+    Args:
+        figure: One of `FIGURES`.
+        queries: The ranks of each query's right candidates, and how many these are. A query without a right candidate
+            has no ranks and is left out, as the evaluators leave it out; without any other one the mean is undefined.
+    """
+    answerable = [(ranks, relevant) for ranks, relevant in queries if ranks]
+    if not answerable:
+        return replace(contributions.fraction(np.zeros(len(queries))), is_defined=False)
+    values = [figure(ranks, relevant) for ranks, relevant in answerable]
+    return contributions.fraction(np.array(values, dtype=np.float64))
+
+
+def best_of_pairs(gold: Bools, similarities: Floats) -> dict[str, float]:
+    """Returns the highest F1 and the highest accuracy that any threshold gives on these very pairs.
+
+    Pairs of equal similarity are on the same side. The unit is the pair.
+
+    Args:
+        gold: (N,) whether a pair belongs together.
+        similarities: (N,) of the pairs.
+    """
+    order = np.argsort(-similarities, kind="stable")
+    falls = np.append(np.diff(similarities[order]) != 0, True)
+    true_positives = np.cumsum(gold[order])[falls]
+    accepted = np.flatnonzero(falls) + 1
+    n_positive = int(gold.sum())
+    n_negative = len(gold) - n_positive
+
+    f1 = 2 * true_positives / (accepted + n_positive)
+    right = true_positives + n_negative - (accepted - true_positives)
+    none_accepted = n_negative / len(gold)
+    return {"best_f1": float(f1.max()), "best_accuracy": max(none_accepted, float(right.max()) / len(gold))}

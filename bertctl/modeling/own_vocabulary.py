@@ -26,7 +26,9 @@ _WRITTEN = ("model.safetensors.index.json", "tokenizer.json", "vocab.json", "add
 """What is not copied: it is written anew, or the new tokenizer.json says it."""
 
 
-def grow(name: str, chunks: Iterable[TextChunk], folder: Path, *, words: int) -> dict[str, Any]:
+def grow(
+    name: str, chunks: Iterable[TextChunk], folder: Path, *, words: int, overwrite: bool = False
+) -> dict[str, Any]:
     """Writes a model whose vocabulary has the words of a corpus that save most tokens, and says which.
 
     A new word's row is the mean of the rows of the tokens that it broke into, in the table of token vectors and in the
@@ -38,32 +40,54 @@ def grow(name: str, chunks: Iterable[TextChunk], folder: Path, *, words: int) ->
         chunks: the corpus.
         folder: a new one.
         words: how many to put in, at most.
+        overwrite: Whether a model that is in the folder is replaced.
 
     Raises:
         UsageError: no such model, no WordPiece, a folder that is in use.
         DataError: a corpus without such words.
         UnavailableError: files that are not there, or can't be written.
     """
-    source, opened = _opened(name, folder)
+    source, opened = _opened(name, folder, overwrite=overwrite)
     return _write(source, folder, opened, grown(opened, chunks, words=words))
 
 
-def shrink(name: str, chunks: Iterable[TextChunk], folder: Path) -> dict[str, Any]:
+def shrink(name: str, chunks: Iterable[TextChunk], folder: Path, *, overwrite: bool = False) -> dict[str, Any]:
     """Writes a model with only those tokens that a corpus uses, special tokens and single characters; see `grow`.
 
     Hidden states of the corpus's texts stay the same, bit by bit.
     """
-    source, opened = _opened(name, folder)
+    source, opened = _opened(name, folder, overwrite=overwrite)
     return _write(source, folder, opened, shrunk(opened, chunks))
 
 
-def _opened(name: str, folder: Path) -> tuple[ModelSource, OpenTokenizer]:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} exists already", remedy="Choose another folder with -o.")
+def _opened(name: str, folder: Path, *, overwrite: bool) -> tuple[ModelSource, OpenTokenizer]:
+    is_used = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    if is_used and not overwrite:
+        remedy = "Choose another folder with -o, or add --overwrite for a model that is to be replaced."
+        raise UsageError(f"{folder} exists already", remedy=remedy)
     source = inspect_model(ModelSection(name=name, max_length=4))
+    if is_used:
+        _refuse_to_replace(folder, source)
     if source.config.get("is_encoder_decoder"):
         raise UsageError(f"'{name}' has a decoder with tables of its own", remedy="Give an encoder, such as a BERT.")
     return source, open_tokenizer(name, lowercase=source.lowercase)
+
+
+def _refuse_to_replace(folder: Path, source: ModelSource) -> None:
+    """Refuses a folder that is not just such a model as is written into it.
+
+    Raises:
+        UsageError: With what it has beside, or that it is the model that is read.
+    """
+    if folder.resolve() == source.folder.resolve():
+        raise UsageError(f"{folder} is the model that is read", remedy="Choose another folder with -o.")
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
+    written = {path.name for path in source.folder.glob("*.json")}
+    written |= {module.name for module in source.folder.glob("[0-9]_*/")}
+    written |= {"tokenizer.json", "vocab.txt", "model.safetensors", "config.json"}
+    if others := sorted(names - written):
+        what = f"{folder} has more in it than a model of {source.name}, such as {others[0]}"
+        raise UsageError(what, remedy="Choose another folder with -o.")
 
 
 def _write(source: ModelSource, folder: Path, opened: OpenTokenizer, changed: ChangedVocabulary) -> dict[str, Any]:

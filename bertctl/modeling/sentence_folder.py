@@ -3,22 +3,25 @@
     modules.json                         the parts in their order: Transformer, Pooling, then any of Dense and Normalize
     1_Pooling/config.json                how the tokens' vectors become one
     2_Dense/config.json, .safetensors    a linear layer with an activation
-    config_sentence_transformers.json    prompts: words that are put before texts
+    config_sentence_transformers.json    prompts: words that are put before texts; how two vectors are compared
     sentence_bert_config.json            longest input in tokens; of old folders sentence_distilbert_config.json, ...
 
-The files are those of version 2 on, which every later version reads.
+The files are those of version 2 on, which every later version reads. What is done with each of their keys is in
+`sentence_folder_keys.py`.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertctl.config.recipe_sections import SentenceEmbeddingsSection
 from bertctl.documents import loading, read_json, read_text
 from bertctl.errors import UnavailableError
+from bertctl.metrics.similarity import COSINE, MEASURES
 from bertctl.modeling.families import model_positions
+from bertctl.modeling.sentence_folder_keys import FILE_KEYS, MODULE_KEYS, REFUSED_MODULES, REMEDY, check_keys
 from bertctl.words import listing
 
 ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
@@ -28,7 +31,6 @@ SIDES = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """Which prompts are for what is searched with, and for what is searched, the first that a folder has."""
 
 _OLD_MODES = {"cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens", "mean": "pooling_mode_mean_tokens"}
-_REMEDY = "Save the model again with sentence-transformers, or take its encoder alone: --pooling mean."
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class SentenceModules:
         default_prompt: name of the one that every text gets where nothing is said.
         max_length: longest input in tokens; None where the folder does not say.
         lowercase: whether texts are lower-cased before the tokenizer sees them.
+        similarity: Measure by which two vectors are compared, one of `MEASURES`.
     """
 
     poolings: tuple[str, ...] = ("mean",)
@@ -67,6 +70,7 @@ class SentenceModules:
     default_prompt: str | None = None
     max_length: int | None = None
     lowercase: bool = False
+    similarity: str = field(default=COSINE, repr=False)  # an index's model_hash is made of the others
 
     @property
     def normalised(self) -> bool:
@@ -94,37 +98,108 @@ def read_modules(folder: Path) -> SentenceModules | None:
     path = folder / "modules.json"
     if not path.is_file():
         return None
-    with loading(path, kind=UnavailableError, remedy=_REMEDY):
-        parts = list(json.loads(read_text(path)))  # computed as they are listed, whatever their `idx`
-        kinds = [str(part["type"]).rpartition(".")[2] for part in parts]
-        is_inside = all(".." not in str(part["path"]) and not str(part["path"]).startswith("/") for part in parts)
-        if kinds[:2] != ["Transformer", "Pooling"] or not {*kinds[2:]} <= {"Dense", "Normalize"} or not is_inside:
-            fits = "Transformer, Pooling, then any of Dense and Normalize, inside the folder,"
-            raise UnavailableError(f"{path} lists {listing(kinds)}: {fits} can be read", remedy=_REMEDY)
-        (folder / str(parts[1]["path"]) / "config.json").stat()  # it must be there: who lacks it pools otherwise
-        settings = [_settings(folder / str(part["path"]) / "config.json") for part in parts[1:]]
-        said = _settings(folder / "config_sentence_transformers.json")
-        of_text = next(map(_settings, sorted(folder.glob("sentence_*_config.json"))), {})  # of bert, distilbert...
-        default, found = said.get("default_prompt_name"), said.get("prompts") or {}
-        is_said = default or any(found.values())  # an empty prompt stands in the place of another one
-        prompts = {str(name): str(text or "") for name, text in found.items() if is_said}
+    with loading(path, kind=UnavailableError, remedy=REMEDY):
+        parts = _read_parts(path)
+        (folder / parts[1].path / "config.json").stat()  # it must be there: who lacks it pools otherwise
+        settings = [_settings(folder / part.path / "config.json") for part in parts[1:]]
+        for part, found in zip(parts[1:], settings, strict=True):
+            check_keys(found, MODULE_KEYS[part.kind], folder / part.path / "config.json")
         steps = tuple(
-            None if kind == "Normalize" else _dense(found, str(part["path"]), folder)
-            for kind, found, part in zip(kinds[2:], settings[1:], parts[2:], strict=True)
+            _dense(found, part.path, folder) if part.kind == "Dense" else None
+            for part, found in zip(parts[2:], settings[1:], strict=True)
+            if part.kind != "Dropout"
         )
-        prompting = (prompts, default)
-        # Folders of release 6 say the length where transformers does, which writes 1e30 for none.
-        longest = of_text.get("max_seq_length") or _settings(folder / "tokenizer_config.json").get("model_max_length")
-        most = model_positions(_settings(folder / "config.json")) or 10**9
-        reading = (min(longest, most) if longest and longest < 1e9 else None, bool(of_text.get("do_lower_case")))
-        modules = SentenceModules(_poolings(settings[0], folder), steps, *prompting, *reading)
-    if any(prompts.values()) and settings[0].get("include_prompt") is False:
-        what = "leaves the tokens of prompts out of the pooling (include_prompt)"
-        raise UnavailableError(f"{folder / '1_Pooling'} {what}, which is not done here", remedy=_REMEDY)
-    if said.get("truncate_dim"):
-        what = f"cuts vectors to {said['truncate_dim']} numbers (truncate_dim)"
-        raise UnavailableError(f"{folder} {what}, which is not done here", remedy=_REMEDY)
-    return modules
+        prompts, default_prompt, similarity = _read_comparison(folder / "config_sentence_transformers.json")
+        if any(prompts.values()) and settings[0].get("include_prompt") is False:
+            what = f"{folder / parts[1].path} leaves the tokens of prompts out of the pooling (include_prompt)"
+            raise UnavailableError(f"{what}, which is not done here", remedy=REMEDY)
+        max_length, lowercase = _read_reading(folder)
+        return SentenceModules(
+            poolings=_poolings(settings[0], folder),
+            steps=steps,
+            prompts=prompts,
+            default_prompt=default_prompt,
+            max_length=max_length,
+            lowercase=lowercase,
+            similarity=similarity,
+        )
+
+
+class _Part(NamedTuple):
+    """One entry of modules.json.
+
+    Attributes:
+        kind: Name of its class.
+        path: Its folder, within the model's.
+    """
+
+    kind: str
+    path: str
+
+
+def _read_parts(path: Path) -> list[_Part]:
+    """Returns the modules in the order in which they are computed, which is that of the list, whatever their `idx`."""
+    entries = list(json.loads(read_text(path)))
+    parts = []
+    for entry in entries:
+        check_keys(entry, FILE_KEYS["modules.json"], path)
+        package, _, kind = str(entry["type"]).rpartition(".")
+        if kind in MODULE_KEYS and package.partition(".")[0] != "sentence_transformers":
+            what = f"{path} names the class {entry['type']}, which is code of its own and no part of the library"
+            raise UnavailableError(what, remedy=REMEDY)
+        parts.append(_Part(kind, str(entry["path"])))
+
+    kinds = [part.kind for part in parts]
+    is_inside = all(".." not in part.path and not part.path.startswith("/") for part in parts)
+    if (
+        kinds[:2] != ["Transformer", "Pooling"]
+        or not {*kinds[2:]} <= {"Dense", "Normalize", "Dropout"}
+        or not is_inside
+    ):
+        refused = [f"{kind} is {REFUSED_MODULES[kind]}" for kind in kinds if kind in REFUSED_MODULES]
+        fits = "Transformer, Pooling, then any of Dense, Normalize and Dropout, inside the folder,"
+        reasons = "".join(f"; {reason}" for reason in refused)
+        raise UnavailableError(f"{path} lists {listing(kinds)}: {fits} can be read{reasons}", remedy=REMEDY)
+    return parts
+
+
+def _read_comparison(path: Path) -> tuple[dict[str, str], str | None, str]:
+    """Returns prompts by name, the name of the default one, and the measure by which vectors are compared.
+
+    Raises:
+        UnavailableError: A default prompt that is none of the prompts, or a measure that is not known.
+    """
+    settings = _settings(path)
+    check_keys(settings, FILE_KEYS["config_sentence_transformers.json"], path)
+    default_prompt = settings.get("default_prompt_name")
+    saved_prompts = settings.get("prompts") or {}
+    if default_prompt and default_prompt not in saved_prompts:
+        what = f"{path} names the default prompt '{default_prompt}', which is none of its prompts"
+        raise UnavailableError(what, remedy=f"Prompts: {listing(sorted(saved_prompts)) or 'none'}.")
+    has_prompt = default_prompt or any(saved_prompts.values())  # an empty prompt stands in the place of another one
+    prompts = {str(name): str(text or "") for name, text in saved_prompts.items() if has_prompt}
+
+    similarity = str(settings.get("similarity_fn_name") or COSINE)
+    if similarity not in MEASURES:
+        what = f"{path} compares vectors by {similarity!r} (similarity_fn_name), which is not done here"
+        raise UnavailableError(what, remedy=f"Measures: {', '.join(MEASURES)}. {REMEDY}")
+    return prompts, default_prompt, similarity
+
+
+def _read_reading(folder: Path) -> tuple[int | None, bool]:
+    """Returns the longest input in tokens, None where it is not limited, and whether texts are lower-cased."""
+    paths = sorted(folder.glob("sentence_*_config.json"))  # of bert, distilbert...
+    settings: dict[str, Any] = {}
+    if paths:
+        settings = _settings(paths[0])
+        check_keys(settings, MODULE_KEYS["Transformer"], paths[0])
+    # Folders of release 6 say the length where transformers does, which writes 1e30 for none.
+    longest = settings.get("max_seq_length") or _settings(folder / "tokenizer_config.json").get("model_max_length")
+    n_positions = model_positions(_settings(folder / "config.json")) or 10**9
+    lowercase = bool(settings.get("do_lower_case"))
+    if not longest or longest >= 1e9:
+        return None, lowercase
+    return min(longest, n_positions), lowercase
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -140,15 +215,14 @@ def _poolings(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
     names = (found,) if isinstance(found, str) else tuple(found) or ("mean",)
     if not {*names} <= {*_OLD_MODES}:
         what = f"{folder / '1_Pooling' / 'config.json'} pools by {listing([str(name) for name in names])}"
-        raise UnavailableError(f"{what}: {', '.join(_OLD_MODES)} can be computed", remedy=_REMEDY)
+        raise UnavailableError(f"{what}: {', '.join(_OLD_MODES)} can be computed", remedy=REMEDY)
     return names
 
 
 def _dense(settings: Mapping[str, Any], place: str, folder: Path) -> Dense:
     module, _, activation = str(settings["activation_function"]).rpartition(".")
-    reads = all(settings.get(f"module_{way}_name") in (None, "sentence_embedding") for way in ("input", "output"))
-    if not (module.startswith("torch.nn") and activation in ACTIVATIONS and reads) or settings.get("use_residual"):
-        what = f"{folder / place / 'config.json'} has an activation, a residual, an input or output unknown here"
+    if not (module.startswith("torch.nn") and activation in ACTIVATIONS):
+        what = f"{folder / place / 'config.json'} has an activation that is unknown here: {activation}"
         raise UnavailableError(what, remedy=f"Activations: {', '.join(ACTIVATIONS)} of torch.nn.")
     return Dense(int(settings["out_features"]), activation, place, bool(settings.get("bias", True)))
 
@@ -196,7 +270,7 @@ def files_of(modules: SentenceModules, *, size: int) -> dict[str, Any]:
         "modules.json": parts,
         "1_Pooling/config.json": pooling,
         "sentence_bert_config.json": {"max_seq_length": modules.max_length, "do_lower_case": modules.lowercase},
-        "config_sentence_transformers.json": {**prompts, "similarity_fn_name": "cosine"},
+        "config_sentence_transformers.json": {**prompts, "similarity_fn_name": modules.similarity},
     }
     size *= len(modules.poolings)
     for part, step in zip(parts[2:], modules.steps, strict=True):

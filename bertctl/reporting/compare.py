@@ -133,7 +133,9 @@ def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
     if pair.answers.is_right(pair.lines[0]) is None:
         return None
     sides: list[tuple[float, bool, Line, Line]] = []
-    for line, first in zip(pair.lines, pair.their_lines, strict=True):
+    for position in pair.answers.unit_positions(pair.lines):
+        line = pair.lines[position]
+        first = pair.their_lines[position]
         right, was_right = pair.answers.is_right(line), pair.answers.is_right(first)
         if right != was_right:
             moved = abs(float(line.get("loss") or 0.0) - float(first.get("loss") or 0.0))

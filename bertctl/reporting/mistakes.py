@@ -48,7 +48,8 @@ def mistakes_section(lines: Lines, answers: Answers, *, most: int) -> Section:
 
 def surest_errors(lines: Lines, answers: Answers) -> list[Line]:
     """Returns the errors among these lines, as the task ranks them."""
-    wrong = [line for line in lines if answers.is_error(line)]
+    units = [lines[position] for position in answers.unit_positions(lines)]
+    wrong = [line for line in units if answers.is_error(line)]
     gravity = np.array([abs(answers.gravity(line) or 0.0) for line in wrong])
     return [wrong[i] for i in np.argsort(-gravity, kind="stable")]
 

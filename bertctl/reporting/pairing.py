@@ -63,7 +63,7 @@ class Pair:
         ours = self._contributions(self.ours, self.lines, name)
         theirs = self._contributions(self.theirs, self.their_lines, name)
         if self.one_model:
-            return Difference(0.0, 0.0, 0.0, 1.0, len(self.lines), "the same answers with the same losses", 0)
+            return Difference(0.0, 0.0, 0.0, 1.0, len(ours.rows), "the same answers with the same losses", 0)
         return ours.difference(theirs)
 
     def _contributions(self, run: FinishedRun, lines: Sequence[Line], name: str) -> Contributions:

@@ -72,6 +72,17 @@ def choose_compute(
     return Compute(device, precision, threads, why)
 
 
+def exact_on_cpu(settings: "RuntimeSection") -> "RuntimeSection":
+    """Returns the settings with fp32 where the precision is left open and a CPU computes.
+
+    Similarities are compared with each other, and near ones change places by the rounding of bf16. On a CPU fp32 costs
+    little.
+    """
+    if settings.precision == "auto" and _choose_device(settings.device)[0] == "cpu":
+        return settings.model_copy(update={"precision": "fp32"})
+    return settings
+
+
 def workers_here() -> int:
     """Returns how many processes of this job are on this machine, as torchrun says; otherwise 1."""
     return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))) if "RANK" in os.environ else 1

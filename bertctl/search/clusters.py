@@ -3,19 +3,35 @@
 Letters: N texts, D size of a vector, C clusters.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from bertctl.arrays import Floats32, Ints
+from bertctl.arrays import Floats32, Ints, numbers_of
+from bertctl.data.word_splitting import split_words
 from bertctl.errors import UsageError
+from bertctl.metrics.similarity import COSINE
+from bertctl.words import shorten
 
 _MATRIX_ROWS = 20_000
 """Texts of which all distances are in memory at once (1.6 GB)."""
 _SAMPLE = 3_000
 """Texts that the silhouette is computed on."""
 _WORDS = 4
+_LONGEST_WORD = 30
+"""Characters of a word in a name; an address or a code may have thousands."""
+
+_METRICS = {
+    "kmeans": {"cosine": "euclidean", "euclidean": "euclidean"},
+    "agglomerative": {"cosine": "sqeuclidean", "euclidean": "euclidean", "manhattan": "manhattan"},
+    "hdbscan": {"cosine": "euclidean", "euclidean": "euclidean", "manhattan": "manhattan"},
+}
+"""scikit-learn's metric of each method and measure. A dot product is no distance; kmeans has the Euclidean one."""
+
+_PIECES = {"CJK": 2, "HIRAGANA": 3, "KATAKANA": 4, "THAI": 4, "LAO": 4, "KHMER": 4, "MYANMAR": 4}
+"""Characters that are taken for a word in scripts without blanks, by the first word of a character's Unicode name."""
 
 
 def check_clusters(method: str, clusters: int | None) -> None:
@@ -32,36 +48,54 @@ def check_clusters(method: str, clusters: int | None) -> None:
         raise UsageError(f"--method {method} takes a number of clusters, and none was given", remedy=remedy)
 
 
-def clusters_of(vectors: Floats32, method: str, clusters: int | None, *, smallest: int, seed: int) -> Ints:
+def check_measure(method: str, similarity: str) -> None:
+    """Refuses a measure that a method can't group by.
+
+    Raises:
+        UsageError: With what to type.
+    """
+    if similarity in _METRICS[method]:
+        return
+    able = [name for name, metrics in _METRICS.items() if similarity in metrics]
+    remedy = f"Choose --method {' or '.join(able)}, or --similarity cosine." if able else "Add --similarity cosine."
+    raise UsageError(f"--method {method} can't group texts by {similarity} similarity", remedy=remedy)
+
+
+def clusters_of(
+    vectors: Floats32, method: str, clusters: int | None, *, smallest: int, seed: int, similarity: str = COSINE
+) -> Ints:
     """Returns (N,) the number of each text's cluster, the largest first; -1 for none (HDBSCAN).
 
     Agglomerative clustering joins by the mean cosine, as the squared distance: a vector of zeros, which a layer with
     ReLU may give, has no cosine. The others see vectors of length 1, whose distances have the
-    order of cosines.
+    order of cosines. By Euclidean and Manhattan distances the vectors are as they are.
 
     Args:
-        vectors: (N, D) of length 1.
+        vectors: (N, D); for cosines of length 1.
         method: kmeans (Lloyd's, 10 starts), agglomerative or hdbscan.
         clusters: C, as `check_clusters` lets it through.
         smallest: texts of a cluster of hdbscan, at least.
         seed: of kmeans.
+        similarity: Measure of two texts, as `check_measure` lets it through.
 
     Raises:
         UsageError: too few texts, or too many.
     """
     from sklearn.cluster import HDBSCAN, AgglomerativeClustering, KMeans
 
-    least, different = clusters or smallest, len(np.unique(vectors.round(6), axis=0))
+    least = clusters or smallest
+    different = len(np.unique(vectors.round(6), axis=0))
     if different < least or (method == "agglomerative" and len(vectors) > _MATRIX_ROWS):
         told = f"{len(vectors):,} texts, {different:,} of them different, do not fit --method {method}"
         most = f", {_MATRIX_ROWS:,} at most" if method == "agglomerative" else ""
         raise UsageError(told, remedy=f"It takes {least:,} different ones at least{most}.")
+    metric = _METRICS[method][similarity]
     if method == "kmeans":
         found = KMeans(clusters, n_init=10, random_state=seed).fit_predict(vectors)
     elif method == "agglomerative":
-        found = AgglomerativeClustering(clusters, metric="sqeuclidean", linkage="average").fit_predict(vectors)
+        found = AgglomerativeClustering(clusters, metric=metric, linkage="average").fit_predict(vectors)
     else:
-        found = HDBSCAN(min_cluster_size=smallest, copy=True).fit_predict(vectors)
+        found = HDBSCAN(min_cluster_size=smallest, metric=metric, copy=True).fit_predict(vectors)
     names, counts = np.unique(found[found >= 0], return_counts=True)
     place = {name: i for i, name in enumerate(names[np.argsort(-counts, kind="stable")].tolist())}
     return np.array([place.get(name, -1) for name in found.tolist()])
@@ -70,33 +104,112 @@ def clusters_of(vectors: Floats32, method: str, clusters: int | None, *, smalles
 def cluster_words(texts: Sequence[str], clusters: Ints) -> list[str]:
     """Returns the words that tell each cluster from the others, the most telling first.
 
-    A word weighs its share of the cluster's words times the logarithm of how much larger that is than its share of all
-    words: what is everywhere weighs nothing, in any language. Class-based tf-idf (Grootendorst 2022, section 3.3) has
-    another logarithm, and keeps `the` on top unless such words are taken out first.
+    A word weighs by how many more texts of the cluster have it than would by chance, in standard deviations, times the
+    square root of the logarithm of how few texts have it at all. So what is everywhere weighs nothing, and `it` and
+    `why` weigh little, in any language, where class-based tf-idf (Grootendorst 2022, section 3.3) keeps them on top
+    unless they are taken out first. Words of a single text name a cluster only where it has no other ones. A text that
+    stands several times counts once.
     """
     from sklearn.feature_extraction.text import CountVectorizer
 
-    counter = CountVectorizer(token_pattern=r"(?u)\b[^\W\d_]{2,}\b")  # noqa: S106 - no password
-    counts = counter.fit_transform([*texts, "no words"])[:-1]  # those two: a vocabulary is never empty
-    overall = np.asarray(counts.sum(axis=0))[0] / max(counts.sum(), 1)
-    words, found = counter.get_feature_names_out(), []
+    different = _different_places(texts)
+    clusters = clusters[different]
+    counter = CountVectorizer(analyzer=telling_words, binary=True)
+    has_word = counter.fit_transform([*(texts[place] for place in different), "no words"])[:-1]  # it needs a vocabulary
+    words = counter.get_feature_names_out()
+    n_texts = len(different)
+    n_with = np.asarray(has_word.sum(axis=0), dtype=np.float64)[0]
+    share_with = n_with / n_texts
+    rarity = np.log((1 + n_texts) / np.maximum(n_with, 1))
+    names = []
     for cluster in range(clusters.max() + 1):
-        inside = np.asarray(counts[clusters == cluster].sum(axis=0), dtype=np.float64)[0]
-        share = inside / max(inside.sum(), 1)
-        weights = share * np.log(np.maximum(share, 1e-12) / np.maximum(overall, 1e-12))
-        found.append(" ".join(words[i] for i in np.argsort(-weights, kind="stable")[:_WORDS] if weights[i] > 0))
-    return found
+        is_member = clusters == cluster
+        n_members_with = np.asarray(has_word[is_member].sum(axis=0), dtype=np.float64)[0]
+        expected = share_with * is_member.sum()
+        deviation = np.sqrt(np.maximum(expected * (1 - share_with), 1e-9))
+        weights = (n_members_with - expected) / deviation * np.sqrt(rarity)
+        is_shared = n_members_with > 1
+        weights[share_with == 1] = 0
+        if (is_shared & (weights > 0)).any():
+            weights[~is_shared] = 0
+        best = np.argsort(-weights, kind="stable")[:_WORDS]
+        names.append(" ".join(shorten(words[i], _LONGEST_WORD) for i in best if weights[i] > 0))
+    return names
 
 
-def silhouette(vectors: Floats32, clusters: Ints, *, seed: int) -> dict[str, Any] | None:
-    """Returns how much nearer texts are to their own cluster than to the next one, by cosine: -1 to 1.
+def telling_words(text: str) -> list[str]:
+    """Returns the words of a text that may name its cluster: composed, without case, of two letters at least.
 
-    It is the mean over a sample of the texts that are in a cluster; None where fewer than two clusters are among them.
+    Marks belong to their letters, as in Hindi and in decomposed accents. Scripts that put no blanks between words are
+    read in pieces of some characters: two of Chinese, as search engines do, more of the others.
+
+    # "The café is open"   the cafe\u0301 is open -> the café is open
+    # "银行卡丢了"          银行 行卡 卡丢 丢了
+    """
+    words, offsets = split_words(unicodedata.normalize("NFC", text).casefold())
+    found = []
+    run = ""
+    run_end = -1
+    for word, (start, end) in zip(words, offsets, strict=True):
+        is_unspaced = _piece_length(word[0]) > 0
+        if run and not (is_unspaced and start == run_end and _piece_length(word[0]) == _piece_length(run[0])):
+            found += _pieces(run)
+            run = ""
+        if is_unspaced:
+            run += word
+            run_end = end
+        elif _has_two_letters(word):
+            found.append(word)
+    return found + _pieces(run)
+
+
+def _has_two_letters(word: str) -> bool:
+    letters = sum(unicodedata.category(character)[0] == "L" for character in word)
+    return letters > 1
+
+
+def _piece_length(character: str) -> int:
+    """Returns how many characters of a script without blanks are taken for a word; 0 for other scripts."""
+    script = unicodedata.name(character, "").partition(" ")[0]
+    return _PIECES.get(script, 0)
+
+
+def _pieces(run: str) -> list[str]:
+    """Returns the overlapping pieces of a text without blanks; marks stay with their letters."""
+    if not run:
+        return []
+    characters: list[str] = []
+    for character in run:
+        if characters and unicodedata.category(character)[0] == "M":
+            characters[-1] += character
+        else:
+            characters.append(character)
+    size = _piece_length(run[0])
+    starts = range(max(1, len(characters) - size + 1))
+    return ["".join(characters[start : start + size]) for start in starts]
+
+
+def _different_places(texts: Sequence[str]) -> Ints:
+    """Returns where each different text stands first."""
+    numbers, _ = numbers_of(texts)
+    places: Ints = np.unique(numbers, return_index=True)[1]
+    return places
+
+
+def silhouette(
+    vectors: Floats32, clusters: Ints, texts: Sequence[str], *, seed: int, similarity: str = COSINE
+) -> dict[str, Any] | None:
+    """Returns how much nearer texts are to their own cluster than to the next one: -1 to 1.
+
+    It is the mean over a sample of the different texts that are in a cluster; None where fewer than two clusters are
+    among them.
     """
     from sklearn.metrics import silhouette_score
 
-    sample = np.random.default_rng(seed).permutation(np.flatnonzero(clusters >= 0))[:_SAMPLE]
+    different = _different_places(texts)
+    in_cluster = different[clusters[different] >= 0]
+    sample = np.random.default_rng(seed).permutation(in_cluster)[:_SAMPLE]
     if not 2 <= len(np.unique(clusters[sample])) < len(sample):
         return None
-    value = silhouette_score(vectors[sample], clusters[sample], metric="cosine")
+    value = silhouette_score(vectors[sample], clusters[sample], metric=similarity)
     return {"value": round(float(value), 6), "texts": len(sample)}

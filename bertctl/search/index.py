@@ -1,7 +1,8 @@
 """An index: vectors of texts in a folder, which are searched without being read into memory.
 
-    index.json     what they are: the model with its hash, layer, pooling, type of the numbers, rows
-    vectors.npy    (N, D) of length 1; as int8 whole numbers of nearly the same direction
+    index.json     what they are: the model with its hash, layer, pooling, measure, type of the numbers, rows; how the
+                   files were read
+    vectors.npy    (N, D), for cosines of length 1; as int8 whole numbers of nearly the same direction
     rows.jsonl     id, text and label of each row
     graph-HASH.usearch    perhaps, under the name of what it was made of: the vectors again, and which are near
 
@@ -25,6 +26,7 @@ from bertctl.arrays import Array, Floats32
 from bertctl.data.rows import Rows
 from bertctl.documents import loading, read_json
 from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.metrics.similarity import COSINE
 from bertctl.modeling.pooling import unit_length
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
@@ -42,6 +44,9 @@ _SAMPLE, _AT = 500, 10
 _ASKED, _FEW = 100, 20
 """Queries that are searched for exactly too; where there are fewer than these, rows of the index are."""
 
+_GRAPH_METRICS = {"cosine": "cos", "dot": "ip", "euclidean": "l2sq"}
+"""usearch's names of measures."""
+
 _FILES = {"index.json", "vectors.npy", "rows.jsonl"}
 _NOTHING: dict[str, Any] = {"source": "", "rows": 0, "texts_sha256": ""}
 """What is read of a corpus before it is begun."""
@@ -58,6 +63,11 @@ class Index:
 
     folder: Path
     document: dict[str, Any]
+
+    @property
+    def similarity(self) -> str:
+        """Measure by which its rows are near; indexes of older versions know the cosine alone."""
+        return str(self.document.get("similarity", COSINE))
 
     @classmethod
     def open(cls, folder: Path, *, unfinished: bool = False) -> Self:
@@ -91,7 +101,7 @@ class Index:
         Raises:
             DataError: another model, or its files have changed; or texts are read in another way.
         """
-        own = {"long_text": None} | self.document
+        own = {"long_text": None, "similarity": COSINE} | self.document
         if differ := [name for name in made if name != "model" and made[name] != own[name]]:
             name = differ[0]
             what = "another model" if name == "model_hash" else f"{name} {made[name]!r} in place of {own[name]!r}"
@@ -106,10 +116,12 @@ class Index:
         Raises:
             DataError: something in it is no number.
         """
-        found, rows, size = Nearest(queries, top), self.document["rows"], block_rows(len(queries))
+        found = Nearest(queries, top, self.similarity)
+        rows = self.document["rows"]
+        size = block_rows(len(queries))
         path = self.folder / "vectors.npy"
         for first in range(0, rows, size):
-            block = as_read(open_array(path)[first : min(first + size, rows)])
+            block = as_read(open_array(path)[first : min(first + size, rows)], self.similarity)
             if not np.isfinite(block).all():
                 raise DataError(f"{path} is damaged: something in it is no number", remedy=_AGAIN, file=path)
             found.see(block, first)
@@ -156,21 +168,21 @@ class ApproximateIndex(Index):
         if not self.measured:
             own = len(queries) < _FEW < self.document["rows"]  # then a row finds itself first
             asked = open_array(self.folder / "vectors.npy")[: self.document["rows"]] if own else queries
-            asked = as_read(asked[:: -(-len(asked) // _ASKED)])
+            asked = as_read(asked[:: -(-len(asked) // _ASKED)], self.similarity)
             found, right = (search(asked, top + own).rows[:, own:] for search in (self._near, super().nearest))
             self.measured.update(recall=recall(found, right), at=right.shape[1], queries=len(asked))
             self.measured["of"] = "texts" if own else "queries"
         return self._near(queries, top)
 
     def _near(self, queries: Floats32, top: int) -> Nearest:
-        found, stored, each = Nearest(queries, top), open_array(self.folder / "vectors.npy"), []
+        found, stored, each = Nearest(queries, top, self.similarity), open_array(self.folder / "vectors.npy"), []
         for i, asked in enumerate(as_stored(queries, self.document["dtype"])):
             with loading(f"{self.folder}/graph-*.usearch", remedy="Delete it: it is made again."):
                 rows = np.sort(self.graph.search(asked, top).keys.astype(np.int64))
-                block = as_read(stored[rows])
+                block = as_read(stored[rows], self.similarity)
             if len(rows) < min(top, self.document["rows"]):  # of very many equal rows not all are joined
                 return super().nearest(queries, top)
-            one = Nearest(queries[i : i + 1], top)
+            one = Nearest(queries[i : i + 1], top, self.similarity)
             one.see(block, 0)
             each.append((rows[one.rows[0]], one.scores[0]))
         found.rows, found.scores = map(np.stack, zip(*each, strict=True))
@@ -182,8 +194,13 @@ def with_graph(index: Index, say: Callable[[str], None]) -> ApproximateIndex:
 
     Raises:
         UnavailableError: usearch is not installed, or the graph can't be written.
+        UsageError: A measure that usearch has no graph for.
         DataError: its file is damaged.
     """
+    metric = _GRAPH_METRICS.get(index.similarity)
+    if metric is None:
+        what = f"--approximate has no graph for {index.similarity} similarity, by which {index.folder} is searched"
+        raise UsageError(what, remedy="Leave --approximate out.")
     if find_spec("usearch") is None:
         remedy = "Install it: pip install 'bertctl[search]'; or leave --approximate out."
         raise UnavailableError("--approximate needs the package usearch", remedy=remedy)
@@ -194,8 +211,8 @@ def with_graph(index: Index, say: Callable[[str], None]) -> ApproximateIndex:
     path = index.folder / f"graph-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.usearch"
     if not path.is_file():
         say(f"making a graph of {rows:,} texts, which stays in {index.folder}")
-        # By the cosine: vectors of whole numbers have several lengths.
-        graph = Graph(ndim=index.document["size"], metric="cos", dtype=index.document["dtype"])
+        # Cosines by the cosine: vectors of whole numbers have several lengths.
+        graph = Graph(ndim=index.document["size"], metric=metric, dtype=index.document["dtype"])
         graph.add(np.arange(rows), open_array(vectors)[:rows])
         with loading(path, kind=UnavailableError, remedy="Leave --approximate out."):
             atomic_write(path, graph.save)
@@ -242,30 +259,59 @@ def _rows_in(folder: Path) -> int:
     return int(read_json(document)["rows"]) if document.exists() else 0
 
 
-def numbered_on(parts: Iterable[Rows], index: Index) -> Iterator[Rows]:
-    """Yields rows that are added to an index; numbers that stand for ids go on after those of its rows."""
-    first = _of_others(index)
-    for rows in parts:
-        is_numbered = not rows.file_ids and all(map(str.isdecimal, rows.ids))
-        yield replace(rows, ids=[str(first + int(one)) for one in rows.ids]) if is_numbered else rows
+def identified(parts: Iterable[Rows], index: Index | None, listener: Listener, *, has_ids: bool) -> Iterator[Rows]:
+    """Yields rows of an index under the ids that they have in it.
 
+    Rows without ids of their own are numbered, and where they are added to an index the numbers go on after its rows.
+    Ids of the file's own stay. Those that occur twice are counted, and a warning says so in the end.
 
-def told_of_twice(parts: Iterable[Rows], index: Index, listener: Listener) -> Iterator[Rows]:
-    """Yields rows that are added to an index, and warns in the end of ids that were in it before."""
-    with loading(index.folder, remedy=_AGAIN), (index.folder / "rows.jsonl").open("rb") as file:
-        before = {json.loads(line)["id"] for line in islice(file, _of_others(index))}
-    twice: list[str] = []
+    Args:
+        parts: Rows, some at a time; without ids of their own they are numbered from 0.
+        index: What they are added to, or gone on with; None for a new one.
+        listener: Receives the warning.
+        has_ids: Whether the rows have ids of their own.
+
+    Raises:
+        DataError: Rows without ids for an index whose texts have ids of their own.
+    """
+    n_before = _of_others(index) if index is not None else 0
+    own_ids = _own_ids(index, n_before) if index is not None else {}
+    if not has_ids:
+        if index is not None and own_ids:
+            what = f"the texts to add have no ids, and those of {index.folder} have, such as '{next(iter(own_ids))}'"
+            raise DataError(what, remedy="Name the column with their ids: --id-column NAME.")
+        for rows in parts:
+            yield replace(rows, ids=[str(n_before + int(number)) for number in rows.ids]) if n_before else rows
+        return
+
+    known = own_ids if own_ids else dict.fromkeys(map(str, range(n_before)))
+    repeated: list[str] = []
     for rows in parts:
-        twice += before.intersection(rows.ids)
+        for row_id in rows.ids:
+            if row_id in known:
+                repeated.append(row_id)
+            known[row_id] = None
         yield rows
-    if twice:
-        what = f"{count(len(twice), 'id')} of the added texts were in {index.folder} already, such as '{twice[0]}'"
-        listener.warn(f"{what}: they are in it twice now")
+    if repeated:
+        what = f"{count(len(repeated), 'text')} of {rows.source} {'has' if len(repeated) == 1 else 'have'} an id that"
+        place = "there or in the index" if index is not None else "there"
+        listener.warn(f"{what} another text {place} has, such as '{repeated[0]}': an id is to stand for one text")
+
+
+def _own_ids(index: Index, n_rows: int) -> dict[str, None]:
+    """Returns the different ids of the first rows of an index, in their order; none where they are numbers of rows."""
+    path = index.folder / "rows.jsonl"
+    if not n_rows:
+        return {}
+    with loading(path, remedy=_AGAIN), path.open("rb") as file:
+        ids = [str(json.loads(line)["id"]) for line in islice(file, n_rows)]
+    are_numbers = all(row_id == str(number) for number, row_id in enumerate(ids))
+    return {} if are_numbers else dict.fromkeys(ids)
 
 
 def make_index(
     folder: Path, source: str, parts: Iterable[Rows], model: "TextVectors", dtype: str, *, before: Index | None = None,
-    listener: Listener = SILENT,
+    listener: Listener = SILENT, remembered: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Makes an index, adds to one, or goes on with one that is not finished; whole chunks of rows outlive a kill.
 
@@ -277,6 +323,7 @@ def make_index(
         dtype: float32, float16 or int8.
         before: what is gone on with.
         listener: hears of progress, and is warned of cut texts.
+        remembered: How the rows are read, for those that are added later.
 
     Returns:
         index.json. Where dtype is not float32 it has the `recall` of the ten nearest rows: some of the first rows look
@@ -289,6 +336,13 @@ def make_index(
 
     said: dict[str, Any] = before.document if before else {"corpus": _NOTHING}
     begun, read, digest, searches = said["corpus"], _NOTHING | {"source": source}, hashlib.sha256(), list[Nearest]()
+
+    earlier = list(said.get("sources", []))
+    if earlier and (begun["rows"] or not said["complete"]):  # gone on with: the last one is this corpus
+        earlier = earlier[:-1]
+    if dtype == "int8" and model.similarity != COSINE:
+        what = f"int8 keeps the direction of vectors alone, and {model.similarity} similarity needs their length"
+        raise UsageError(what, remedy="Choose --dtype float16 or float32, or --similarity cosine.")
 
     def passed(rows: Rows) -> Rows:
         digest.update("\x00".join(rows.columns["text"]).encode() + b"\x01")
@@ -306,7 +360,8 @@ def make_index(
 
     def saved(*, complete: bool) -> dict[str, Any]:
         state = store.commit() | {"schema": SCHEMA, "dtype": dtype, "corpus": read, "complete": complete}
-        document = said | model.made | state
+        sources = [*earlier, {"source": read["source"], "rows": read["rows"]}]
+        document: dict[str, Any] = said | model.made | dict(remembered or {}) | state | {"sources": sources}
         if searches and searches[0].rows.shape[1] > 1:
             value = recall(*(one.rows[:, 1:] for one in searches))  # a row finds itself first
             sample = {"queries": len(searches[0].rows), "rows": read["rows"] - begun["rows"]}
@@ -323,8 +378,8 @@ def make_index(
             store.append(rows, kept, None)
             if dtype != "float32":
                 sample = vectors[:: max(1, len(vectors) // _SAMPLE)][:_SAMPLE]
-                searches = searches or [Nearest(sample, _AT + 1), Nearest(sample, _AT + 1)]
-                for one, block in zip(searches, (as_read(kept), vectors), strict=True):
+                searches = searches or [Nearest(sample, _AT + 1, model.similarity) for _ in range(2)]
+                for one, block in zip(searches, (as_read(kept, model.similarity), vectors), strict=True):
                     one.see(block, read["rows"] - len(rows))
             saved(complete=False)
         return saved(complete=True)
@@ -338,6 +393,9 @@ def as_stored(vectors: Floats32, dtype: str) -> Array:
     return np.rint(vectors * (127 / np.where(largest > 0, largest, 1))).astype(np.int8)
 
 
-def as_read(stored: Array) -> Floats32:
-    """Returns (N, D) vectors of length 1 in fp32: only their direction was kept."""
-    return stored if stored.dtype == np.float32 else unit_length(stored.astype(np.float32))
+def as_read(stored: Array, similarity: str = COSINE) -> Floats32:
+    """Returns (N, D) vectors in fp32; for cosines of length 1: only their direction was kept."""
+    if stored.dtype == np.float32:
+        return stored
+    vectors = stored.astype(np.float32)
+    return unit_length(vectors) if similarity == COSINE else vectors

@@ -4,7 +4,7 @@ that say it of texts.
 Letters: Q queries, N rows, B rows of a block, D size of a vector, K nearest rows of each query.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +15,20 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.carried_columns import shown_name
 from bertctl.metrics.regression import pearson, spearman
+from bertctl.metrics.similarity import COSINE, exact_similarities, similarity_matrix
 from bertctl.progress import SILENT, Listener
 from bertctl.words import as_number, count
 
 Pairs = tuple[Ints, Ints, Floats32]
-"""Numbers of rows, those of their partners, and their cosines."""
+"""Numbers of rows, those of their partners, and their similarities."""
 
 _CLOSE = 1e-5
 """More than rounding takes from a product of two vectors of length 1 in fp32, whatever their size."""
+
+_DECIMALS = 6
+"""Of a similarity in an answer."""
+
+_DISTANCES = ("euclidean", "manhattan")
 
 _SAME = 5e-7
 """Half of the last of six decimals: equal texts have a cosine of 1, of which fp32 may lose that much."""
@@ -40,47 +46,67 @@ def block_rows(queries: int) -> int:
 class Nearest:
     """Keeps the K nearest rows of each of Q queries while all rows go by in blocks; of equally near ones the first.
 
-    A block is compared in fp32. What comes near the K-th is computed again in fp64, the same way wherever a row stands,
-    so that equal rows are equally near.
+    A block is compared in fp32, by distances in fp64. What comes near the K-th is computed again in fp64, the same way
+    wherever a row stands, so that equal rows are equally near.
 
     Args:
-        queries: (Q, D) of length 1.
+        queries: (Q, D); for cosines of length 1, as the rows are.
         top: K.
+        measure: Similarity by which rows are near, one of `MEASURES`.
 
     Attributes:
         rows: (Q, K) numbers of the nearest rows, the nearest first; of fewer than K rows all.
-        scores: (Q, K) their cosines.
+        scores: (Q, K) their similarities.
     """
 
-    def __init__(self, queries: Floats32, top: int) -> None:
-        self._queries, self._top = queries, top
-        self._bound = np.full(len(queries), -np.inf, dtype=np.float32)
+    def __init__(self, queries: Floats32, top: int, measure: str = COSINE) -> None:
+        self._queries = queries
+        self._top = top
+        self._measure = measure
+        self._kth = np.full(len(queries), -np.inf)
+        self._lengths = np.linalg.norm(queries, axis=1)
         self.rows: Ints = np.empty((len(queries), 0), dtype=np.int64)
         self.scores: Floats = np.empty((len(queries), 0))
 
     def see(self, block: Floats32, first: int) -> None:
         """Looks at (B, D) rows, the first of which has this number."""
-        scores, top, n = self._queries @ block.T, self._top, len(self._queries)
-        near = scores >= self._bound[:, None]
+        top = self._top
+        n_queries = len(self._queries)
+        scores, rounding = self._compare(block)
+        bound = (self._kth - rounding).astype(np.float32)
+        near = scores >= bound[:, None]
         # Of the first block, and of rows that come nearer and nearer, all would be candidates.
-        if np.count_nonzero(near) > 4 * top * n and top <= len(block):
-            self._bound = np.maximum(self._bound, np.partition(scores, -top, axis=1)[:, -top] - _CLOSE)
-            near = scores >= self._bound[:, None]
+        if np.count_nonzero(near) > 4 * top * n_queries and top <= len(block):
+            kth_of_block = np.partition(scores, -top, axis=1)[:, -top]
+            bound = np.maximum(bound, kth_of_block - rounding.astype(np.float32))
+            near = scores >= bound[:, None]
         query, row = np.divmod(np.flatnonzero(near), len(block))  # np.nonzero takes 30 times as long
         again = [self._exact(block, query[i : i + _AGAIN], row[i : i + _AGAIN]) for i in range(0, len(row), _AGAIN)]
         score = np.concatenate([self.scores.ravel(), *again])
-        query = np.concatenate([np.repeat(np.arange(n), self.rows.shape[1]), query])
+        query = np.concatenate([np.repeat(np.arange(n_queries), self.rows.shape[1]), query])
         row = np.concatenate([self.rows.ravel(), row + first])
         order = np.lexsort((row, -score, query))
-        place = np.arange(len(order)) - np.searchsorted(query[order], np.arange(n))[query[order]]
-        order = order[place < top].reshape(n, -1)
-        self.rows, self.scores = row[order], score[order]
+        rank = np.arange(len(order)) - np.searchsorted(query[order], np.arange(n_queries))[query[order]]
+        order = order[rank < top].reshape(n_queries, -1)
+        self.rows = row[order]
+        self.scores = score[order]
         if order.shape[1] == top:
-            self._bound = np.maximum(self._bound, self.scores[:, -1] - _CLOSE).astype(np.float32)
+            self._kth = np.maximum(self._kth, self.scores[:, -1])
+
+    def _compare(self, block: Floats32) -> tuple[Floats32, Floats]:
+        """Returns (Q, B) similarities, and (Q,) more than their rounding."""
+        if self._measure in _DISTANCES:
+            scores = similarity_matrix(self._measure, self._queries, block).astype(np.float32)
+            farthest = np.abs(scores).max(axis=1, initial=0.0).astype(np.float64)
+            return scores, _CLOSE * farthest
+        scores = self._queries @ block.T
+        if self._measure == COSINE:
+            return scores, np.full(len(scores), _CLOSE)
+        longest = float(np.linalg.norm(block, axis=1).max(initial=0.0))
+        return scores, _CLOSE * longest * self._lengths.astype(np.float64)
 
     def _exact(self, block: Floats32, query: Ints, row: Ints) -> Floats:
-        a, b = (each.astype(np.float64) for each in (self._queries[query], block[row]))
-        return np.asarray((a * b).sum(axis=1))
+        return exact_similarities(self._measure, self._queries[query], block[row])
 
 
 def recall(found: Ints, right: Ints) -> float:
@@ -88,27 +114,66 @@ def recall(found: Ints, right: Ints) -> float:
     return float(np.mean([np.isin(those, some).mean() for some, those in zip(found, right, strict=True)]))
 
 
-def row_by_row(first: Floats32, second: Floats32) -> Pairs:
+def row_by_row(first: Floats32, second: Floats32, measure: str = COSINE) -> Pairs:
     """Returns each row of (N, D) vectors with that of others."""
-    return (rows := np.arange(len(first))), rows, (first * second).sum(axis=1)
+    rows = np.arange(len(first))
+    return rows, rows, exact_similarities(measure, first, second).astype(np.float32)
 
 
-def pairs_above(threshold: float, first: Floats32, second: Floats32 | None = None) -> Iterator[Pairs]:
-    """Yields every pair of rows whose cosine, to six decimals, is the threshold or more, some at a time.
+def pairs_above(
+    threshold: float, first: Floats32, second: Floats32 | None = None, measure: str = COSINE
+) -> Iterator[Pairs]:
+    """Yields every pair of rows whose similarity, to six decimals, is the threshold or more, some at a time.
 
     Args:
-        threshold: a cosine.
-        first: (N, D) of length 1.
-        second: the others; None for pairs of the first with each other, each once.
+        threshold: A similarity.
+        first: (N, D); for cosines of length 1.
+        second: The others; None for pairs of the first with each other, each once.
+        measure: Similarity by which rows are compared, one of `MEASURES`.
     """
     others = first if second is None else second
     for i in range(0, len(first), _BLOCK):
         for j in range(i if second is None else 0, len(others), _BLOCK):
-            scores = first[i : i + _BLOCK] @ others[j : j + _BLOCK].T
+            scores = _block_similarities(measure, first[i : i + _BLOCK], others[j : j + _BLOCK])
             near = scores >= threshold - _SAME
             near = np.triu(near, 1) if second is None and i == j else near
             row, column = np.divmod(np.flatnonzero(near), scores.shape[1])
             yield row + i, column + j, scores[row, column]
+
+
+def _block_similarities(measure: str, first: Floats32, second: Floats32) -> Floats32:
+    if measure == COSINE:
+        return np.asarray(first @ second.T)
+    return similarity_matrix(measure, first, second).astype(np.float32)
+
+
+class NearestPairs:
+    """Keeps the N nearest of all pairs that go by, and counts them; of equally near ones those of the first rows.
+
+    Args:
+        most: N.
+
+    Attributes:
+        seen: How many pairs have gone by.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: Pairs = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+        self.seen = 0
+
+    def see(self, pairs: Pairs) -> None:
+        """Looks at some pairs, in any order."""
+        self.seen += len(pairs[0])
+        rows = np.concatenate([self._kept[0], pairs[0]])
+        others = np.concatenate([self._kept[1], pairs[1]])
+        scores = np.concatenate([self._kept[2], pairs[2]])
+        order = np.lexsort((others, rows, -np.round(scores.astype(np.float64), _DECIMALS)))[: self._most]
+        self._kept = (rows[order], others[order], scores[order])
+
+    def nearest(self) -> Pairs:
+        """Returns the pairs, the nearest first."""
+        return self._kept
 
 
 def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, Rows]:
@@ -154,10 +219,35 @@ def correlation(rows: Rows, cosines: Floats32, listener: Listener = SILENT) -> d
     return {name: figure for name, figure in found.items() if figure["low"] is not None}
 
 
-def pair_lines(first: Rows, second: Rows, pairs: Iterable[Pairs]) -> Iterator[dict[str, Any]]:
-    """Yields a line for each pair of rows: ids, cosine, texts."""
+def pair_lines(
+    first: Rows,
+    second: Rows,
+    pairs: Iterable[Pairs],
+    unreadable: Collection[int] = (),
+    unreadable_seconds: Collection[int] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yields a line for each pair of rows: ids, similarity, texts.
+
+    Where the model knows no token of some text, every line has `unknown`, which names those of the pair.
+
+    Args:
+        first: Texts.
+        second: What they are compared with.
+        pairs: Numbers of their rows.
+        unreadable: Numbers of the first rows of which no token is known.
+        unreadable_seconds: Those of the second rows; None where they are the first ones.
+    """
+    if unreadable_seconds is None:
+        unreadable_seconds = unreadable
+    has_unknown = bool(unreadable or unreadable_seconds)
     column = shown_name("text", first)  # another one where the file calls something else text
-    for rows, others, cosines in pairs:
-        for i, j, cosine in zip(rows.tolist(), others.tolist(), cosines.tolist(), strict=True):
-            texts = {column: first.columns["text"][i], "pair": second.columns["text"][j]}
-            yield {"id": first.answer_id(i), "pair_id": second.answer_id(j), "similarity": round(cosine, 6), **texts}
+    for rows, others, similarities in pairs:
+        for i, j, similarity in zip(rows.tolist(), others.tolist(), similarities.tolist(), strict=True):
+            ids = {"id": first.answer_id(i), "pair_id": second.answer_id(j)}
+            line = {**ids, "similarity": round(similarity, _DECIMALS)}
+            if has_unknown:
+                sides = [
+                    name for name, known in (("text", i in unreadable), ("pair", j in unreadable_seconds)) if known
+                ]
+                line["unknown"] = " and ".join(sides)
+            yield {**line, column: first.columns["text"][i], "pair": second.columns["text"][j]}

@@ -17,6 +17,7 @@ from bertctl.features.encoded_windows import RowEncoder
 from bertctl.features.encoder import Encoder, VectorSpec
 from bertctl.features.extract_job import VectorNames
 from bertctl.inference.evaluate import warn_of_truncation
+from bertctl.metrics.similarity import COSINE
 from bertctl.modeling.families import read_length
 from bertctl.modeling.pooling import finite, unit_length
 from bertctl.modeling.sentence_folder import SIDES, read_modules
@@ -25,6 +26,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.runtime.heap import trim_heap
 from bertctl.tasks.base import TruncationMessage
 from bertctl.tokenization.long_texts import LongText
+from bertctl.words import count
 
 
 class TextVectors:
@@ -35,24 +37,38 @@ class TextVectors:
         names: which vectors; without a pooling as the model's folder says, else the mean.
         length: longest input in tokens; None for what the folder says, else what the model can read, at most 512.
         side: `query` or `document`, of a search, for which the folder may have a prompt.
+        similarity: Measure by which the vectors are compared; None for what the folder says, else the cosine. For
+            cosines every vector is brought to length 1, for other measures it stays as the model makes it.
 
     Attributes:
         made: what the vectors are made with: the model, the hash of it and of what its folder says, layer, pooling,
-            longest input, what is read of longer texts.
+            longest input, what is read of longer texts, measure of similarity.
+
+        unreadable: Numbers of the rows read last of which no token is in the vocabulary: their vectors say nothing.
 
     Raises:
         UsageError: no such model, layer or pooling; vectors of tokens.
         UnavailableError: files that are not there, or can't be loaded.
     """
 
-    def __init__(self, recipe: Recipe, names: VectorNames, *, length: int | None = None, side: str = "") -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        names: VectorNames,
+        *,
+        length: int | None = None,
+        side: str = "",
+        similarity: str | None = None,
+    ) -> None:
         source = inspect_model(recipe.with_fields("model", max_length=length or 4).model)
         said = read_modules(source.folder) if names.poolings in ((), ("model",)) and names.layers == ("last",) else None
         if said is not None:
             prompt = next((name for name in SIDES.get(side, ()) if name in said.prompts), None)
             names = replace(names, poolings=("model",), prompt=names.prompt or prompt)
             length = length or said.max_length
-        names = replace(names, poolings=names.poolings or ("mean",))
+        self.similarity = similarity or (said.similarity if said is not None else COSINE)
+        is_normalized = names.normalize and self.similarity == COSINE
+        names = replace(names, poolings=names.poolings or ("mean",), normalize=is_normalized)
         long = LongText.of(recipe.with_fields("model", max_length=length or read_length(source.config)).model)
         spec = VectorSpec.of(names, source, long.pooling)
         if spec.by_token:
@@ -64,6 +80,8 @@ class TextVectors:
         self.made |= {"layer": ",".join(names.layers), "pooling": ",".join(names.poolings)}
         self.made |= {"max_length": long.max_length, "size": sum(self._encoder.sizes)}
         self.made |= {"long_text": long.fields().get("long_text")}
+        self.made["similarity"] = self.similarity
+        self.unreadable: frozenset[int] = frozenset()
         self._rows = RowEncoder(self._encoder.engine.tokenizer, long, by_token=False, said=spec.said)
 
     def stream(self, parts: Iterable[Rows], listener: Listener = SILENT) -> Iterator[tuple[Rows, Floats32]]:
@@ -77,15 +95,21 @@ class TextVectors:
             DataError: vectors that are no numbers.
         """
         counts, most = Counter[str](), self.made["max_length"]
+        unreadable: list[int] = []
         for rows in chunks(parts):
             windows = self._rows.encode(replace(rows, columns={"text": rows.columns["text"]}))
             counts.update(examples=len(rows), truncated=windows.truncated, lost_tokens=windows.truncated_tokens)
             counts.update(unknown_tokens=windows.unknown, tokens=len(windows.encoded.ids))
+            unreadable += (counts["examples"] - len(rows) + windows.all_unknown).tolist()
             vectors = finite(np.hstack(self._encoder.texts(windows)), self.made["model"]).astype(np.float32)
             yield rows, unit_length(vectors) if self._encoder.spec.normalize else vectors
             trim_heap()
             listener.advance("texts", counts["examples"], 0)
         listener.finish("texts")
+        self.unreadable = frozenset(unreadable)
+        if unreadable:
+            what = f"the model knows no token of {count(len(unreadable), 'text')}"
+            listener.warn(f"{what}: their vectors are alike whatever they say")
         warn_of_truncation("texts", counts, message=TruncationMessage(), max_length=most, listener=listener)
 
     def of(self, rows: Rows, listener: Listener = SILENT) -> Floats32:

@@ -270,6 +270,10 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     # Groups of lines
 
+    def unit_positions(self, lines: Lines) -> Sequence[int]:
+        """Returns the positions of the lines that stand for what metrics count, each once: here every line."""
+        return range(len(lines))
+
     def labels_of(self, line: Line) -> list[str] | None:
         """Returns the gold labels that a slice `label=NAME` goes by; None where the task has no labels."""
         return None

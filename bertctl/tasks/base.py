@@ -137,6 +137,7 @@ class Task(ABC):
         reader: of its files, where `data.readers.READERS` names no other.
         formats: layouts of answers that are this task's own.
         truncation: how it is said that something of an example was cut off.
+        compares_vectors: Whether similarities are ranked; a trained model is then scored in fp32 on a CPU.
     """
 
     name: ClassVar[str]
@@ -146,6 +147,7 @@ class Task(ABC):
     reader: ClassVar[Reader] = TextReader(stratify=True)
     formats: ClassVar[Mapping[str, AnswerFormat]] = {}
     truncation: ClassVar[TruncationMessage] = TruncationMessage()
+    compares_vectors: ClassVar[bool] = False
 
     @property
     def answers(self) -> Answers:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bertctl.arrays import Floats, Floats32
+from bertctl.arrays import Floats, Floats32, Ints
 from bertctl.catalog.models import locate_model
 from bertctl.config.recipe_sections import SentenceEmbeddingsSection, TrainingSection
 from bertctl.config.schema import Recipe
@@ -17,7 +17,8 @@ from bertctl.data.sentence_files import MATCH, SentenceReader
 from bertctl.data.table import require_label
 from bertctl.errors import DataError, UsageError
 from bertctl.metrics.calibration import best_f1_threshold
-from bertctl.metrics.retrieval import ranks_of, similarities
+from bertctl.metrics.retrieval import ranks_of
+from bertctl.metrics.similarity import COSINE, row_similarities, similarity_rows
 from bertctl.modeling.families import BARE
 from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules
 from bertctl.runtime.batching import Padding
@@ -47,8 +48,46 @@ _LOSSES = {
 _KINDS = {"scores": "scored pairs", "classes": "labelled pairs", "matches": "bare pairs", "texts": "labelled texts"}
 _METRICS = {"scores": "spearman", "classes": "average_precision"}
 _KEPT = 100
+_USUAL_COSINE = 0.5
 _NO_NUMBERS = ("nan", "inf", "infinity", "none", "null", "na", "n/a")
 _MARGINS = {"triplet": 5.0, "contrastive": 0.5}
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What one query has found.
+
+    Attributes:
+        line: Fields of the prediction line of each of its rows.
+        loss: How unlikely its right texts are among all, as in `multiple-negatives`.
+    """
+
+    line: dict[str, Any]
+    loss: float
+
+
+@dataclass(frozen=True)
+class _SearchPlan:
+    """Different queries of a split and the different texts that they are looked for among.
+
+    Letters: Q queries, C candidates.
+
+    Attributes:
+        query_of_row: (N,) number of each row's query.
+        query_texts: (Q,) which text of the split each query is.
+        candidate_texts: (C,) which text of the split each candidate is.
+        relevant: Of each query the candidates that belong to it.
+        own_candidate: Of each query the candidate that is the same text; -1 for none.
+        leaves_out_itself: Whether that one is no candidate for its own query. Of pairs it is one, as it is for
+            sentence-transformers' evaluator, which knows queries and documents by their ids.
+    """
+
+    query_of_row: Ints
+    query_texts: Ints
+    candidate_texts: Ints
+    relevant: Sequence[Ints]
+    own_candidate: Sequence[int]
+    leaves_out_itself: bool
 
 
 @dataclass(frozen=True)
@@ -65,7 +104,7 @@ class SentenceEmbeddings(Task):
         positive: that of pairs that belong together.
         low: score that stands for the cosine 0.
         high: score that stands for the cosine 1.
-        threshold: cosine from which a pair belongs together.
+        threshold: Similarity from which a pair belongs together; None where none is known.
     """
 
     said: SentenceModules
@@ -76,13 +115,14 @@ class SentenceEmbeddings(Task):
     positive: str | None = None
     low: float = 0.0
     high: float = 1.0
-    threshold: float = 0.5
+    threshold: float | None = None
 
     name: ClassVar[str] = "sentence-embeddings"
     auto_class: ClassVar[str] = BARE
     columns: ClassVar[tuple[str, ...]] = ("text",)
     answer_type: ClassVar[type[Answers]] = SentenceAnswers
     reader: ClassVar[Reader] = SentenceReader()
+    compares_vectors: ClassVar[bool] = True
 
     @property
     def primary_metric(self) -> str:
@@ -232,19 +272,39 @@ class SentenceEmbeddings(Task):
         return {"vectors": outputs.float().cpu().numpy()[:, 0]}
 
     def tune(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> dict[str, Any]:
-        """Returns the cosine from which two texts belong together, by F1; nothing where labels don't say it."""
-        near = features.labels
-        if features.kind != "classes" or near is None or not 0 < near.sum() < len(near):
+        """Returns the similarity from which two texts belong together, by F1; nothing where labels don't say it."""
+        belongs = features.labels
+        if features.kind != "classes" or belongs is None or not 0 < belongs.sum() < len(belongs):
             return {}
-        shares = (_cosines(outputs, features).astype(np.float64) + 1.0) / 2.0
-        return {"cosine_threshold": 2.0 * best_f1_threshold(shares, near > 0).value - 1.0}
+        similarities = self._similarities(outputs, features).astype(np.float64)
+        lowest, highest = self._similarity_range(similarities)
+        shares = np.clip((similarities - lowest) / (highest - lowest), 0.0, 1.0)
+        best_share = best_f1_threshold(shares, belongs > 0).value
+        return {"cosine_threshold": (highest - lowest) * best_share + lowest}
+
+    def _similarity_range(self, similarities: Floats) -> tuple[float, float]:
+        """Returns the least and the greatest similarity that there can be: of cosines -1 and 1, else what there is."""
+        if self.said.similarity == COSINE:
+            return -1.0, 1.0
+        lowest = float(similarities.min())
+        return lowest, max(float(similarities.max()), lowest + 1e-9)
 
     def with_decision(self, decision: Mapping[str, Any]) -> "SentenceEmbeddings":
-        """Returns the task with the threshold that was chosen on validation rows."""
-        return replace(self, threshold=float(decision.get("cosine_threshold", self.threshold)))
+        """Returns the task with the threshold that was chosen on validation rows.
+
+        The key is `cosine_threshold` whatever the measure is, as runs have it.
+        """
+        threshold = decision.get("cosine_threshold", self.threshold)
+        return self if threshold is None else replace(self, threshold=float(threshold))
+
+    def _threshold(self) -> float | None:
+        """Returns the threshold; 0.5 for cosines where none was chosen, and None for the other measures."""
+        if self.threshold is None and self.said.similarity == COSINE:
+            return _USUAL_COSINE
+        return self.threshold
 
     def decode(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> list[dict[str, Any]]:
-        """Returns the cosine of each pair.
+        """Returns the similarity of each pair, by the measure that the model's folder names.
 
         Raises:
             UsageError: single texts.
@@ -252,76 +312,101 @@ class SentenceEmbeddings(Task):
         if features.places.shape[1] < 2:
             remedy = "Name the second one: --pair-column NAME. Vectors: `bertctl extract-features --pooling model`."
             raise UsageError("the answer is how alike two texts are, and these rows have one", remedy=remedy)
-        return [{"prediction": float(cosine)} for cosine in _cosines(outputs, features)]
+        return [{"prediction": float(similarity)} for similarity in self._similarities(outputs, features)]
 
     def lines(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> list[dict[str, Any]]:
-        """Returns the cosine of each pair with its label, or where what belongs to each text is found."""
+        """Returns the similarity of each pair with its label, or where what belongs to each text is found."""
         if features.kind in ("matches", "texts"):
-            return [{"gold": 1, **found} for found, _ in self._searched(outputs, features)]
+            query_of_row, results = self._search(outputs, features)
+            return [{"gold": 1, "query": int(query), **results[query].line} for query in query_of_row]
         lines = super().lines(outputs, features, rows)
         if features.kind == "classes" and features.labels is not None:
-            for line, near in zip(lines, features.labels > 0, strict=True):
-                line |= {"gold_match": bool(near), "match": line["prediction"] >= self.threshold}
+            threshold = self._threshold()
+            for line, belongs in zip(lines, features.labels > 0, strict=True):
+                line["gold_match"] = bool(belongs)
+                if threshold is not None:
+                    line["match"] = line["prediction"] >= threshold
         return lines
 
     def row_losses(self, outputs: Outputs, features: SentenceFeatures) -> Floats32 | None:
         """Returns the (N,) losses: the squared distance of a cosine from how near a pair is.
 
-        Of what is searched, how unlikely what belongs to a row is among all of the split.
+        Of what is searched, how unlikely what belongs to a row is among all of the split. The unit is the row, as in
+        training, and the measure is the cosine, as in the losses.
         """
         if features.kind in ("matches", "texts"):
-            return np.array([loss for _, loss in self._searched(outputs, features)], dtype=np.float32)
-        return None if features.labels is None else (_cosines(outputs, features) - features.labels) ** 2
+            query_of_row, results = self._search(outputs, features)
+            return np.array([results[query].loss for query in query_of_row], dtype=np.float32)
+        if features.labels is None:
+            return None
+        return (_row_similarities(COSINE, outputs, features) - features.labels) ** 2
 
-    def _searched(self, outputs: Outputs, features: SentenceFeatures) -> list[tuple[dict[str, Any], float]]:
-        """Returns for each row what its line says of the search, and the loss.
+    def _similarities(self, outputs: Outputs, features: SentenceFeatures) -> Floats32:
+        return _row_similarities(self.said.similarity, outputs, features)
 
-        A pair's first text looks for the second one among all different ones of the split; a single text for those of
-        its label, among all others.
+    def _search(self, outputs: Outputs, features: SentenceFeatures) -> tuple[Ints, list[SearchResult]]:
+        """Searches once for each different query, however many rows have it.
+
+        A pair's first text looks for its second ones among all different second texts of the split. A single text
+        looks for the other texts that have one of its labels, among all other different texts.
+
+        Returns:
+            (N,) the number of each row's query, and the result of each query.
         """
-        vectors, places, keys, found = outputs["vectors"], features.places, features.keys, []
-        is_pair, every = features.kind == "matches", np.arange(len(keys))
-        texts, first, number = np.unique(keys[:, 1] if is_pair else every, return_index=True, return_inverse=True)
-        candidates = vectors[places[first, 1] if is_pair else places[:, 0]]
-        for i, similar in enumerate(similarities(vectors[places[:, 0]], candidates)):
-            own = keys[i, 0] if is_pair else i  # which is no candidate itself
-            right = np.unique(number[keys[:, 0] == own]) if is_pair else features.members[features.classes[i]]
-            right = right if is_pair else right[right != i]
-            similar[np.setdiff1d(np.flatnonzero(texts == own), right)] = -np.inf
-            if not len(right):  # the only one with its label
-                found.append(({"prediction": len(texts), "ranks": [], "relevant": 1, "similarity": 0.0}, 0.0))
-                continue
-            ranks = ranks_of(similar, right)
-            scaled = similar.astype(np.float64) * self.settings.scale
-            loss = np.logaddexp.reduce(scaled) - np.logaddexp.reduce(scaled[right])
-            line = {"prediction": ranks[0], "ranks": ranks[:_KEPT], "relevant": len(right)}
-            found.append(({**line, "similarity": float(similar[right].max())}, float(max(loss, 0.0))))
-        return found
+        plan = _search_plan(features)
+        vectors = outputs["vectors"]
+        queries = vectors[plan.query_texts]
+        candidates = vectors[plan.candidate_texts]
+
+        measured = similarity_rows(self.said.similarity, queries, candidates)
+        if self.said.similarity == COSINE:
+            results = [self._result(plan, query, row, row) for query, row in enumerate(measured)]
+        else:
+            cosines = similarity_rows(COSINE, queries, candidates)
+            both = zip(measured, cosines, strict=True)
+            results = [self._result(plan, query, row, cosine_row) for query, (row, cosine_row) in enumerate(both)]
+        return plan.query_of_row, results
+
+    def _result(self, plan: _SearchPlan, query: int, similarities: Floats, cosines: Floats) -> SearchResult:
+        relevant = plan.relevant[query]
+        if not len(relevant):
+            line = {"prediction": len(plan.candidate_texts), "ranks": [], "relevant": 0, "similarity": 0.0}
+            return SearchResult(line, loss=0.0)
+        own = plan.own_candidate[query]
+        is_itself = own >= 0 and own not in relevant
+        if is_itself:
+            cosines = cosines.copy()
+            cosines[own] = -np.inf  # as in training, where a text is never its own negative
+        if is_itself and plan.leaves_out_itself:
+            similarities = similarities.copy()
+            similarities[own] = -np.inf
+        ranks = ranks_of(similarities, relevant)
+        scaled = cosines * self.settings.scale
+        loss = np.logaddexp.reduce(scaled) - np.logaddexp.reduce(scaled[relevant])
+        line = {
+            "prediction": ranks[0],
+            "ranks": ranks[:_KEPT],
+            "relevant": len(relevant),
+            "similarity": float(similarities[relevant].max()),
+        }
+        return SearchResult(line, loss=float(max(loss, 0.0)))
 
     def constant_answer(self, train: Rows) -> float:
         """Returns the mean score, as a cosine; 0 where there are no scores."""
         return (float(_scores(train).mean()) - self.low) / (self.high - self.low) if self.kind == "scores" else 0.0
 
     def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
-        """Returns the metrics of one cosine for all pairs; of a search, those of a random order, drawn for each row."""
-        kind, labels, lines = self.kind_of(rows), [*map(str, rows.columns["label"])], list[dict[str, Any]]()
-        positive = self._positive(labels) if kind == "classes" else None
-        # What a row looks for: the partners of its first text among all second texts, or its label in the other rows.
-        sought: Sequence[str] = labels
-        among, right = len(rows) - 1, Counter(labels)
-        if kind == "matches":
-            sought, among = rows.columns["text"], len({*rows.columns["pair"]})
-            right = Counter(text for text, _ in {*zip(sought, rows.columns["pair"], strict=True)})
-        random = np.random.default_rng(0)
-        for i, label in enumerate(labels):
-            line = {"gold": self.gold(rows, i), "prediction": float(constant)}
-            if kind in ("matches", "texts"):
-                relevant = right[sought[i]] - (kind == "texts")
-                ranks = np.sort(1 + random.choice(among, relevant, replace=False, shuffle=False))
-                line |= {"ranks": ranks[:_KEPT].tolist(), "relevant": max(1, relevant)}
-            elif kind == "classes":
-                line |= {"gold_match": label == positive, "match": False}
-            lines.append(line)
+        """Returns the metrics of one similarity for all pairs; of a search, those of a random order for each query."""
+        kind = self.kind_of(rows)
+        if kind in ("matches", "texts"):
+            lines = _random_search(kind, rows)
+        else:
+            labels = [str(label) for label in rows.columns["label"]]
+            positive = self._positive(labels) if kind == "classes" else None
+            lines = [{"gold": self.gold(rows, i), "prediction": float(constant)} for i in range(len(rows))]
+            if kind == "classes":
+                for line, label in zip(lines, labels, strict=True):
+                    line |= {"gold_match": label == positive, "match": False}
         return {name: found.value for name, found in self.answers.all_contributions(lines).items()}
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
@@ -348,6 +433,31 @@ class SentenceEmbeddings(Task):
         label = require_label(rows, index)
         is_score = str(label) not in self.labels and _is_number(str(label))
         return float(str(label)) if is_score else str(label)
+
+
+def _random_search(kind: str, rows: Rows) -> list[dict[str, Any]]:
+    """Returns lines of queries whose right texts stand at random ranks, one for each different query."""
+    queries = rows.columns["text"]
+    if kind == "matches":
+        relevant = Counter(text for text, _ in {*zip(queries, rows.columns["pair"], strict=True)})
+        n_candidates = len({*rows.columns["pair"]})
+    else:
+        texts_of_label: dict[str, set[str]] = {}
+        for text, label in zip(queries, rows.columns["label"], strict=True):
+            texts_of_label.setdefault(str(label), set()).add(text)
+        mates: dict[str, set[str]] = {}
+        for texts in texts_of_label.values():
+            for text in texts:
+                mates.setdefault(text, set()).update(texts)
+        relevant = Counter({text: len(others) - 1 for text, others in mates.items()})
+        n_candidates = len(mates) - 1
+    random = np.random.default_rng(0)
+    lines = []
+    for query in dict.fromkeys(queries):
+        n_relevant = relevant[query]
+        ranks = np.sort(1 + random.choice(n_candidates, n_relevant, replace=False, shuffle=False)).tolist()
+        lines.append({"query": query, "prediction": ranks[0] if ranks else 0, "ranks": ranks, "relevant": n_relevant})
+    return lines
 
 
 def _unknown_positive(names: Sequence[str]) -> UsageError:
@@ -382,9 +492,59 @@ def _refuse_bad_scores(rows: Rows, different: set[str], words: set[str]) -> None
         raise DataError(what, remedy="Correct it or leave the row out; or name another column: --label-column NAME.")
 
 
-def _cosines(outputs: Outputs, features: SentenceFeatures) -> Floats32:
-    """Returns the (N,) cosines of the rows' first two texts."""
-    first, second = (outputs["vectors"][features.places[:, k]] for k in (0, 1))
-    lengths = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
-    cosines: Floats32 = (first * second).sum(axis=-1) / np.maximum(lengths, 1e-12)
-    return cosines
+def _row_similarities(measure: str, outputs: Outputs, features: SentenceFeatures) -> Floats32:
+    """Returns the (N,) similarities of the rows' first two texts."""
+    first = outputs["vectors"][features.places[:, 0]]
+    second = outputs["vectors"][features.places[:, 1]]
+    return row_similarities(measure, first, second)
+
+
+def _search_plan(features: SentenceFeatures) -> _SearchPlan:
+    """Returns which texts of a split look for which, each different text once."""
+    if features.kind == "texts":
+        return _plan_of_labelled_texts(features)
+    return _plan_of_pairs(features)
+
+
+def _plan_of_pairs(features: SentenceFeatures) -> _SearchPlan:
+    query_keys, query_rows, query_of_row = np.unique(features.keys[:, 0], return_index=True, return_inverse=True)
+    candidate_keys, candidate_rows, candidate_of_row = np.unique(
+        features.keys[:, 1], return_index=True, return_inverse=True
+    )
+    relevant = _grouped(query_of_row, candidate_of_row, len(query_keys))
+    positions = {key: position for position, key in enumerate(candidate_keys.tolist())}
+    return _SearchPlan(
+        query_of_row=query_of_row,
+        query_texts=features.first_alike[features.places[query_rows, 0]],
+        candidate_texts=features.first_alike[features.places[candidate_rows, 1]],
+        relevant=relevant,
+        own_candidate=[positions.get(key, -1) for key in query_keys.tolist()],
+        leaves_out_itself=False,
+    )
+
+
+def _plan_of_labelled_texts(features: SentenceFeatures) -> _SearchPlan:
+    keys, text_rows, text_of_row = np.unique(features.keys[:, 0], return_index=True, return_inverse=True)
+    n_labels = int(features.classes.max(initial=0)) + 1
+    texts_of_label = _grouped(features.classes, text_of_row, n_labels)
+    labels_of_text = _grouped(text_of_row, features.classes, len(keys))
+    relevant = []
+    for text, labels in enumerate(labels_of_text):
+        mates = np.unique(np.concatenate([texts_of_label[label] for label in labels]))
+        relevant.append(mates[mates != text])
+    texts = features.first_alike[features.places[text_rows, 0]]
+    return _SearchPlan(
+        query_of_row=text_of_row,
+        query_texts=texts,
+        candidate_texts=texts,
+        relevant=relevant,
+        own_candidate=list(range(len(keys))),
+        leaves_out_itself=True,
+    )
+
+
+def _grouped(owners: Ints, members: Ints, n_owners: int) -> list[Ints]:
+    """Returns the different members of each owner, in ascending order."""
+    pairs = np.unique(np.stack([owners, members], axis=1), axis=0)
+    starts = np.searchsorted(pairs[:, 0], np.arange(1, n_owners))
+    return np.split(pairs[:, 1], starts)

@@ -3,6 +3,7 @@
 Letters: N rows, K texts of a row, B rows in a batch, T tokens, C labels.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -82,6 +83,19 @@ class SentenceFeatures(RowFeatures):
     def members(self) -> list[Ints]:
         """The rows of each label."""
         return [np.flatnonzero(self.classes == number) for number in range(int(self.classes.max(initial=0)) + 1)]
+
+    @cached_property
+    def first_alike(self) -> Ints:
+        """(M,) the first text that the model reads alike: "Film" and "film" have the same ids, and so one vector.
+
+        Computed in other batches their vectors would differ in the last digits, and a tie would be luck.
+        """
+        starts = self.encoded.starts.tolist()
+        inputs = (self.encoded.ids[begin:end].tobytes() for begin, end in itertools.pairwise(starts))
+        numbers, _ = numbers_of(inputs)
+        first_positions = np.unique(numbers, return_index=True)[1]
+        alike: Ints = first_positions[numbers]
+        return alike
 
     def collate(self, indices: Ints, padding: Padding) -> SentenceBatch:
         """Returns some rows as padded tensors."""

@@ -10,6 +10,7 @@ import pytest
 from bertctl.metrics.paired import holm, mcnemar
 from bertctl.run_folder import RunFolder
 from bertctl.writing import write_json, write_jsonl, write_text
+from tests.made_runs import made_run
 from tests.scoring import classification_metrics, loss_metric, regression_metrics
 
 pytestmark = pytest.mark.one_process
@@ -254,3 +255,28 @@ def test_a_cell_of_a_fact_that_a_run_lacks_says_so(bertctl, tmp_path):
     recipe.write_text(recipe.read_text() + "data:\n  test_file: t.csv\n")
     answer = bertctl("compare", "a", "b").stdout
     assert re.search(r"data.test_file +not set +t.csv", answer)
+
+
+def test_what_is_searched_is_compared_and_gated_by_query(bertctl, tmp_path):
+    """Query 0 has three rows and is lost, queries 1 to 30 have one row each and are won."""
+    rows = [0, 0, 0, *range(1, 31)]
+    for name, rank_of_first, rank_of_others in (("a", 1, 2), ("b", 2, 1)):
+        lines = []
+        for number, query in enumerate(rows):
+            rank = rank_of_others if query else rank_of_first
+            relevant = 1 if query else 3
+            ranks = [rank + more for more in range(relevant)]
+            line = {"id": str(number), "text": f"q{query}", "gold": 1, "query": query, "similarity": number / 50}
+            line |= {"prediction": rank, "ranks": ranks, "relevant": relevant, "loss": float(rank)}
+            lines.append(line)
+        value = (1 / rank_of_first + 30 / rank_of_others) / 31
+        made_run(tmp_path / name, lines, task="sentence-embeddings", primary="mrr_at_10", value=value)
+    document = json.loads(bertctl("compare", "a", "b", "--json", cwd=tmp_path).stdout)
+    (difference,) = (one for one in document["differences"] if one["metric"] == "mrr_at_10")
+    assert (difference["n"], difference["paired"]) == (31, True)
+    assert difference["value"] == pytest.approx((30 - 1) / 2 / 31)
+    (changes,) = document["changed_sides"]
+    assert (changes["won"], changes["lost"]) == (30, 1)
+    gate = ("gate", "b", "--baseline", "a", "--max-drop", "mrr_at_10=0.01", "--json")
+    (check,) = json.loads(bertctl(*gate, cwd=tmp_path).stdout)["checks"]
+    assert (check["verdict"], check["change"]["n"]) == ("pass", 31)

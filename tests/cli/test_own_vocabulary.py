@@ -51,6 +51,21 @@ def test_a_model_is_reduced_to_a_corpus(bertctl: Run, tiny_model: Path, tmp_path
     assert (tmp_path / "0.npy").read_bytes() == (tmp_path / "1.npy").read_bytes()
 
 
+@pytest.mark.parametrize("verb", ["grow", "shrink"])
+def test_a_model_is_replaced_where_that_is_said(verb: str, bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text(CORPUS)
+    words = ("vocab", verb, tiny_model, "corpus.txt", "-o", "new")
+    assert [bertctl(*words).returncode, bertctl(*words).returncode] == [0, 2]
+    (tmp_path / "new" / "model.safetensors").write_bytes(b"")
+    assert bertctl(*words, "--overwrite").returncode == 0
+    assert (tmp_path / "new" / "model.safetensors").stat().st_size > 0
+    (tmp_path / "new" / "notes.md").write_text("mine")
+    refused = bertctl(*words, "--overwrite")
+    assert (refused.returncode, "has more in it than a model" in refused.stderr) == (2, True), refused.stderr
+    refused = bertctl("vocab", verb, tiny_model, "corpus.txt", "-o", tiny_model, "--overwrite")
+    assert (refused.returncode, "is the model that is read" in refused.stderr) == (2, True), refused.stderr
+
+
 REFUSED = {
     "grow MODEL x.txt": "--output",
     "grow MODEL -o new": "there are no texts",

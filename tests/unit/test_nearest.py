@@ -7,9 +7,10 @@ import pytest
 
 from bertctl.appended import AppendedArray
 from bertctl.errors import DataError
+from bertctl.metrics.similarity import MEASURES, exact_similarities
 from bertctl.search import nearest as module
 from bertctl.search.index import Index, as_read, as_stored
-from bertctl.search.nearest import Nearest, block_rows, pairs_above, recall, row_by_row
+from bertctl.search.nearest import Nearest, NearestPairs, block_rows, pairs_above, recall, row_by_row
 
 
 def unit(shape: tuple[int, int], seed: int = 0) -> np.ndarray:
@@ -130,3 +131,54 @@ def test_what_is_no_number_is_refused(tmp_path: Path) -> None:
     rows[20, 2] = np.nan
     with pytest.raises(DataError, match="no number"):
         index_of(rows, tmp_path).nearest(unit((1, 4), 1), 3)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("block", [7, 400])
+def test_rows_are_near_by_every_measure(measure: str, block: int) -> None:
+    rng = np.random.default_rng(2)
+    rows = (unit((400, 16)) * rng.uniform(0.2, 9, (400, 1))).astype(np.float32)
+    queries = (unit((5, 16), 1) * 3).astype(np.float32)
+    if measure == "cosine":
+        rows, queries = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (rows, queries))
+    rows[[50, 300]] = rows[7]
+    found = Nearest(queries, 10, measure)
+    for first in range(0, len(rows), block):
+        found.see(rows[first : first + block], first)
+    for query in range(5):
+        exact = exact_similarities(measure, np.repeat(queries[query : query + 1], 400, axis=0), rows)
+        assert found.rows[query].tolist() == np.lexsort((np.arange(400), -exact))[:10].tolist()
+        np.testing.assert_allclose(found.scores[query], np.sort(exact)[::-1][:10], rtol=1e-12)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_pairs_are_near_by_every_measure(measure: str) -> None:
+    rows = unit((60, 8)) * (1 if measure == "cosine" else np.float32(3))
+    i, j = np.triu_indices(60, 1)
+    exact = exact_similarities(measure, rows[i], rows[j])
+    threshold = float(np.sort(exact)[-41:-39].mean())
+    found = {
+        pair
+        for first, second, _ in pairs_above(threshold, rows, measure=measure)
+        for pair in zip(first.tolist(), second.tolist(), strict=True)
+    }
+    assert found == {(int(a), int(b)) for a, b, near in zip(i, j, exact >= threshold, strict=True) if near}
+    np.testing.assert_allclose(row_by_row(rows[i], rows[j], measure)[2], exact, rtol=1e-6)
+
+
+@pytest.mark.parametrize("most", [1, 5, 40, 10_000])
+def test_the_nearest_pairs_are_kept_whatever_their_order(most: int) -> None:
+    rows = unit((80, 6))
+    rows[60:64] = rows[3]
+    nearest = NearestPairs(most)
+    every = list(pairs_above(-2, rows))
+    for first, second, scores in every:
+        for start in range(0, len(first), 97):
+            some = slice(start, start + 97)
+            nearest.see((first[some], second[some], scores[some]))
+    first, second, scores = (np.concatenate(parts) for parts in zip(*every, strict=True))
+    assert nearest.seen == len(first) == 80 * 79 // 2
+    order = np.lexsort((second, first, -np.round(scores.astype(np.float64), 6)))[:most]
+    kept = nearest.nearest()
+    assert kept[0].tolist() == first[order].tolist()
+    assert kept[1].tolist() == second[order].tolist()

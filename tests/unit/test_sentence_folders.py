@@ -139,7 +139,7 @@ def _changed(folder: Path, file: str, change: Callable[[Any], Any]) -> None:
         ("1_Pooling/config.json", lambda _: {"pooling_mode": "lasttoken"}, "pools by 'lasttoken'"),
         ("1_Pooling/config.json", lambda _: {"pooling_mode_weightedmean_tokens": True}, "weightedmean"),
         ("2_Dense/config.json", lambda said: said | {"activation_function": "os.system"}, "activation"),
-        ("2_Dense/config.json", lambda said: said | {"module_output_name": "other"}, "an input or output"),
+        ("2_Dense/config.json", lambda said: said | {"module_output_name": "other"}, "module_output_name = 'other'"),
         ("2_Dense/config.json", lambda said: said | {"out_features": "many"}, "can't be used"),
         ("1_Pooling/config.json", lambda said: said | {"include_prompt": False}, "prompts"),
     ],
@@ -205,7 +205,8 @@ def test_a_folder_that_says_more_than_the_model_can_read_is_read_to_its_last_pos
     folder = make_folder("cls", tiny_model, tmp_path / "made")
     most = json.loads((folder / "config.json").read_text())["max_position_embeddings"]
     _changed(folder, "sentence_bert_config.json", lambda _: {})
-    _changed(folder, file, lambda said: said | {"model_max_length": most + 1, "max_seq_length": most + 1})
+    key = "model_max_length" if file == "tokenizer_config.json" else "max_seq_length"
+    _changed(folder, file, lambda said: said | {key: most + 1})
     assert bertctl.extract_features(["good " * 2 * most], model=str(folder), pooling="model").shape == (1, 36)
 
 
@@ -213,5 +214,37 @@ def test_vectors_that_a_folder_cuts_are_refused(tiny_model: Path, tmp_path: Path
     folder = make_folder("prompts", tiny_model, tmp_path / "made")
     said = json.loads((folder / "config_sentence_transformers.json").read_text())
     (folder / "config_sentence_transformers.json").write_text(json.dumps(said | {"truncate_dim": 8}))
-    with pytest.raises(UnavailableError, match="cuts vectors to 8 numbers"):
+    with pytest.raises(UnavailableError, match=r"truncate_dim = 8 \(vectors are cut"):
         read_modules(folder)
+
+
+@pytest.mark.parametrize(
+    "measure", ["dot", *(pytest.param(measure, marks=pytest.mark.slow) for measure in ("euclidean", "manhattan"))]
+)
+def test_a_run_is_scored_by_its_folders_measure_and_names_it_again(
+    measure: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = make_folder("mean and max", tiny_model, tmp_path / "made")
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"similarity_fn_name": measure}))
+    texts = [text or "poor" for text in TEXTS]
+    rows = [{"text": text, "pair": texts[(i + 1) % 5], "score": i / 4} for i, text in enumerate(texts)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fields = {
+        "data.train_file": str(tmp_path / "rows.jsonl"), "data.validation_file": str(tmp_path / "rows.jsonl"),
+        "model.name": str(folder), "model.max_length": 40, "training.epochs": 1, "runtime.precision": "fp32",
+        "training.checkpoint_every": "off",
+    }  # fmt: skip
+    run = bertctl.finetune("sentence-embeddings", fields=fields, output=tmp_path / "run")
+    saved = json.loads((run.model_path / "config_sentence_transformers.json").read_text())
+    assert saved["similarity_fn_name"] == measure
+    vectors = bertctl.extract_features(
+        texts, model=str(run.path), pooling="model", fields={"model.max_length": 40, "runtime.precision": "fp32"}
+    ).astype(np.float64)
+    first, second = vectors, np.roll(vectors, -1, axis=0)
+    expected = {
+        "dot": (first * second).sum(axis=1),
+        "euclidean": -np.linalg.norm(first - second, axis=1),
+        "manhattan": -np.abs(first - second).sum(axis=1),
+    }[measure]
+    answers = run.predict(rows)
+    np.testing.assert_allclose([answer["prediction"] for answer in answers], expected, rtol=1e-4, atol=1e-4)

@@ -1,6 +1,7 @@
 """Sentence embeddings as a task: what rows are, what is refused, and what is found among all texts of a split."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import BertctlError
-from bertctl.metrics.retrieval import ranks_of, similarities
+from bertctl.metrics.retrieval import ranks_of
+from bertctl.metrics.similarity import similarity_rows
 from bertctl.runtime.batching import Padding
+from bertctl.tasks.sentence_answers import SentenceAnswers
 from bertctl.tasks.sentence_embeddings import SentenceEmbeddings
 from bertctl.tasks.sentence_features import SentenceFeatures, text_keys
 from bertctl.tokenization.encode import EncodedTexts
@@ -200,7 +203,7 @@ def test_the_baseline_of_a_search_is_a_random_order(tmp_path, is_pair) -> None:
 def _features(columns: list[list[str]], kind: str, classes: list[int] | None = None) -> SentenceFeatures:
     size = len(columns[0])
     zeros = np.zeros(size, dtype=np.int64)
-    ids = np.zeros(size * len(columns), np.int32)
+    ids = np.arange(size * len(columns), dtype=np.int32)
     ones = np.ones(len(ids), dtype=np.int64)
     texts = EncodedTexts(ids, np.zeros(len(ids), np.uint8), np.arange(len(ids) + 1), ones, 0 * ones)
     labels, places = np.ones(size, dtype=np.float32), np.arange(len(ids)).reshape(size, -1)
@@ -220,8 +223,10 @@ def test_each_text_is_looked_for_among_all_different_ones_of_the_split() -> None
     assert [line["ranks"] for line in lines] == [[1, 2], [1], [1], [1, 2]]
     assert [line["relevant"] for line in lines] == [2, 1, 1, 2]
     same = _features([["q0", "q1", "q2", "q3"], ["d0", "q0", "d2", "d2"]], "matches")
-    ranks = [line["ranks"] for line in task.lines({"vectors": unit.reshape(-1, 2)}, same, None)]  # type: ignore[arg-type]
-    assert ranks == [[1], [1], [1], [3]], "q0 itself stands among the texts, and is no candidate for q0"
+    near_itself = np.deg2rad([0, 10, 40, 1, 90, 80, 0, 30])  # the document "q0" at 1
+    vectors = np.stack([np.cos(near_itself), np.sin(near_itself)], axis=1).astype(np.float32)
+    ranks = [line["ranks"] for line in task.lines({"vectors": vectors}, same, None)]  # type: ignore[arg-type]
+    assert ranks == [[2], [2], [1], [3]], "a document equal to the query is a candidate, as in the evaluators"
     single = _features([["a", "b", "c", "d"]], "texts", [0, 0, 1, 0])
     ranks = [line["ranks"] for line in task.lines({"vectors": unit[:, 0]}, single, None)]  # type: ignore[arg-type]
     assert ranks == [[1, 2], [1, 2], [], [1, 2]]
@@ -283,7 +288,130 @@ def test_equal_texts_are_ties_whatever_the_rounding_of_their_cosines() -> None:
     rng = np.random.default_rng(0)
     queries, others = rng.standard_normal((2, 203, 36)).astype(np.float32)
     others[[0, 50, 111, 199, 202]] = others[7]
-    for row in similarities(queries, others):
+    for row in similarity_rows("cosine", queries, others):
         (rank,) = ranks_of(row, np.array([7]))
-        assert rank == 1 + (row > row[7] - 1e-6).sum() - 1
+        assert rank == (row > row[7] - 1e-9).sum()
         assert all(ranks_of(row, np.array([i])) == [rank] for i in (0, 50, 111, 199, 202))
+
+
+def _searched(columns: list[list[str]], kind: str, classes: list[int] | None = None) -> list[dict[str, Any]]:
+    """Lines of a search in which each different text has a random vector."""
+    task = SentenceEmbeddings.from_model(load_recipe("sentence-embeddings"), {})
+    features = _features(columns, kind, classes)
+    vectors = np.random.default_rng(3).standard_normal((int(features.keys.max()) + 1, 5)).astype(np.float32)
+    return task.lines({"vectors": vectors[features.keys.ravel()]}, features, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("columns", "kind", "classes", "n"),
+    [
+        ([["a", "a", "a", "b"], ["1", "2", "3", "4"]], "matches", None, 2),
+        ([["a", "b", "a", "b"], ["1", "2", "1", "2"]], "matches", None, 2),  # the same rows twice
+        ([["a", "a", "b", "c", "d"]], "texts", [0, 0, 0, 1, 1], 4),  # a text twice with its label
+        ([["a", "a", "b", "c"]], "texts", [0, 1, 0, 1], 3),  # a text with two labels
+        ([["a", "b", "c"]], "texts", [0, 0, 1], 2),  # the only one with its label looks for nothing
+    ],
+)
+def test_what_is_searched_counts_once_however_many_rows_it_has(columns, kind, classes, n) -> None:
+    lines = _searched(columns, kind, classes)
+    assert len(lines) == len(columns[0])
+    answers = SentenceAnswers()
+    scored = answers.score(lines, resamples=0, seed=0)
+    assert {scored[name].n for name in ("mrr_at_10", "ndcg_at_10", "recall_at_1")} == {n}
+    once = [lines[position] for position in answers.unit_positions(lines)]
+    assert len({line["query"] for line in once}) == len(once) == len({*columns[0]})
+    assert answers.score(once, resamples=0, seed=0) == scored, "rows of one query say the same"
+    assert sum(row[1] for row in answers.outcome(lines).rows) == n
+
+
+def test_a_copy_of_a_text_is_not_what_it_looks_for() -> None:
+    lines = _searched([["a", "b", "c", "a"]], "texts", [0, 0, 1, 0])
+    assert [line["relevant"] for line in lines] == [1, 1, 0, 1]
+    assert all(rank <= 2 for line in lines for rank in line["ranks"]), "two others there are"
+
+
+def test_predictions_of_older_runs_are_counted_by_their_texts() -> None:
+    lines = _searched([["a", "a", "b"], ["1", "2", "3"]], "matches")
+    older = [{**line, "text": text} for line, text in zip(lines, "aab", strict=True)]
+    for line in older:
+        del line["query"]
+    answers = SentenceAnswers()
+    assert answers.score(older, resamples=0, seed=0) == answers.score(lines, resamples=0, seed=0)
+
+
+def test_texts_that_the_model_reads_alike_are_a_tie() -> None:
+    features = _features([["q", "r"], ["Film", "film"]], "matches")
+    ids = np.array([0, 1, 2, 1], dtype=np.int32)
+    features = replace(features, encoded=replace(features.encoded, ids=ids))
+    task = SentenceEmbeddings.from_model(load_recipe("sentence-embeddings"), {})
+    vectors = np.array([[1, 0], [1, 1], [0, 1], [1, 1.0001]], dtype=np.float32)
+    ranks = [line["ranks"] for line in task.lines({"vectors": vectors}, features, None)]  # type: ignore[arg-type]
+    assert ranks == [[2], [2]], "of equals a right one comes last"
+
+
+def _triplets(folder: Path, text: str, name: str, split: str = "train") -> list[tuple[str, ...]]:
+    path = folder / name
+    path.write_text(text)
+    recipe = load_recipe("sentence-embeddings", options={"model.name": "minilm"})
+    rows = READERS[recipe.task].read(path, recipe.data, split=split, label_needed=True).rows
+    names = [column for column in ("text", "pair", "negative") if rows.has(column)]
+    return list(zip(*(rows.columns[column] for column in names), strict=True))
+
+
+@pytest.mark.parametrize(
+    "names", ["negative_1,negative_2,negative_3", "negative,negative_2,negative_3", "neg,neg_1,neg_2"]
+)
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_every_hard_negative_of_a_row_is_learned_from(names: str, separator: str, tmp_path: Path) -> None:
+    rows = ["anchor,positive," + names, "q1,p1,n1,n2,n3", "q2,p2,m1,,"]
+    text = "".join(row.replace(",", separator) + "\n" for row in rows)
+    file = "rows.csv" if separator == "," else "rows.tsv"
+    triplets = _triplets(tmp_path, text, file)
+    assert triplets == [("q1", "p1", "n1"), ("q1", "p1", "n2"), ("q1", "p1", "n3"), ("q2", "p2", "m1")]
+    assert len(_triplets(tmp_path, text, file, split="validation")) == 2, "no negative is looked for"
+
+
+def test_hard_negatives_in_json_lines_are_read_alike(tmp_path: Path) -> None:
+    rows = [
+        {"anchor": "q1", "positive": "p1", "negative_1": "n1", "negative_2": "n2"},
+        {"anchor": "q2", "positive": "p2"},
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    assert _triplets(tmp_path, text, "rows.jsonl") == [("q1", "p1", "n1"), ("q1", "p1", "n2"), ("q2", "p2", "")]
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"pos": ["p1"], "neg": ["n1", "n2"]}, [("q", "p1", "n1"), ("q", "p1", "n2")]),
+        ({"pos": ["p1", "p2"], "neg": ["n1"]}, [("q", "p1", "n1"), ("q", "p2", "n1")]),
+        ({"pos": ["p1", "p2"], "neg": []}, [("q", "p1"), ("q", "p2")]),
+        ({"pos": ["p1"]}, [("q", "p1")]),
+        ({"pos": ["p1", " "], "neg": ["n1"], "pos_scores": [1.0], "id": "7"}, [("q", "p1", "n1")]),
+    ],
+)
+def test_lists_of_right_and_wrong_texts_are_read(row: dict[str, Any], expected: list[Any], tmp_path: Path) -> None:
+    assert _triplets(tmp_path, json.dumps({"query": "q", **row}) + "\n", "rows.jsonl") == expected
+
+
+def test_right_texts_alone_are_looked_for(tmp_path: Path) -> None:
+    row = {"query": "q", "pos": ["p1", "p2"], "neg": ["n1", "n2", "n3"]}
+    assert _triplets(tmp_path, json.dumps(row) + "\n", "v.jsonl", split="validation") == [("q", "p1"), ("q", "p2")]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"query": "q", "pos": [], "neg": ["n"]}, "rows.jsonl:1: 'pos' has no text"),
+        ({"query": "q", "pos": [{"text": "p"}]}, "rows.jsonl:1: 'pos' holds"),
+        ({"query": "q", "pos": ["p"], "neg": [3]}, "rows.jsonl:1: 'neg' holds 3 where"),
+        ({"query": "q", "positive_passages": [{"text": "p"}], "negative_passages": []}, "the form of Tevatron"),
+        ({"question": "q", "positive_ctxs": [{"text": "p"}], "hard_negative_ctxs": []}, "the form of DPR"),
+    ],
+)
+def test_lists_that_can_not_be_read_are_refused_by_line_or_by_the_name_of_the_format(
+    row: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BertctlError, match=said) as refused:
+        _triplets(tmp_path, json.dumps(row) + "\n", "rows.jsonl")
+    assert refused.value.exit_code == 3

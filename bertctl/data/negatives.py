@@ -1,0 +1,102 @@
+"""Rows with several right or wrong texts, as other tools write them: each becomes rows of three texts.
+
+negative_1, negative_2, ...                    sentence-transformers' n-tuples, MS MARCO's hard negatives
+{"query": ..., "pos": [...], "neg": [...]}     FlagEmbedding
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertctl.data.names import folded
+from bertctl.data.question_files import NestedTable
+from bertctl.data.rows import is_missing
+from bertctl.data.table import Table
+from bertctl.errors import DataError
+
+_NUMBERED = re.compile(r"(?:hard_?)?neg(?:ative)?s?_?(\d+)")
+
+_FOREIGN = {"positive_passages": ("Tevatron", "negative_passages"), "positive_ctxs": ("DPR", "hard_negative_ctxs")}
+"""Columns of formats that are told by their name, with what holds the wrong texts in them."""
+
+
+def unfolded(table: Table, *, train: bool) -> Table:
+    """Returns a table in which no row has more than one right and one wrong text.
+
+    Of a row with several wrong texts, training sees one row for each; other rows keep the first wrong text alone, as
+    none of them is looked for.
+
+    Args:
+        table: As the file has it.
+        train: Whether its rows are learned from.
+
+    Raises:
+        DataError: Lists that are not of texts, or a format that can't be read, by its name.
+    """
+    if isinstance(table, NestedTable):
+        return table
+    for name, (tool, negatives) in _FOREIGN.items():
+        if name in table.columns:
+            what = f"{table.source} has the form of {tool} (lists of objects under '{name}' and '{negatives}')"
+            raise DataError(what, remedy='Write it as JSON lines of texts: {"query": ..., "pos": [...], "neg": [...]}.')
+    if "pos" in table.columns and any(isinstance(value, list) for value in table.columns["pos"]):
+        return _unfold_lists(table, train=train)
+    return _unfold_negatives(table) if train else table
+
+
+def _unfold_lists(table: Table, *, train: bool) -> Table:
+    """Returns the rows of FlagEmbedding's lists: each right text once, and in training each wrong one at least once."""
+    rows: list[int] = []
+    positives: list[str] = []
+    negatives: list[str] = []
+    for index, cell in enumerate(table.columns["pos"]):
+        of_row = _texts(cell, table, index, "pos")
+        if not of_row:
+            raise DataError(f"{table.where(index)}: 'pos' has no text", remedy="Give each query a right text.")
+        wrong = _texts(table.columns["neg"][index], table, index, "neg") if train and "neg" in table.columns else []
+        for number in range(max(len(of_row), len(wrong))):
+            rows.append(index)
+            positives.append(of_row[number % len(of_row)])
+            negatives.append(wrong[number % len(wrong)] if wrong else "")
+    kept = {name: values for name, values in table.columns.items() if name not in ("pos", "neg")}
+    unfolded_table = _with_columns(table, kept).select(rows)
+    columns = {**unfolded_table.columns, "positive": positives}
+    if any(negatives):
+        columns["negative"] = negatives
+    return _with_columns(unfolded_table, columns)
+
+
+def _texts(cell: Any, table: Table, index: int, column: str) -> list[str]:
+    """Returns the texts of a cell, one or a list of them."""
+    if is_missing(cell):
+        return []
+    texts = cell if isinstance(cell, list) else [cell]
+    for text in texts:
+        if not isinstance(text, str):
+            what = f"{table.where(index)}: '{column}' holds {text!r:.60} where a text is needed"
+            raise DataError(what, remedy='Such as {"query": "...", "pos": ["..."], "neg": ["...", "..."]}')
+    return [text for text in texts if text.strip()]
+
+
+def _unfold_negatives(table: Table) -> Table:
+    """Returns a row for each wrong text of a row; the numbered columns after the first one are gone."""
+    numbered = {name: int(match[1]) for name in table.columns if (match := _NUMBERED.fullmatch(folded(name)))}
+    names = sorted(numbered, key=numbered.__getitem__)
+    unnumbered = [name for name in table.columns if folded(name) in ("negative", "hard_negative", "neg")]
+    names = [*unnumbered[:1], *names]
+    if len(names) < 2:
+        return table
+    rows: list[int] = []
+    negatives: list[Any] = []
+    for index in range(len(table)):
+        cells = [table.columns[name][index] for name in names]
+        given = [cell for cell in cells if not is_missing(cell) and str(cell).strip()] or [""]
+        rows += [index] * len(given)
+        negatives += given
+    kept = {name: values for name, values in table.columns.items() if name not in names[1:]}
+    unfolded_table = _with_columns(table, kept).select(rows)
+    return _with_columns(unfolded_table, {**unfolded_table.columns, names[0]: negatives})
+
+
+def _with_columns(table: Table, columns: Mapping[str, Sequence[Any]]) -> Table:
+    return Table(columns, table.source, table.lines, header=table.header, first=table.first)
