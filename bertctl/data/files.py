@@ -365,7 +365,7 @@ def table_of_document(document: Any, source: str, options: ReadOptions) -> Table
     if all(map(label_studio.is_task, entries)):
         with loading(source, remedy=options.form):
             entries = label_studio.rows_of(entries, options)
-    entries = [label_studio.short_row(entry) for entry in entries]
+    entries = label_studio.short_rows(entries)
     return replace(table_of_objects(list(enumerate(entries, start=1)), source), lines=())
 
 

@@ -145,14 +145,26 @@ def rows_of(tasks: Sequence[Task], options: ReadOptions) -> list[dict[str, Any]]
         for question, column in columns.items():
             row[column] = _agreed(task, lambda results, name=question: _choice(results, name), options, show=str)
         rows.append(row)
+    return _with_lists_throughout(rows)
+
+
+def short_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns rows of the short JSON with several choices for one text as a list; other rows as they are."""
+    if not any("annotation_id" in row for row in rows):
+        return [dict(row) for row in rows]
+    return _with_lists_throughout(
+        [{name: value["choices"] if _are_choices(value) else value for name, value in row.items()} for row in rows]
+    )
+
+
+def _with_lists_throughout(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns rows in which a single choice is a list of one where other rows have lists: both are choices."""
+    of_lists = {name for row in rows for name, value in row.items() if isinstance(value, list)}
+    for row in rows:
+        for name in of_lists & row.keys():
+            if isinstance(row[name], str):
+                row[name] = [row[name]]
     return rows
-
-
-def short_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a row of the short JSON, in which several choices for one text are a list; another row as it is."""
-    if "annotation_id" not in row:
-        return row
-    return {name: value["choices"] if _are_choices(value) else value for name, value in row.items()}
 
 
 def _are_choices(value: Any) -> bool:
