@@ -309,7 +309,9 @@ class Reader(ABC):
         column = None if self.finds_ids else guess_id_column(table, columns.used)
         if column is None or not options.whole:
             return columns, FileIds(column)
-        if not can_stand_for_rows(table, column, options.listener):
+        labels = table.columns[columns.label] if columns.label is not None else ()
+        labelled = table.select(labelled_places(labels)) if len(labels) else table
+        if not can_stand_for_rows(labelled, column, options.listener):
             return columns, FileIds()
         return replace(columns, id=column), FileIds(column)
 

@@ -59,6 +59,25 @@ _ANNOTATED_SUFFIXES = {".ann": "brat", ".pubtator": "pubtator", ".spacy": "docbi
 """What a file of an annotation tool is by its suffix."""
 
 
+_OF_BIOC = frozenset({"passages", "documents", "PubTator3"})
+"""Columns of JSON Lines that may be BioC's."""
+_PUBTATOR_TEXT = re.compile(r"[^\s|]+\|t\|")
+_OTHER_FORMATS = (
+    (
+        re.compile(r"<\?xml|<!DOCTYPE|<collection|<annotations|<doc"),
+        "XML",
+        "BioC's XML can be converted to BioC's JSON: pip install bioc, then "
+        "biocjson.dump(biocxml.load(open('in.xml')), open('out.json', 'w')). Of others export CoNLL columns or JSON.",
+    ),
+    (
+        re.compile(r"#FORMAT=WebAnno"),
+        "WebAnno TSV (INCEpTION, WebAnno)",
+        "Export it as CoNLL 2002 or CoNLL 2003 (.conll), or as CoNLL-U (.conllu).",
+    ),
+)
+"""First lines of formats that look like columns and are none, what they are, and what to export in their place."""
+
+
 class AnnotatedTable(Table):
     """Texts with their spans, under the names `id`, `text` and `spans`."""
 
@@ -251,8 +270,18 @@ def _look_like_columns(lines: Sequence[str]) -> bool:
 
 
 def _kind_by_sight(source: Path, options: ReadOptions) -> str:
-    """Returns what a file of columns is by its first lines: CoNLL, a table of words, or spaCy's `.iob`."""
+    """Returns what a file of columns is by its first lines: CoNLL, a table of words, PubTator, or spaCy's `.iob`.
+
+    Raises:
+        KnownFormatError: XML or WebAnno's TSV, which look like columns.
+    """
     lines = _first_lines(source, options)
+    first_line = next((line.lstrip("\ufeff \t") for line in lines if line.strip()), "")
+    for pattern, noun, remedy in _OTHER_FORMATS:
+        if pattern.match(first_line):
+            raise KnownFormatError(f"{source}: this is {noun}, which can't be read", remedy=remedy)
+    if _PUBTATOR_TEXT.match(first_line):
+        return "pubtator"
     if are_piped(lines):
         return "piped"
     header = lines[0].rstrip("\r\n").split("\t") if lines else []
@@ -342,10 +371,12 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
             for table in tables:
                 if label_studio.has_tasks(table):
                     yield from _of_tasks(entries_of(table), name, table.lines, options)
+                elif table.columns.keys() & _OF_BIOC and (entries := bioc.entries_of(entries_of(table))) is not None:
+                    yield from _of_documents(bioc.documents_of(entries, name, options), name, options)
                 else:
                     yield _with_lists(table, "jsonl", options)
-        elif isinstance(document, dict) and "documents" in document:
-            yield from _of_documents(bioc.documents_of(document, name), name, options)
+        elif (entries := bioc.entries_of(document)) is not None:
+            yield from _of_documents(bioc.documents_of(entries, name, options), name, options)
         elif isinstance(document, list) and document and all(map(label_studio.is_task, document)):
             yield from _of_tasks(document, name, (), options)
         else:

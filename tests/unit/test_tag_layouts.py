@@ -211,3 +211,36 @@ def test_columns_from_a_pipe_are_all_read(tmp_path):
     rows = READER.read(path, DataSection(), split="train", label_needed=True).rows
     writer.join()
     assert len(rows) == 500
+
+
+@pytest.mark.parametrize("name", ["CDR_TrainingSet.PubTator.txt", "a.txt", "a.tsv"])
+def test_pubtator_is_known_by_its_first_line(tmp_path, name):
+    (tmp_path / name).write_text("7|t|Naloxone helps\n7|a|In rats.\n7\t0\t8\tNaloxone\tChemical\tD1\n7\tCID\tD1\tD2\n")
+    rows = READER.read(tmp_path / name, DataSection(), split="train", label_needed=True).rows
+    assert rows.columns["label"][0][:2] == ["B-Chemical", "O"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.xml", "<?xml version='1.0'?><collection><document/></collection>\n", "this is XML"),
+        ("a.conll", "\n<collection> <source/>\n</collection> x\n", "this is XML"),
+        ("a.tsv", "#FORMAT=WebAnno TSV 3.3\n#T_SP=x|value\n\n1-1\t0-4\tAnna\tPER\n", "this is WebAnno TSV"),
+    ],
+)
+def test_formats_that_only_look_like_columns_are_refused_by_name(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=message) as caught:
+        READER.read(tmp_path / name, DataSection(), split="train", label_needed=True)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "span", [["PER", 0, 4], [0, 4], {"start": "0", "end": "4", "label": "PER"}, {"start": 0, "end": 4, "label": 7}]
+)
+def test_a_span_that_is_none_is_refused_with_how_spans_are_written(tmp_path, span):
+    path = tmp_path / "doccano.jsonl"
+    path.write_text(lines({"text": "Anna sings", "label": [[0, 4, "PER"]]}, {"text": "Anna sings", "label": [span]}))
+    with pytest.raises(DataError, match=r"doccano\.jsonl:2: this is no span: ") as caught:
+        READER.read(path, DataSection(), split="train", label_needed=True)
+    assert '{"start": 0, "end": 4, "label": "PER"}, counted in characters, or [0, 4, "PER"]' in caught.value.remedy
