@@ -111,7 +111,12 @@ class TaggingReader(Reader):
         lines = _first_lines(path, options) if kind is None or suffix_of(path) == ".tsv" else []
         if lines and not _are_sentences(lines) and _kind_by_sight(path, options) == "conll":
             return None
-        return next(self._readings(path, kind or "conll", options), None)
+        try:
+            return next(self._readings(path, kind or "conll", options), None)
+        except DataError as error:
+            if isinstance(error, KnownFormatError) or not _holds_spans(path, kind, options):
+                raise
+            raise KnownFormatError(error.message, remedy=error.remedy, file=error.file) from error
 
     def _tags_of(self, source: Source, kind: TaggedKind, options: ReadOptions) -> TagKind | None:
         """Returns what the tags of a whole file are, whose words are read in chunks; None where it has none."""
@@ -383,6 +388,21 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
             table = table_of_document(document, name, options)
             _refuse_spacy_paragraphs(table)
             yield from (_with_lists(chunk, "jsonl", options) for chunk in table.chunks(options.chunk_rows))
+
+
+def _holds_spans(path: Path, kind: str | None, options: ReadOptions) -> bool:
+    """Whether a file is surely one of an annotation tool with spans, though it can't be read as it is."""
+    if kind in _ANNOTATED:
+        return True
+    if kind not in ("json", "jsonl"):
+        return False
+    try:
+        with open_bytes(path) as file:
+            document, tables = document_or_tables(file, str(path), options)
+            entries = document if document is not None else entries_of(next(tables))
+    except (DataError, StopIteration):
+        return False
+    return bioc.entries_of(entries) is not None or label_studio.have_spans(entries)
 
 
 def _refuse_spacy_paragraphs(table: Table) -> None:

@@ -121,13 +121,35 @@ def _fits(tasks: Sequence[Task], key: str) -> bool:
     return compared > 0
 
 
+def have_spans(entries: Any) -> bool:
+    """Whether entries of a file are tasks, some of which people or models marked spans in."""
+    if not isinstance(entries, list) or not entries or not all(map(is_task, entries)):
+        return False
+    results = itertools.chain.from_iterable(
+        annotation.get("result") or ()
+        for task in entries
+        for annotation in (*_annotations(task), *(task.get("predictions") or ()))
+    )
+    types = {result.get("type") for result in results if isinstance(result, Mapping)}
+    return not types.isdisjoint({"labels", *_OF_BROWSERS})
+
+
 def require_spans(tasks: Sequence[Task], source: str) -> None:
-    """Refuses annotations that are all `choices`: labels of whole texts, where spans are to be learned."""
+    """Refuses annotations without any spans, such as labels of whole texts, where spans are to be learned.
+
+    Raises:
+        DataError: with the types of the results.
+    """
     annotations = itertools.chain.from_iterable(map(_annotations, tasks))
     results = itertools.chain.from_iterable(annotation.get("result") or () for annotation in annotations)
-    if {result.get("type") for result in results} == {"choices"}:
+    types = {str(result.get("type")) for result in results}
+    if types == {"choices"}:
         remedy = f"bertctl finetune text-classification --train-file {shlex.quote(source)}"
         raise DataError(f"{source}: its annotations are choices for whole texts, and no spans", remedy=remedy)
+    if types and not types & {"labels", *_OF_BROWSERS}:
+        listed = ", ".join(sorted(types))
+        remedy = 'Spans are regions of <Labels>, with "type": "labels".'
+        raise DataError(f"{source}: its annotations are {listed}, and no spans", remedy=remedy)
 
 
 def rows_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> list[dict[str, Any]]:
@@ -183,6 +205,12 @@ def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) ->
     types = Counter(
         "choices of regions" if result.get("type") in _OF_TEXTS else result.get("type") for result in results
     )
+    if not types and any(task.get("predictions") for task in tasks):
+        raise UsageError(
+            f"{source}: nobody annotated its tasks; there are predictions of a model alone",
+            remedy="To learn those: --annotator predictions, with the task (`bertctl finetune token-classification "
+            "--train-file FILE` for spans).",
+        )
     if not types:
         return
     listed = ", ".join(f"{name} ({number})" for name, number in types.items())
