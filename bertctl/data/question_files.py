@@ -320,6 +320,7 @@ def _with_all_answers(rows: Rows, options: ReadOptions) -> Rows:
     """
     first: dict[tuple[str, str, str], int] = {}
     labels: dict[int, dict[str, list[Any]]] = {}
+    repeated = 0
     contents = zip(rows.ids, rows.columns["question"], rows.columns["context"], strict=True)
     for index, content in enumerate(contents):
         label = rows.columns["label"][index]
@@ -327,13 +328,19 @@ def _with_all_answers(rows: Rows, options: ReadOptions) -> Rows:
         if place == index:
             labels[index] = label
         else:
-            labels[place] = _union(labels[place], label)
+            union = _union(labels[place], label)
+            repeated += union == _union(labels[place], labels[place])
+            labels[place] = union
     if len(labels) == len(rows):
         return rows
-    options.listener.warn(
-        f"{rows.source}: {count(len(rows) - len(labels), 'row')} with the id, the question and the context of an "
-        f"earlier row; their answers are further answers to it ({count(len(labels), 'question')} in all)"
-    )
+    merged_rows = count(len(rows) - len(labels), "row")
+    message = f"{rows.source}: {merged_rows} with the id, the question and the context of an earlier row; "
+    if repeated == len(rows) - len(labels):
+        message += "the answers are the same, too, so each question counts once"
+    else:
+        message += "their answers are further answers to it"
+        message += f" ({count(repeated, 'row')} with the same answers)" if repeated else ""
+    options.listener.warn(f"{message} ({count(len(labels), 'question')} in all)")
     merged = rows.select(list(labels))
     return replace(merged, columns={**merged.columns, "label": list(labels.values())})
 

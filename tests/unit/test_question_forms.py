@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -246,3 +247,22 @@ def test_the_head_of_mrqa_and_the_names_of_cmrc_are_read(tmp_path):
 def test_other_forms_of_questions_are_refused_by_name(tmp_path, row, name):
     with pytest.raises(DataError, match=f"this is the form of {name}"):
         _read(_jsonl(tmp_path, row))
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        (
+            ["Oslo", "Oslo"],
+            "1 row with the id, .* the answers are the same, too, so each question counts once .1 quest",
+        ),
+        (["Oslo", "moved"], "1 row with the id, .* their answers are further answers to it .1 question in all"),
+        (["Oslo", "moved", "Oslo"], "2 rows with the id, .* further answers to it .1 row with the same answers"),
+    ],
+)
+def test_questions_that_repeat_are_counted_with_what_they_repeat(tmp_path, answers, message):
+    heard = Heard()
+    rows = [{"id": "q", "question": "Where?", "context": CONTEXT, "answers": {"text": [answer]}} for answer in answers]
+    assert len(_read(_jsonl(tmp_path, *rows), heard)) == 1
+    [warning] = heard.warned
+    assert re.search(message, warning)

@@ -296,3 +296,10 @@ def test_what_is_made_of_a_file_is_not_said_to_be_left_out(tmp_path):
     )
     _, _, sentence = guess_task(tmp_path / "a.jsonl", DataSection())
     assert sentence.endswith("(not read: meta)")
+
+
+def test_tags_with_a_blank_in_them_are_refused_as_tags_of_entities(tmp_path):
+    (tmp_path / "a.jsonl").write_text(lines({"tokens": ["Anna", "Berg", "sings"], "tags": ["B PER", "I PER", "O"]}))
+    with pytest.raises(DataError, match="the tag 'B PER' looks like one of a scheme") as caught:
+        READER.read(tmp_path / "a.jsonl", DataSection(), split="train", label_needed=True)
+    assert "B-PER for B PER" in caught.value.remedy

@@ -326,3 +326,16 @@ def test_annotators_of_bioc_have_to_agree(tmp_path, form):
     assert labels_of(read(path, disputed, TAGS, annotator="bob@x")) == [["O", "O", "B-PER"]]
     alone = written((0, 4, "PER", None), (9, 13, "ORG", None))
     assert labels_of(read(path, alone, TAGS)) == [["B-PER", "O", "B-ORG"]]
+
+
+def test_spans_that_annotators_disagree_on_are_shown_as_people_read_them(tmp_path):
+    spans = [
+        {"label": kind, "start_offset": 0, "end_offset": 4, "user": user} for user, kind in ((1, "PER"), (2, "ORG"))
+    ]
+    with pytest.raises(DataError, match=r"not the same \(1: 0 to 4 PER; 2: 0 to 4 ORG\)"):
+        read(tmp_path / "a.jsonl", json.dumps({"text": "Anna met", "annotations": spans}), TAGS)
+    regions = [{"start": 0, "end": 4, "labels": ["PER"]}]
+    rows = [{"id": 1, "text": "Anna met", "label": label, "annotator": who, "annotation_id": who}
+            for who, label in ((1, regions), (2, []))]  # fmt: skip
+    with pytest.raises(DataError, match=r"not the same \(1: 0 to 4 PER; 2: \[\]\)"):
+        read(tmp_path / "b.json", json.dumps(rows), TAGS)
