@@ -175,7 +175,7 @@ def _texts(path: Path, settings: DataSection, listener: Listener) -> Iterator[tu
 def _rows(path: Path, settings: DataSection, listener: Listener) -> Iterator[tuple[int, list[str], bool]]:
     """Yields line (or row), lines and `cut` of each row of a file with columns."""
     for rows in _READER.stream(path, settings, chunk_rows=_ROWS, listener=listener):
-        places = rows.lines or [int(number) + 1 for number in rows.ids]
+        places = rows.lines or rows.numbers or range(1, len(rows) + 1)
         for place, text in zip(places, rows.columns["text"], strict=True):
             yield place, [line for each in text.splitlines() if (line := each.strip())], True
 

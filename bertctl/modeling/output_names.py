@@ -42,7 +42,13 @@ def output_names(model_config: Mapping[str, Any]) -> tuple[str, ...]:
 def _names_by_number(model_config: Mapping[str, Any]) -> dict[int, str]:
     named = model_config.get("id2label")
     if named:
-        return {int(number): str(name) for number, name in named.items()}
+        by_number = {int(number): str(name) for number, name in named.items() if str(number).isdecimal()}
+        if len(by_number) < len(named):
+            raise UnavailableError(
+                f"config.json: id2label has {', '.join(map(repr, list(named)[:5]))}, where each output has a number",
+                remedy=_REMEDY,
+            )
+        return by_number
     count = model_config.get("num_labels")
     return {number: f"LABEL_{number}" for number in range(2 if count is None else int(count))}
 

@@ -83,7 +83,7 @@ def test_predict_reads_stdin_and_other_layouts_and_writes_csv_that_reads_back(ru
     result = bertctl("predict", run, table, "--format", "csv", "-o", tmp_path / "answers.csv")
     assert result.returncode == 0, result.stderr
     again = bertctl("predict", run, tmp_path / "answers.csv")
-    assert [json.loads(line)["prediction"] for line in again.stdout.splitlines()] == [0, 1]
+    assert [json.loads(line)["prediction_bertctl"] for line in again.stdout.splitlines()] == [0, 1]
 
 
 def test_a_label_outside_the_choices_ends_with_file_line_and_code_3(bertctl, tiny_model, tmp_path):

@@ -164,6 +164,7 @@ def test_third_party_talk_stays_off_the_screen(tiny_run):
         "  segment",
         "epoch ",
         "using the weights",
+        "the test file was not scored",
         "warning:",
         "training ",
         "scoring ",

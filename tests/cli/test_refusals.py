@@ -243,25 +243,25 @@ def test_a_slip_of_the_fingers_is_refused(arguments, code, said, capsys):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('raise ImportError("x.so: undefined symbol: nk_configure")', "ftfy is installed and can't be imported"),
-        ("from ftfy_of_another_version import fix", "ftfy_of_another_version is not installed"),
+        ('raise ImportError("x.so: undefined symbol: nk_configure")', "rensa is installed and can't be imported"),
+        ("from part_of_rensa import fix", "part_of_rensa is not installed"),
         ("from numpy import no_such_function", "numpy is installed and can't be imported"),
     ],
 )
 def test_a_package_that_is_broken_is_named_and_no_bug_of_ours(content, said, tmp_path, monkeypatch, capsys):
     """Through the same boundary, inside this process."""
-    package = tmp_path / "site-packages" / "ftfy"
+    package = tmp_path / "site-packages" / "rensa"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(content)
     monkeypatch.syspath_prepend(str(package.parent))
-    monkeypatch.delitem(sys.modules, "ftfy", raising=False)
-    rows = "".join(f"caf\u00c3\u00a9 number {number},{'ab'[number % 2]}\n" for number in range(20))
+    monkeypatch.delitem(sys.modules, "rensa", raising=False)
+    rows = "".join(f"a film about the number {number},{'ab'[number % 2]}\n" for number in range(20))
     (tmp_path / "rows.csv").write_text("text,label\n" + rows)
     returned = main(["data", "check", str(tmp_path / "rows.csv")])
     captured = capsys.readouterr()
     refused(subprocess.CompletedProcess([], returned, captured.out, captured.err), 4, said)
     assert "pip install --force-reinstall" in captured.err
-    sys.modules.pop("ftfy", None)
+    sys.modules.pop("rensa", None)
 
 
 def test_debug_shows_no_password_of_a_hub(bertctl, tmp_path):

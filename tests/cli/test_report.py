@@ -99,7 +99,7 @@ def test_it_answers_without_torch(run, nursery, tmp_path):
         (["RUN/metrics.json"], 2, "metrics only", "run's folder"),
         (["empty"], 4, "not a run folder", "bertctl finetune"),
         (["nowhere"], 4, "does not exist", "bertctl finetune"),
-        (["."], 2, "holds 1 runs", "run"),
+        (["."], 2, "holds 1 run;", "run"),
     ],
 )
 def test_refusals(bertctl, run, tmp_path, arguments, code, message, remedy):

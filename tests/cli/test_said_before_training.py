@@ -99,4 +99,4 @@ def test_what_nobody_asked_for_is_not_called_asked(tiny_run: TinyRun, bertctl: R
     assert "compute: cpu (as in training)" in scored.stderr
     assert "as asked" not in scored.stderr
     asked = bertctl("evaluate", tiny_run.path, "--file", tiny_run.data, "-o", "asked", "--device", "cpu")
-    assert "compute: cpu (as asked), fp32 (as in training)" in asked.stderr
+    assert "compute: cpu (as set), fp32 (as in training)" in asked.stderr

@@ -83,6 +83,7 @@ ELSEWHERE: Mapping[str, str] = {
     "token_classification.labels": "the order of the outputs, which class_weights follows",
     "token_classification.context": "the inputs",
     "token_classification.scheme": "how tags are read",
+    "token_classification.rename_tags": "how tags are read",
     "token_classification.entity_threshold": "the answers, after training",
     **{
         f"sentence_embeddings.{name}": "losses of pairs, which take neither weights nor smoothing: "

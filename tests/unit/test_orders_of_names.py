@@ -8,7 +8,7 @@ from made_runs import classified, made_run, tagged
 
 from bertctl.errors import UnavailableError
 from bertctl.interpretability.anatomy import inspect_model
-from bertctl.modeling.output_names import output_names, unnamed_outputs
+from bertctl.modeling.output_names import output_names
 from bertctl.reporting.card import card_text
 from bertctl.reporting.run_list import list_runs
 from bertctl.run_folder import RunFolder
@@ -34,13 +34,13 @@ def test_outputs_are_named_by_their_ids() -> None:
     "id2label", [{"1": "a", "2": "b"}, {"0": "a", "2": "b"}, {"a": "0", "b": "1"}, {"0": "a", "00": "b"}]
 )
 def test_ids_that_are_no_places_are_refused(id2label: dict) -> None:
-    with pytest.raises(UnavailableError, match="ids count from 0"):
+    with pytest.raises(UnavailableError, match="id2label"):
         output_names({"id2label": id2label})
 
 
 def test_outputs_without_names_are_as_many_as_there_are() -> None:
-    assert list(unnamed_outputs({"num_labels": 12}).values()) == [f"LABEL_{i}" for i in range(12)]
-    assert list(unnamed_outputs({}).values()) == ["LABEL_0", "LABEL_1"]
+    assert output_names({"num_labels": 12}) == tuple(f"LABEL_{number}" for number in range(12))
+    assert output_names({}) == ("LABEL_0", "LABEL_1")
 
 
 def test_the_card_lists_labels_by_their_ids(tmp_path: Path) -> None:

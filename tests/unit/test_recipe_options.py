@@ -39,7 +39,7 @@ def run(verb, *words: str) -> list[object]:
 
 
 def test_every_field_has_one_option_and_two_names_for_its_texts_where_text_is_one_already():
-    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 51
+    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 52
     assert [row.flags for row in GROUPS["keep_text"]] == ["--keep-text/--no-text"]
     assert FLAGS["evaluation.keep_text"] == "--text"
 
