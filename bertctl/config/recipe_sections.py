@@ -88,7 +88,7 @@ class DataSection(RecipeSection):
     choice_columns: list[Text] | None = None
     """Columns with the choices, in order, or one column with lists (multiple choice). Default: guessed from the usual
     names."""
-    first_choice: Annotated[Literal[0, 1] | None, Mark.LATER] = None
+    first_choice: Annotated[Literal[0, 1] | None, Mark.BY_CONTENT] = None
     """Number of the first choice in labels that are numbers (multiple choice). Default: as columns and labels show.
     It is 0 if a label is 0, and the number of the first column if the columns are numbered (`option1`, `option2`).
     A file that could count from 0 or from 1 is refused."""

@@ -4,7 +4,9 @@ List: `["Oslo", "Bergen"]`. ARC, OpenBookQA, CommonsenseQA: `{"text": ["Oslo", "
 their authors publish it, `[{"label": "A", "text": "Oslo"}, ...]`. MedQA: `{"A": "Oslo", "B": "Bergen"}`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from bertctl.data.table import Table, table_of_objects
@@ -13,6 +15,11 @@ from bertctl.errors import DataError
 
 _TEXT = ("text", "choice", "option", "answer", "content")
 _KEY = ("label", "key", "id", "letter", "name")
+_DISTRACTOR = re.compile(r"(?:distractor|distractors|wrong_answer|incorrect_answer)[ _-]?\d+")
+_RIGHT_ANSWERS = frozenset({"correct_answer", "right_answer", "gold-ending", "gold_ending"})
+_LABELLED = frozenset({"label", "labels", "choices", "options", "answer"})
+"""Columns of files that have labels or choices of their own."""
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class Choices(NamedTuple):
@@ -81,7 +88,8 @@ def _texts(values: Sequence[Any]) -> list[str]:
 def flattened(table: Table) -> Table:
     """Returns a table of multiple choice with a question per row, and the choices in a column of their own.
 
-    ARC's and CommonsenseQA's own files have the choices inside the question; RACE's have several questions per article.
+    ARC's and CommonsenseQA's own files have the choices inside the question; RACE's have several questions per article;
+    SciQ's and SWAG's own have the right answer in one column and the distractors in others; DREAM's have dialogues.
 
     Raises:
         DataError: An article of RACE with lists of unlike lengths, with its line.
@@ -92,7 +100,64 @@ def flattened(table: Table) -> Table:
     race = ("article", "questions", "options", "answers")
     if all(name in table.columns for name in race):
         return _with_articles(table)
-    return table
+    if "dialogue" in table.columns and {"question", "choice"} <= table.columns.keys():
+        table = _with_dialogues(table)
+    return _with_distractors(table)
+
+
+def _with_dialogues(table: Table) -> Table:
+    """Returns DREAM's dialogues as texts, a turn on each line, and its `choice` as `choices`."""
+    columns = {name: values for name, values in table.columns.items() if name not in ("dialogue", "choice")}
+    dialogues = [
+        "\n".join(map(str, turns)) if isinstance(turns, list) else turns for turns in table.columns["dialogue"]
+    ]
+    return replace(table, columns={"context": dialogues, "choices": table.columns["choice"], **columns})
+
+
+def rows_of_dialogues(document: Any) -> list[dict[str, Any]] | None:
+    """Returns the questions of DREAM's JSON, `[[turns, [{question, choice, answer}], id], ...]`; None of another."""
+    if not isinstance(document, list) or not document or not all(map(_is_dialogue, document)):
+        return None
+    return [
+        {"dialogue_id": name, "dialogue": turns, **question}
+        for turns, questions, name in document
+        for question in questions
+    ]
+
+
+def _is_dialogue(entry: Any) -> bool:
+    if not isinstance(entry, list) or len(entry) != 3:
+        return False
+    turns, questions, _ = entry
+    is_asked = isinstance(questions, list) and all(isinstance(each, dict) and "choice" in each for each in questions)
+    return isinstance(turns, list) and is_asked
+
+
+def _with_distractors(table: Table) -> Table:
+    """Returns a right answer and its distractors as choices in the order of the alphabet, which tells nothing.
+
+    The label is the letter of the right one. Blank distractors are none, and those that are the right answer are left
+    out.
+    """
+    wrong = sorted(name for name in table.columns if _DISTRACTOR.fullmatch(name.strip().casefold()))
+    right = next((name for name in table.columns if name.strip().casefold() in _RIGHT_ANSWERS), None)
+    if not wrong or right is None or _LABELLED & {name.strip().casefold() for name in table.columns}:
+        return table
+
+    choices: list[dict[str, list[str]] | None] = []
+    labels: list[str | None] = []
+    for index, answer in enumerate(table.columns[right]):
+        texts = [table.columns[name][index] for name in wrong]
+        if not isinstance(answer, str) or not answer.strip():
+            choices.append({"text": [str(text) for text in texts], "label": []})
+            labels.append(None)
+            continue
+        others = {str(text) for text in texts if text is not None and str(text).strip()}
+        ordered = sorted({answer, *others})
+        choices.append({"text": ordered, "label": list(_LETTERS[: len(ordered)])})
+        labels.append(_LETTERS[ordered.index(answer)])
+    rest = {name: values for name, values in table.columns.items() if name not in (right, *wrong)}
+    return replace(table, columns={**rest, "choices": choices, "label": labels})
 
 
 def _rows(table: Table) -> list[dict[str, Any]]:

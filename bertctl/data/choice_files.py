@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.choice_cells import Choices, UnreadableChoicesError, choices_in, flattened
@@ -23,7 +23,7 @@ from bertctl.data.table import Table
 from bertctl.data.text_columns import texts_of
 from bertctl.data.text_files import Source, open_bytes, source_name
 from bertctl.data.written_values import is_shortened
-from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.errors import DataError, UnavailableError, UsageError, WholeFileError
 from bertctl.words import as_number, count, nearly_all
 
 _WITH_BEGINNING = (
@@ -32,8 +32,9 @@ _WITH_BEGINNING = (
     ("context", "question"),
     ("article", "question"),
     ("passage", "question"),
+    ("premise", "question"),
 )
-"""A context, and what stands before every choice: SWAG; HellaSwag; Cosmos QA; RACE."""
+"""A context, and what stands before every choice: SWAG; HellaSwag; Cosmos QA; RACE; COPA (`cause` or `effect`)."""
 _CONTEXTS = (
     "context", "prompt", "question", "premise", "stem", "question_stem", "question_propmt", "ctx", "startphrase",
     "sentence", "text", "passage", "article", "goal",
@@ -52,6 +53,7 @@ _LABELS = (
     "label", "labels", "gold_label", "gold", "answer", "answerkey", "correct", "correct_answer", "correct_answer_idx",
     "answer_idx", "target", "y", "cop",
 )  # fmt: skip
+_YES_NO = ("answer", "label")
 _FURTHER_LABELS = (
     "answer_text", "answer_label", "answer_letter", "answer_index", "correct_answer_text", "correct_option",
     "correct_choice", "right_answer", "label_idx",
@@ -80,6 +82,7 @@ class ChoiceColumns(FileColumns):
         first: Number of the first choice, where the person or another file of the recipe says it.
         reading: How the labels of the whole file are read; None where there are none.
         others: Further columns that say the right choice, each with how it is read. They are compared with the label.
+        is_whole: Whether the whole file was seen, not its first rows alone.
     """
 
     settings_of: ClassVar[Mapping[str, str]] = {
@@ -96,6 +99,7 @@ class ChoiceColumns(FileColumns):
     first: int | None = field(default=None, metadata={"is_column": False})
     reading: LabelReading | None = field(default=None, metadata={"is_column": False})
     others: Mapping[str, LabelReading] = field(default_factory=dict, metadata={"is_column": False})
+    is_whole: bool = field(default=False, metadata={"is_column": False})
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -106,6 +110,24 @@ class ChoiceColumns(FileColumns):
         counted = [str(first + place) for place in range(len(self.choices))]
         is_counted = first in (0, 1) and [str(int(number)) for number in found] == counted
         return tuple(counted) if is_counted and len(counted) > 1 else ()
+
+    @property
+    def first_choice(self) -> Literal[0, 1] | None:
+        """The number of the first choice in the labels of a whole file; None where they don't say it."""
+        if self.reading is None or self.reading.is_open or not self.is_whole:
+            return None
+        if self.reading.kind == "number":
+            return 1 if self.reading.first else 0
+        if self.reading.kind == "key" and self.numbers:
+            return 1 if self.numbers[0] == "1" else 0
+        return None
+
+    def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
+        """Returns the settings with these columns written in, and with where the labels begin to count."""
+        named = super().as_settings(settings, header=header)
+        if named.first_choice is not None or self.first_choice is None:
+            return named
+        return named.model_copy(update={"first_choice": self.first_choice})
 
 
 @dataclass(frozen=True)
@@ -135,7 +157,10 @@ class ChoiceReader(Reader):
         label = columns.label
         if label is None or not options.keep_labels:
             return columns
-        columns = replace(columns, first=0 if _is_own(table) else options.settings.first_choice)
+        first = options.settings.first_choice
+        if _is_own(table) or (first is None and _counts_from_zero(table, columns)):
+            first = 0
+        columns = replace(columns, first=first)
         readable = _readable_choices(table, columns)
         reading = _reading_of(table, label, readable, columns.first)
         others: dict[str, LabelReading] = {}
@@ -143,7 +168,7 @@ class ChoiceReader(Reader):
             other = _reading_of(table, name, readable, columns.first)
             if not other.is_open and nearly_all(other.fitting, len(readable)):
                 others[name] = other
-        return replace(columns, reading=reading, others=others)
+        return replace(columns, reading=reading, others=others, is_whole=options.whole)
 
     def settled(self, settings: DataSection, files: Sequence[Path]) -> DataSection:
         """Returns the settings with the number of the first choice, where one of a recipe's files shows it.
@@ -243,6 +268,18 @@ def _labels_of(table: Table, columns: ChoiceColumns, choices: Sequence[Choices],
     numbers = numbers_of_choices(table, name, choices, reading, keys_are_columns=are_columns, is_whole=options.whole)
     if reading.kind == "key" and columns.numbers[:1] == ("1",):
         options.listener.say(f"{table.source}: the labels in '{name}' count from 1, as the columns of the choices do")
+    is_from_elsewhere = (
+        options.settings.first_choice is not None and reading.kind == "number" and reading.seen_first is None
+    )
+    if is_from_elsewhere and not _is_own(table):
+        is_other_file = bool(options.hints)
+        if is_other_file and reading.first == 0 and columns.numbers[:1] == ("1",):
+            raise WholeFileError(
+                f"{table.source}: the labels in '{name}' would count from 0, as those the run was trained on, and the "
+                "columns of the choices count from 1; no label is 0",
+                remedy="Write letters: A is the first choice.",
+            )
+        options.listener.say(f"{table.source}: the labels in '{name}' count from {reading.first} (data.first_choice)")
     return numbers
 
 
@@ -275,6 +312,16 @@ def _compare_counts(table: Table, endings: Sequence[Sequence[str]]) -> None:
 def _is_own(table: Table) -> bool:
     """Returns whether a file is one of our prediction files, whose numbers count from 0."""
     return {"context", "choices", "gold", "prediction"} <= table.columns.keys()
+
+
+def _counts_from_zero(table: Table, columns: ChoiceColumns) -> bool:
+    """Returns whether a file has the columns of PIQA or COPA, whose labels count from 0 though their columns don't."""
+    names = {folded(name) for name in columns.used}
+    if {"goal", "sol1", "sol2"} <= names:
+        return True
+    questions = table.columns.get(columns.beginning or "", ())
+    asks_cause = len(questions) > 0 and all(question in ("cause", "effect") for question in questions)
+    return asks_cause and {"premise", "choice1", "choice2"} <= names
 
 
 def _begins_with_object(source: Source) -> bool:
@@ -346,7 +393,18 @@ def _guess_choices(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
     what = "which columns hold the choices can't be seen"
     if candidates:
         what = "several columns could hold the choices: " + "; ".join(", ".join(names) for names in candidates)
-    raise UsageError(f"{table.source}: {what}", remedy=f"{_OPTIONS} {shown_columns(table)}")
+    remedy = _OPTIONS
+    if not candidates and _asks_yes_or_no(table):
+        remedy = (
+            "Questions that are answered by yes or no, as in BoolQ, are pairs with a label: bertctl finetune "
+            "text-classification --text-column QUESTION --pair-column PASSAGE --label-column ANSWER."
+        )
+    raise UsageError(f"{table.source}: {what}", remedy=f"{remedy} {shown_columns(table)}")
+
+
+def _asks_yes_or_no(table: Table) -> bool:
+    answers = [str(cell).casefold() for name in _YES_NO for cell in table.columns.get(name, ())]
+    return bool(answers) and set(answers) <= {"true", "false", "yes", "no"}
 
 
 def _families(names: Iterable[str]) -> list[tuple[str, ...]]:

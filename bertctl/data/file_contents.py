@@ -85,6 +85,8 @@ def kind_of_head(head: bytes, encoding: str | None) -> FileKind | None:
     text = _decoded(head, encoding)
     if is_json_row(text):
         return "jsonl"
+    if text.lstrip().startswith(("[", "{")):
+        return None
     lines = text.splitlines(keepends=True)
     if len(head) >= HEAD:
         lines = lines[:-1]  # the last one is cut off

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, BinaryIO, Literal, cast
 
 from bertctl.data.annotations import label_studio, spacy_json
+from bertctl.data.choice_cells import rows_of_dialogues
 from bertctl.data.class_features import class_features, names_of_classes, with_class_names
 from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
 from bertctl.data.file_contents import PARQUET, is_json_row, kind_of_head
@@ -150,7 +151,7 @@ def _without_tasks(table: Table, options: ReadOptions) -> Table:
     if not label_studio.has_tasks(table):
         return table
     with loading(table.source, remedy=options.form):
-        rows = label_studio.rows_of(entries_of(table), options)
+        rows = label_studio.rows_of(entries_of(table), table.source, options)
     return table_of_objects(list(zip(table.lines, rows, strict=True)), table.source)
 
 
@@ -357,14 +358,14 @@ def table_of_document(document: Any, source: str, options: ReadOptions) -> Table
     if _holds_columns(document):
         raise _columns_not_rows(source)
     entries = document["data"] if isinstance(document, dict) and "data" in document else document
-    entries = spacy_json.examples_of(entries)
+    entries = rows_of_dialogues(entries) or spacy_json.examples_of(entries)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise NoTableError(f"{source}: this JSON has no list of objects", remedy=options.form)
     if not entries:
         raise DataError(f"{source} has no rows", remedy=options.form)
     if all(map(label_studio.is_task, entries)):
         with loading(source, remedy=options.form):
-            entries = label_studio.rows_of(entries, options)
+            entries = label_studio.rows_of(entries, source, options)
     entries = label_studio.short_rows(entries)
     return replace(table_of_objects(list(enumerate(entries, start=1)), source), lines=())
 

@@ -75,7 +75,8 @@ def _guess(path: Path, task: str, reading: Reading, settings: DataSection) -> Gu
         parts.append(f"{role} from '{name}'" + (f" ({shorten(value, 30)})" if value is not None else ""))
     sentence = f"{path} looks like {task}" + (f": {', '.join(parts)}" if parts else "")
     if "text" in reading.columns:
-        left_out = [name for name in reading.rows.columns if name not in (*reading.columns, *ID_NAMES)]
+        made = (*reading.columns, *ID_NAMES, *READERS[task].columns, "offsets")
+        left_out = [name for name in reading.rows.columns if name not in made]
         shown = [name.removeprefix(beside_canonical("")) for name in left_out]
         sentence += f" (not read: {shorten(', '.join(shown), 200)})" if shown else ""
     return task, {f"data.{name}": value for name, value in found.items()}, sentence

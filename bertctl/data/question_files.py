@@ -6,7 +6,7 @@ where the file gives no offset and the text does not occur in the context.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -40,6 +40,21 @@ _FORMS = (
     "of its paragraphs, or one object per line: "
     '{"question": "...", "context": "...", "answers": {"text": ["..."], "answer_start": [0]}}.'
 )
+_AS_SQUAD = "Write its answers as SQuAD has them, one object per line. "
+_OTHER_FORMATS: tuple[tuple[frozenset[str], str, str], ...] = (
+    (
+        frozenset({"document_plaintext", "annotations"}),
+        "TyDi QA",
+        "Its offsets count bytes of UTF-8; TyDi QA-GoldP is in SQuAD's form and can be read. ",
+    ),
+    (frozenset({"question_text", "annotations"}), "Natural Questions", _AS_SQUAD),
+    (frozenset({"story", "questions"}), "CoQA", f"{_AS_SQUAD}Each question needs the ones before it in its text. "),
+    (frozenset({"passage", "answers_spans"}), "DROP", f"{_AS_SQUAD}Numbers and dates are no spans of the text. "),
+    (frozenset({"passage", "qa_pairs"}), "DROP", f"{_AS_SQUAD}Numbers and dates are no spans of the text. "),
+    (frozenset({"answer", "entitypages"}), "TriviaQA", f"{_AS_SQUAD}MRQA's version of it can be read. "),
+    (frozenset({"supporting_facts", "context"}), "HotpotQA", f"{_AS_SQUAD}MRQA's version of it can be read. "),
+)
+"""Columns of formats that can't be read, their names, and what to do."""
 _ANSWERS = (
     'Answers are written {"text": ["..."], "answer_start": [0]} or [{"text": "...", "answer_start": 0}]; '
     "[] for a question without one."
@@ -119,6 +134,7 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
         DataError: a column that was named is not there (those there are shown).
         UsageError: a column can't be guessed, or one was named twice.
     """
+    _refuse_other_format(table, settings)
     if settings.text_column not in table.columns and {"question", "context"} <= set(table.columns):
         # A prediction file, or another file than the one the settings were made for: it has the canonical names.
         settings = settings.model_copy(update={"text_column": None, "pair_column": None, "label_column": None})
@@ -138,6 +154,22 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
     question, context = str(roles["question"]), str(roles["context"])
     identity = settings.id_column or _usable_ids(table, free.get("id"), (question, context), options)
     return QuestionColumns(identity, question, context, label)
+
+
+def _refuse_other_format(table: Table, settings: DataSection) -> None:
+    """Refuses what other sets of questions are published in, by its name, unless the person named columns.
+
+    Raises:
+        DataError: with what to do.
+    """
+    if settings.text_column is not None or settings.label_column is not None:
+        return
+    first_cells = [values[0] for values in table.columns.values() if len(values)]
+    nested = next((cell for cell in first_cells if isinstance(cell, Mapping) and "qa_pairs" in cell), {})
+    names = {folded(name) for name in (*table.columns, *nested)}
+    for columns, noun, remedy in _OTHER_FORMATS:
+        if columns <= names:
+            raise DataError(f"{table.source}: this is the form of {noun}, which can't be read", remedy=remedy + _FORMS)
 
 
 def _usable_ids(table: Table, name: str | None, texts: tuple[str, str], options: ReadOptions) -> str | None:
@@ -225,7 +257,11 @@ def _labels_of(
     ends = table.columns.get("answer_end", nothing)
     several: list[str] = []
     labels: list[dict[str, list[Any]]] = []
+    further = [] if "answer_start" in table.columns else _further_starts(table.columns, but=name)
     for i, (answers, start, end) in enumerate(zip(table.columns[name], starts, ends, strict=True)):
+        if further and isinstance(answers, str):
+            row = {column: values[i] for column, values in table.columns.items()}
+            start = _start_by_other_names(row, further, answers, contexts[i])
         blank = "answer_start" in table.columns and _is_blank(answers) and _is_blank(start)
         none = _is_true(impossible[i]) or blank
         label = _answers(None if none else _with_start(answers, start, end), contexts[i], none, several)
@@ -284,6 +320,7 @@ def _with_all_answers(rows: Rows, options: ReadOptions) -> Rows:
     """
     first: dict[tuple[str, str, str], int] = {}
     labels: dict[int, dict[str, list[Any]]] = {}
+    repeated = 0
     contents = zip(rows.ids, rows.columns["question"], rows.columns["context"], strict=True)
     for index, content in enumerate(contents):
         label = rows.columns["label"][index]
@@ -291,13 +328,19 @@ def _with_all_answers(rows: Rows, options: ReadOptions) -> Rows:
         if place == index:
             labels[index] = label
         else:
-            labels[place] = _union(labels[place], label)
+            union = _union(labels[place], label)
+            repeated += union == _union(labels[place], labels[place])
+            labels[place] = union
     if len(labels) == len(rows):
         return rows
-    options.listener.warn(
-        f"{rows.source}: {count(len(rows) - len(labels), 'row')} with the id, the question and the context of an "
-        f"earlier row; their answers are further answers to it ({count(len(labels), 'question')} in all)"
-    )
+    merged_rows = count(len(rows) - len(labels), "row")
+    message = f"{rows.source}: {merged_rows} with the id, the question and the context of an earlier row; "
+    if repeated == len(rows) - len(labels):
+        message += "the answers are the same, too, so each question counts once"
+    else:
+        message += "their answers are further answers to it"
+        message += f" ({count(repeated, 'row')} with the same answers)" if repeated else ""
+    options.listener.warn(f"{message} ({count(len(labels), 'question')} in all)")
     merged = rows.select(list(labels))
     return replace(merged, columns={**merged.columns, "label": list(labels.values())})
 
@@ -382,6 +425,9 @@ def _answers(value: Any, context: str, impossible: bool, several: list[str]) -> 
         if not isinstance(entry, Mapping) or not isinstance(entry.get("text"), str):
             return None
         text = entry["text"]
+        if not any(name in entry for name in _OFFSETS[0]):
+            start = _start_by_other_names(entry, _further_starts(entry), text, context)
+            entry = {**entry, "answer_start": start}
         start, end = (_offset(next((entry[name] for name in names if name in entry), None)) for names in _OFFSETS)
         if start is _NO_OFFSET or end is _NO_OFFSET or not text.strip():
             return None
@@ -390,6 +436,42 @@ def _answers(value: Any, context: str, impossible: bool, several: list[str]) -> 
         found["text"].append(text)
         found["answer_start"].append(_place(text, context, several) if start is None else start)
     return found
+
+
+_OTHER_STARTS = frozenset(
+    (
+        *("start", "start_char", "char_start", "start_position", "start_offset", "start_idx", "start_index"),
+        *("start_character", "span_start", "begin", "offset", "answer_offset", "answer_start_char", "answer_start_idx"),
+        *("start_pos", "answer_begin", "position"),
+    )
+)
+"""Other names of an answer's first character; they are believed where the answer stands there."""
+
+
+def _further_starts(names: Iterable[str], *, but: str = "") -> list[str]:
+    return [name for name in names if name != but and folded(name) in _OTHER_STARTS]
+
+
+def _start_by_other_names(entry: Mapping[str, Any], names: Iterable[str], answer: str, context: str) -> int | None:
+    """Returns where an answer begins, by fields that say it under other names; None where none of them does.
+
+    Args:
+        entry: The fields.
+        names: Those that may say it. They may count tokens, so they are believed where the answer stands there, or
+            where an end beside them is as far as the answer is long.
+        answer: What is looked for.
+        context: The text with the answer.
+    """
+    offsets = {name: _offset(entry[name]) for name in names}
+    counted = {name: offset for name, offset in offsets.items() if isinstance(offset, int) and offset >= 0}
+    for offset in counted.values():
+        if answer and context.startswith(answer, offset):
+            return offset
+    for name, offset in counted.items():
+        end = _offset(entry.get(name.replace("start", "end").replace("begin", "end")))
+        if name.count("start") + name.count("begin") and isinstance(end, int) and end - offset == len(answer):
+            return offset
+    return None
 
 
 _OFFSETS = (("answer_start", "start"), ("answer_end", "end"))
@@ -477,9 +559,17 @@ def json_tables(source: Source, options: ReadOptions) -> Iterator[Table]:
             yield from flat.chunks(options.chunk_rows)
 
 
+_CONTEXTS = ("context", "context_text")
+"""Names of a paragraph's text in SQuAD's form, and in CMRC's first one."""
+
+
+def _first_of(entry: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((entry[name] for name in names if name in entry), None)
+
+
 def _is_nested(names: Collection[str]) -> bool:
     """Returns whether objects are articles of SQuAD (`paragraphs`), or paragraphs alone (`qas`)."""
-    return "paragraphs" in names or {"context", "qas"} <= set(names)
+    return "paragraphs" in names or ("qas" in names and any(name in names for name in _CONTEXTS))
 
 
 def _flat_table(table: Table) -> Table:
@@ -487,6 +577,8 @@ def _flat_table(table: Table) -> Table:
     rows: list[dict[str, Any]] = []
     lines: list[int] = []
     for index, article in enumerate(_objects(table)):
+        if article.keys() == {"header"}:  # the first line of MRQA's files
+            continue
         if "paragraphs" not in article:
             place = f"{table.source}, paragraph {index + 1}"
             questions = list(_flat_paragraph(article, article.get("title"), place))
@@ -515,10 +607,10 @@ def _flat_article(article: Mapping[str, Any], place: str) -> Iterator[dict[str, 
 def _flat_paragraph(paragraph: Mapping[str, Any], title: Any, place: str) -> Iterator[dict[str, Any]]:
     for question in _list_of(paragraph, "qas", place):
         flat = {
-            "id": question.get("id", question.get("qid")),
+            "id": _first_of(question, ("id", "qid", "query_id")),
             "title": title,
-            "question": question.get("question"),
-            "context": paragraph.get("context"),
+            "question": _first_of(question, ("question", "query_text")),
+            "context": _first_of(paragraph, _CONTEXTS),
         }
         if "detected_answers" in question:
             flat["answers"] = _of_mrqa(question["detected_answers"])

@@ -310,7 +310,9 @@ class Reader(ABC):
         if column is None or not options.whole:
             return columns, FileIds(column)
         labels = table.columns[columns.label] if columns.label is not None else ()
-        labelled = table.select(labelled_places(labels)) if labels else table  # of several annotators one row stays
+        labelled = (
+            table.select(labelled_places(labels)) if len(labels) else table
+        )  # of several annotators one row stays
         if not can_stand_for_rows(labelled, column, options.listener):
             return columns, FileIds()
         return replace(columns, id=column), FileIds(column)

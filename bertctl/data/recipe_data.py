@@ -40,7 +40,7 @@ class LoadedData:
         splits: split name -> rows.
         validation_splits: the splits that pick the best weights and are scored at the end; the first one decides.
         hashes: split name -> SHA-256 of its canonical columns' values; no path, no date.
-        recipe: that named the data.
+        recipe: that named the data, with what the files have shown of their labels (`data.first_choice`).
         labels: label names in the order of the data set, or of the features in a file that `datasets` wrote; None
             where nothing names them.
         lost_labels: labels of training rows that a sample of them (`data.max_train_rows`) has no row of.
@@ -125,7 +125,7 @@ def load_data(
         validation_splits=validation,
         columns=source.columns,
         hashes=_hashes(recipe, read, source),
-        recipe=recipe,
+        recipe=source.resolved_recipe(),
         lost_labels=lost_labels,
         slice_hashes=_slice_hashes(recipe, read),
     )
@@ -259,6 +259,10 @@ class _Source(abc.ABC):
         self._recipe, self._listener = recipe, listener
         self.columns: Mapping[str, str] = {}
 
+    def resolved_recipe(self) -> Recipe:
+        """Returns the recipe with what the files have shown of their labels."""
+        return self._recipe
+
     @abc.abstractmethod
     def require(self, split: str) -> None:
         """Refuses a split that this source can't have."""
@@ -384,6 +388,12 @@ class _OwnFiles(_Source):
         if not self._files[split] and not (split == "validation" and self._files["train"]):
             remedy = f"In training: --{split}-file FILE. A run: `bertctl evaluate RUN --file FILE`, `predict RUN FILE`."
             raise UsageError(f"there are no {split} rows", remedy=remedy)
+
+    def resolved_recipe(self) -> Recipe:
+        """Returns the recipe with the number that the first choice has in its files."""
+        if self._settings.first_choice == self._recipe.data.first_choice:
+            return self._recipe
+        return self._recipe.with_fields("data", first_choice=self._settings.first_choice)
 
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:  # noqa: ARG002 - held out where it has no file
         return ("validation",)

@@ -13,7 +13,12 @@ from bertctl.progress import Listener
 _STARTS = ("start_char", "start", "start_offset", "begin")
 _ENDS = ("end_char", "end", "end_offset", "stop")
 _LABELS = ("label", "type", "tag", "entity", "entity_group", "class")
-_SURFACES = ("text", "surface", "mention", "surface_form", "string")
+_SURFACES = (
+    *("text", "surface", "mention", "surface_form", "string", "word", "phrase", "span_text", "entity_text"),
+    *("covered_text", "coveredText", "matched_text", "mention_text"),
+)
+_BEGINNINGS_OF_WORDS = "\u0120\u2581"
+"""Characters by which byte-level and SentencePiece tokens begin words."""
 _SHOWN = 5
 
 
@@ -91,7 +96,11 @@ def surface_of(value: Any) -> str | None:
     """Returns the words that a span's object gives beside its offsets; None where it gives none."""
     if not isinstance(value, Mapping):
         return None
-    return next((value[name] for name in _SURFACES if isinstance(value.get(name), str)), None)
+    name = next((name for name in _SURFACES if isinstance(value.get(name), str)), None)
+    if name != "word":
+        return None if name is None else str(value[name])
+    word = str(value[name]).removeprefix("##").lstrip(_BEGINNINGS_OF_WORDS)
+    return None if "[UNK]" in word else word  # transformers' pipelines write tokens
 
 
 def tags_of_spans(

@@ -22,7 +22,7 @@ _LETTERS = {scheme: frozenset(scheme) - {"1", "2"} for scheme in SCHEMES}
 _ALL_LETTERS = frozenset("BIOESLU")
 _OUTSIDE = frozenset({"o", "0", "_", "-", "*", "out", "outside", "other", "none", "null"})
 """How O is written elsewhere, in small letters."""
-_PREFIXED = re.compile(r"(?P<letter>[BIESLUMbieslum])[-_:./|~\u2010-\u2015](?P<type>\S.*)", re.DOTALL)
+_PREFIXED = re.compile(r"(?P<letter>[BIESLUMbieslum])[-_:./|~ \u2010-\u2015](?P<type>\S.*)", re.DOTALL)
 _SUFFIXED = re.compile(r"(?P<type>\S{2,})[-_:./|~\u2010-\u2015](?P<letter>[BIESLUM])", re.DOTALL)
 _BY_USE: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
 _EXCEPTIONS = 0.05

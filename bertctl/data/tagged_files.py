@@ -59,6 +59,25 @@ _ANNOTATED_SUFFIXES = {".ann": "brat", ".pubtator": "pubtator", ".spacy": "docbi
 """What a file of an annotation tool is by its suffix."""
 
 
+_OF_BIOC = frozenset({"passages", "documents", "PubTator3"})
+"""Columns of JSON Lines that may be BioC's."""
+_PUBTATOR_TEXT = re.compile(r"[^\s|]+\|t\|")
+_OTHER_FORMATS = (
+    (
+        re.compile(r"<\?xml|<!DOCTYPE|<collection|<annotations|<doc"),
+        "XML",
+        "BioC's XML can be converted to BioC's JSON: pip install bioc, then "
+        "biocjson.dump(biocxml.load(open('in.xml')), open('out.json', 'w')). Of others export CoNLL columns or JSON.",
+    ),
+    (
+        re.compile(r"#FORMAT=WebAnno"),
+        "WebAnno TSV (INCEpTION, WebAnno)",
+        "Export it as CoNLL 2002 or CoNLL 2003 (.conll), or as CoNLL-U (.conllu).",
+    ),
+)
+"""First lines of formats that look like columns and are none, what they are, and what to export in their place."""
+
+
 class AnnotatedTable(Table):
     """Texts with their spans, under the names `id`, `text` and `spans`."""
 
@@ -92,7 +111,12 @@ class TaggingReader(Reader):
         lines = _first_lines(path, options) if kind is None or suffix_of(path) == ".tsv" else []
         if lines and not _are_sentences(lines) and _kind_by_sight(path, options) == "conll":
             return None
-        return next(self._readings(path, kind or "conll", options), None)
+        try:
+            return next(self._readings(path, kind or "conll", options), None)
+        except DataError as error:
+            if isinstance(error, KnownFormatError) or not _holds_spans(path, kind, options):
+                raise
+            raise KnownFormatError(error.message, remedy=error.remedy, file=error.file) from error
 
     def _tags_of(self, source: Source, kind: TaggedKind, options: ReadOptions) -> TagKind | None:
         """Returns what the tags of a whole file are, whose words are read in chunks; None where it has none."""
@@ -251,8 +275,18 @@ def _look_like_columns(lines: Sequence[str]) -> bool:
 
 
 def _kind_by_sight(source: Path, options: ReadOptions) -> str:
-    """Returns what a file of columns is by its first lines: CoNLL, a table of words, or spaCy's `.iob`."""
+    """Returns what a file of columns is by its first lines: CoNLL, a table of words, PubTator, or spaCy's `.iob`.
+
+    Raises:
+        KnownFormatError: XML or WebAnno's TSV, which look like columns.
+    """
     lines = _first_lines(source, options)
+    first_line = next((line.lstrip("\ufeff \t") for line in lines if line.strip()), "")
+    for pattern, noun, remedy in _OTHER_FORMATS:
+        if pattern.match(first_line):
+            raise KnownFormatError(f"{source}: this is {noun}, which can't be read", remedy=remedy)
+    if _PUBTATOR_TEXT.match(first_line):
+        return "pubtator"
     if are_piped(lines):
         return "piped"
     header = lines[0].rstrip("\r\n").split("\t") if lines else []
@@ -342,16 +376,33 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
             for table in tables:
                 if label_studio.has_tasks(table):
                     yield from _of_tasks(entries_of(table), name, table.lines, options)
+                elif table.columns.keys() & _OF_BIOC and (entries := bioc.entries_of(entries_of(table))) is not None:
+                    yield from _of_documents(bioc.documents_of(entries, name, options), name, options)
                 else:
                     yield _with_lists(table, "jsonl", options)
-        elif isinstance(document, dict) and "documents" in document:
-            yield from _of_documents(bioc.documents_of(document, name), name, options)
+        elif (entries := bioc.entries_of(document)) is not None:
+            yield from _of_documents(bioc.documents_of(entries, name, options), name, options)
         elif isinstance(document, list) and document and all(map(label_studio.is_task, document)):
             yield from _of_tasks(document, name, (), options)
         else:
             table = table_of_document(document, name, options)
             _refuse_spacy_paragraphs(table)
             yield from (_with_lists(chunk, "jsonl", options) for chunk in table.chunks(options.chunk_rows))
+
+
+def _holds_spans(path: Path, kind: str | None, options: ReadOptions) -> bool:
+    """Whether a file is surely one of an annotation tool with spans, though it can't be read as it is."""
+    if kind in _ANNOTATED:
+        return True
+    if kind not in ("json", "jsonl"):
+        return False
+    try:
+        with open_bytes(path) as file:
+            document, tables = document_or_tables(file, str(path), options)
+            entries = document if document is not None else entries_of(next(tables))
+    except (DataError, StopIteration):
+        return False
+    return bioc.entries_of(entries) is not None or label_studio.have_spans(entries)
 
 
 def _refuse_spacy_paragraphs(table: Table) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bertctl.data.annotations import label_studio
+from bertctl.data.annotations.prodigy import with_chosen_options
 from bertctl.data.column_contents import are_flags, is_class_column
 from bertctl.data.columns import FileColumns, absent_column, label_columns_option, shown_columns
 from bertctl.data.files import input_kind, read_tables
@@ -73,7 +75,7 @@ class TextReader(Reader):
         self, tables: Iterable[Table], options: ReadOptions, columns: FileColumns | None = None
     ) -> Iterator[Reading]:
         """Yields the rows of columns that are read already; columns with 0 or 1 for each label are one of lists."""
-        left = iter(tables)
+        left = (_as_annotated(table, options) for table in tables)
         first = list(itertools.islice(left, 1))
         names = _flag_columns(first[0], options) if first and columns is None else []
         if not names:
@@ -124,6 +126,11 @@ class TextReader(Reader):
                 require_score(rows, index)
             elif not may_be_blank:
                 require_label(rows, index)
+
+
+def _as_annotated(table: Table, options: ReadOptions) -> Table:
+    """Returns a table with labels as annotators chose them, where it is what Prodigy or Label Studio write."""
+    return label_studio.with_listed_choices(with_chosen_options(table, options.settings.label_column))
 
 
 def _flag_columns(table: Table, options: ReadOptions) -> list[str]:

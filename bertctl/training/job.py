@@ -214,6 +214,7 @@ def assembled(
     from bertctl.modeling.used_tokens import num_parameters, used_tokens
 
     compute = source.compute(recipe.runtime)
+    recipe = recipe.with_fields("data", first_choice=data.recipe.data.first_choice)
     resolved = resolved_for(recipe, compute)
     seed_everything(recipe.training.seed_of_init)
     if recipe.runtime.deterministic:

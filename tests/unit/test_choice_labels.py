@@ -257,3 +257,79 @@ def test_an_array_that_numpy_has_shortened_is_refused(tmp_path):
     with pytest.raises(DataError, match=r":2: column 'choices'") as caught:
         _read(path)
     assert "numpy has left a part out" in caught.value.remedy
+
+
+def test_the_training_file_says_to_its_run_where_labels_begin(tmp_path):
+    def first_choice(path):
+        data = DataSection(train_file=str(path), validation_file=str(path))
+        recipe = Recipe(task="multiple-choice", data=data, evaluation=EvaluationSection())
+        return load_data(recipe).recipe.data.first_choice
+
+    assert first_choice(_lists(tmp_path, [0, 2, 1])) == 0
+    assert first_choice(_table(tmp_path, [1, 2, 3], FROM_1)) == 1
+    assert first_choice(_table(tmp_path, [4, 2, 3], FROM_1)) == 1
+    assert first_choice(_table(tmp_path, ["A", "C"], FROM_1)) is None
+    assert first_choice(_lists(tmp_path, ["w", "x"])) is None
+
+
+def test_a_run_that_counts_from_0_refuses_columns_that_count_from_1_without_a_0(tmp_path):
+    path = _table(tmp_path, [1, 2, 1], FROM_1)
+    told = {"split": "file", "label_needed": True, "hints": frozenset({"label_column"})}
+    with pytest.raises(DataError, match="would count from 0, as those the run was trained on"):
+        READER.read(path, DataSection(first_choice=0), **told)
+    zero = READER.read(_table(tmp_path, [1, 0, 1], FROM_1), DataSection(first_choice=0), **told)
+    assert list(zero.rows.columns["label"]) == [1, 0, 1]
+    one = READER.read(_table(tmp_path, [1, 2, 1], FROM_1), DataSection(first_choice=1), **told)
+    assert list(one.rows.columns["label"]) == [0, 1, 0]
+
+
+PIQA = {"goal": "g", "sol1": "a", "sol2": "b"}
+COPA = {"premise": "p", "choice1": "a", "choice2": "b", "question": "cause"}
+
+
+@pytest.mark.parametrize("row", [PIQA, COPA])
+@pytest.mark.parametrize("labels", [[1, 1], [0, 1]])
+def test_labels_of_piqa_and_copa_count_from_0_whatever_their_columns_are_called(tmp_path, row, labels):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({**row, "label": label}) + "\n" for label in labels))
+    assert _labels(path) == labels
+
+
+def test_a_right_answer_and_its_distractors_are_choices_in_the_order_of_the_alphabet(tmp_path):
+    sciq = {"question": "q", "distractor1": "c", "distractor2": "a", "correct_answer": "b", "support": "s"}
+    path = tmp_path / "sciq.json"
+    path.write_text(json.dumps([sciq, {**sciq, "correct_answer": "d", "distractor2": None}]))
+    rows = _read(path)
+    assert list(rows.columns["choices"]) == [["a", "b", "c"], ["c", "d"]]
+    assert list(rows.columns["label"]) == [1, 1]
+    path = tmp_path / "swag.csv"
+    path.write_text(
+        "sent1,sent2,gold-ending,distractor-0,distractor-1\nAnna goes.,She,runs,eats,\nAnna goes.,She,a,b,a\n"
+    )
+    rows = _read(path)
+    assert list(rows.columns["choices"]) == [["She eats", "She runs"], ["She a", "She b"]]
+    assert list(rows.columns["label"]) == [1, 0]
+    path.write_text("sent1,sent2,gold-ending,distractor-0,distractor-1\nAnna goes.,She,,eats,runs\n")
+    with pytest.raises(DataError, match=r"swag\.csv:2: the label is empty"):
+        _read(path)
+
+
+@pytest.mark.parametrize("name", ["dream.json", "dream.jsonl"])
+def test_dialogues_of_dream_are_read(tmp_path, name):
+    turns, question = ["M: hi", "W: ho"], {"question": "who?", "choice": ["x", "y", "z"], "answer": "y"}
+    raw = [[turns, [question, {**question, "answer": "z"}], "4-199"]]
+    flat = [{"dialogue_id": "4", "dialogue": turns, **question}, {"dialogue": turns, **question, "answer": "z"}]
+    lines = "".join(json.dumps(row) + "\n" for row in flat)
+    (tmp_path / name).write_text(json.dumps(raw) if name == "dream.json" else lines)
+    rows = _read(tmp_path / name)
+    assert list(rows.columns["label"]) == [1, 2]
+    assert rows.columns["context"][0] == "M: hi\nW: ho"
+    assert rows.columns["choices"][0] == ["who? x", "who? y", "who? z"]
+
+
+def test_questions_of_yes_and_no_are_told_to_be_pairs(tmp_path):
+    path = tmp_path / "boolq.jsonl"
+    path.write_text(json.dumps({"question": "is x", "passage": "p", "answer": True}) + "\n")
+    with pytest.raises(UsageError) as caught:
+        _read(path)
+    assert "text-classification --text-column QUESTION --pair-column PASSAGE" in caught.value.remedy

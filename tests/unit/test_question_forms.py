@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -195,3 +196,73 @@ def test_equal_ids_of_different_questions_are_no_one_question(tmp_path):
     assert "numbered instead" in "".join(heard.warned)
     with pytest.raises(DataError, match="the id 'q' stands at"):
         _read(_jsonl(tmp_path, *rows), id_column="id")
+
+
+TWICE = "Oslo is big. Anna moved to Oslo."
+
+
+@pytest.mark.parametrize("names", [("start", "end"), ("start_idx", "end_idx"), ("start_char", "end_char"), ("offset",)])
+def test_where_an_answer_stands_is_read_under_other_names(tmp_path, names):
+    offsets = dict(zip(names, (27, 31), strict=False))
+    heard = Heard()
+    flat = {"question": "Where?", "context": TWICE, "answer": "Oslo", **offsets}
+    inside = {"question": "Where?", "context": TWICE, "answers": [{"text": "Oslo", **offsets}]}
+    for path in (_jsonl(tmp_path, flat), _jsonl(tmp_path, inside), _csv(tmp_path, flat)):
+        assert list(_read(path, heard).columns["label"]) == [{"text": ["Oslo"], "answer_start": [27]}]
+    assert not heard.warned
+
+
+def test_places_of_another_answer_are_kept_and_those_of_tokens_are_not(tmp_path):
+    flat = {"question": "Where?", "context": TWICE, "answer": "Oslo"}
+    wrong = _read(_jsonl(tmp_path, {**flat, "start": 13, "end": 17}))
+    assert wrong.columns["label"][0]["answer_start"] == [13], "and refused where the answers are compared"
+    tokens = _read(_jsonl(tmp_path, {**flat, "start_position": 6, "end_position": 6}))
+    assert tokens.columns["label"][0]["answer_start"] == [0]
+
+
+def test_the_head_of_mrqa_and_the_names_of_cmrc_are_read(tmp_path):
+    answers = [{"text": "Oslo", "char_spans": [[14, 17]]}]
+    paragraph = {"context": CONTEXT, "qas": [{"qid": "q", "question": "Where?", "detected_answers": answers}]}
+    rows = _read(_jsonl(tmp_path, {"header": {"dataset": "NewsQA"}}, paragraph))
+    assert list(rows.columns["label"]) == LABELS[:1]
+    path = tmp_path / "cmrc.json"
+    path.write_text(
+        json.dumps([{"context_text": CONTEXT, "qas": [{"query_id": "q", "query_text": "Where?", "answers": ["Oslo"]}]}])
+    )
+    assert list(_read(path).columns["label"]) == LABELS[:1]
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ({"document_plaintext": "x", "question_text": "q", "annotations": {}}, "TyDi QA"),
+        ({"document_text": "x", "question_text": "q", "annotations": [{}]}, "Natural Questions"),
+        ({"story": "x", "questions": ["q"], "answers": {}}, "CoQA"),
+        ({"passage": "x", "question": "q", "answers_spans": {}}, "DROP"),
+        ({"p1": {"passage": "x", "qa_pairs": []}}, "DROP"),
+        ({"question": "q", "answer": "x", "context": {}, "supporting_facts": {}}, "HotpotQA"),
+        ({"Question": "q", "Answer": {"Value": "x"}, "EntityPages": []}, "TriviaQA"),
+    ],
+)
+def test_other_forms_of_questions_are_refused_by_name(tmp_path, row, name):
+    with pytest.raises(DataError, match=f"this is the form of {name}"):
+        _read(_jsonl(tmp_path, row))
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        (
+            ["Oslo", "Oslo"],
+            "1 row with the id, .* the answers are the same, too, so each question counts once .1 quest",
+        ),
+        (["Oslo", "moved"], "1 row with the id, .* their answers are further answers to it .1 question in all"),
+        (["Oslo", "moved", "Oslo"], "2 rows with the id, .* further answers to it .1 row with the same answers"),
+    ],
+)
+def test_questions_that_repeat_are_counted_with_what_they_repeat(tmp_path, answers, message):
+    heard = Heard()
+    rows = [{"id": "q", "question": "Where?", "context": CONTEXT, "answers": {"text": [answer]}} for answer in answers]
+    assert len(_read(_jsonl(tmp_path, *rows), heard)) == 1
+    [warning] = heard.warned
+    assert re.search(message, warning)

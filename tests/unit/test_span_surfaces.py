@@ -154,3 +154,13 @@ def test_parts_of_a_span_with_blanks_alone_between_are_one(tmp_path):
     )
     assert rows.columns["label"] == [["O", "B-ORG", "I-ORG", "I-ORG", "O", "B-PER", "I-PER", "O", "O", "O"]]
     assert any("2 spans of several parts with words between are left out" in text for text in heard.warned)
+
+
+@pytest.mark.parametrize("word", ["anna", "Anna", "\u0120Anna", "\u2581Anna", "##anna"])
+def test_words_of_transformers_pipelines_are_compared_as_words(tmp_path, word):
+    span = {"entity_group": "PER", "word": word}
+    right = json.dumps({"text": TEXT, "entities": [{**span, "start": 15, "end": 19}]}) + "\n"
+    assert "B-PER" in read(tmp_path / "a.jsonl", right).columns["label"][0]
+    shifted = json.dumps({"text": TEXT, "entities": [{**span, "start": 16, "end": 20}]}) + "\n"
+    with pytest.raises(DataError, match="the span 16 to 20 is 'nna '"):
+        read(tmp_path / "a.jsonl", shifted)

@@ -211,3 +211,95 @@ def test_columns_from_a_pipe_are_all_read(tmp_path):
     rows = READER.read(path, DataSection(), split="train", label_needed=True).rows
     writer.join()
     assert len(rows) == 500
+
+
+@pytest.mark.parametrize("name", ["CDR_TrainingSet.PubTator.txt", "a.txt", "a.tsv"])
+def test_pubtator_is_known_by_its_first_line(tmp_path, name):
+    (tmp_path / name).write_text("7|t|Naloxone helps\n7|a|In rats.\n7\t0\t8\tNaloxone\tChemical\tD1\n7\tCID\tD1\tD2\n")
+    rows = READER.read(tmp_path / name, DataSection(), split="train", label_needed=True).rows
+    assert rows.columns["label"][0][:2] == ["B-Chemical", "O"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.xml", "<?xml version='1.0'?><collection><document/></collection>\n", "this is XML"),
+        ("a.conll", "\n<collection> <source/>\n</collection> x\n", "this is XML"),
+        ("a.tsv", "#FORMAT=WebAnno TSV 3.3\n#T_SP=x|value\n\n1-1\t0-4\tAnna\tPER\n", "this is WebAnno TSV"),
+    ],
+)
+def test_formats_that_only_look_like_columns_are_refused_by_name(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=message) as caught:
+        READER.read(tmp_path / name, DataSection(), split="train", label_needed=True)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "span", [["PER", 0, 4], [0, 4], {"start": "0", "end": "4", "label": "PER"}, {"start": 0, "end": 4, "label": 7}]
+)
+def test_a_span_that_is_none_is_refused_with_how_spans_are_written(tmp_path, span):
+    path = tmp_path / "doccano.jsonl"
+    path.write_text(lines({"text": "Anna sings", "label": [[0, 4, "PER"]]}, {"text": "Anna sings", "label": [span]}))
+    with pytest.raises(DataError, match=r"doccano\.jsonl:2: this is no span: ") as caught:
+        READER.read(path, DataSection(), split="train", label_needed=True)
+    assert '{"start": 0, "end": 4, "label": "PER"}, counted in characters, or [0, 4, "PER"]' in caught.value.remedy
+
+
+SHIFTED_TASK = {
+    "data": {"text": "Anna"},
+    "annotations": [
+        {"result": [{"type": "labels", "value": {"start": 1, "end": 4, "text": "Anna", "labels": ["PER"]}}]}
+    ],
+}
+SHIFTED_DOCUMENT = {
+    "id": "d",
+    "passages": [
+        {
+            "offset": 0,
+            "text": "Anna",
+            "annotations": [{"infons": {"type": "PER"}, "text": "Anna", "locations": [{"offset": 1, "length": 3}]}],
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tasks.json", json.dumps([SHIFTED_TASK])),
+        ("tasks.jsonl", lines(SHIFTED_TASK)),
+        ("bioc.json", json.dumps({"documents": [SHIFTED_DOCUMENT]})),
+        ("bioc.jsonl", lines(SHIFTED_DOCUMENT)),
+        ("a.pubtator", "7|t|Anna\n7|a|\n7\t1\t4\tAnna\tPER\n"),
+    ],
+)
+def test_what_is_wrong_with_a_file_of_spans_is_said_without_a_named_task(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match="the span 1 to 4 is 'nna', the file says 'Anna'") as caught:
+        guess_task(tmp_path / name, DataSection())
+    assert caught.value.task == "token-classification"
+
+
+@pytest.mark.parametrize("kind", ["pairwise", "taxonomy", "rating", "textarea"])
+def test_results_of_other_types_are_no_empty_lists_of_spans(tmp_path, kind):
+    (tmp_path / "a.json").write_text(
+        json.dumps([{"data": {"text": "x"}, "annotations": [{"result": [{"type": kind}]}]}])
+    )
+    with pytest.raises(DataError, match=f"its annotations are {kind}, and no spans"):
+        READER.read(tmp_path / "a.json", DataSection(), split="train", label_needed=True)
+
+
+def test_what_is_made_of_a_file_is_not_said_to_be_left_out(tmp_path):
+    (tmp_path / "a.jsonl").write_text(
+        lines({"text": "Anna sings", "spans": [{"start": 0, "end": 4, "label": "PER"}], "meta": 1})
+    )
+    _, _, sentence = guess_task(tmp_path / "a.jsonl", DataSection())
+    assert sentence.endswith("(not read: meta)")
+
+
+def test_tags_with_a_blank_in_them_are_refused_as_tags_of_entities(tmp_path):
+    (tmp_path / "a.jsonl").write_text(lines({"tokens": ["Anna", "Berg", "sings"], "tags": ["B PER", "I PER", "O"]}))
+    with pytest.raises(DataError, match="the tag 'B PER' looks like one of a scheme") as caught:
+        READER.read(tmp_path / "a.jsonl", DataSection(), split="train", label_needed=True)
+    assert "B-PER for B PER" in caught.value.remedy

@@ -10,7 +10,7 @@ from bertctl.config.recipe_sections import DataSection
 from bertctl.data.readers import READERS
 from bertctl.data.reading import ReadOptions, SkippedRows
 from bertctl.data.rows import Rows
-from bertctl.errors import DataError
+from bertctl.errors import DataError, UsageError
 from tests.heard import Heard
 
 TEXTS = READERS["text-classification"]
@@ -213,3 +213,129 @@ def test_rows_of_doccano_that_nobody_approved_are_counted(tmp_path):
 def test_several_choices_of_the_short_json_are_a_list(tmp_path):
     rows = [{"text": "a", "mood": {"choices": ["x", "y"]}, "annotation_id": 1}]
     assert labels_of(read(tmp_path / "a.json", json.dumps(rows), label_column="mood")) == [["x", "y"]]
+
+
+OPTIONS = [{"id": "GOOD", "text": "good"}, {"id": "BAD", "text": "bad"}]
+
+
+def choice_rows(*accepted: list[str], **more: Any) -> str:
+    rows = [{"text": f"film {i}", "options": OPTIONS, "accept": names, "answer": "accept", **more}
+            for i, names in enumerate(accepted)]  # fmt: skip
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "more", "labels"),
+    [
+        ([["GOOD"], ["BAD"]], {}, ["GOOD", "BAD"]),
+        ([["GOOD"], ["BAD", "GOOD"], []], {}, [["GOOD"], ["BAD", "GOOD"], []]),
+        ([["GOOD"], ["BAD"], []], {"config": {"choice_style": "multiple"}}, [["GOOD"], ["BAD"], []]),
+        ([["GOOD"], [], ["BAD"]], {"config": {"choice_style": "single"}}, ["GOOD", "BAD"]),
+        ([[2], [1]], {}, ["2", "1"]),
+    ],
+)
+def test_options_that_were_taken_in_prodigy_are_the_labels(tmp_path, accepted, more, labels):
+    content = choice_rows(*accepted, **more)
+    assert labels_of(read(tmp_path / "a.jsonl", content)) == labels
+    assert labels_of(read(tmp_path / "a.jsonl", content, label_column="accept")) == labels
+
+
+def test_options_of_rows_that_were_rejected_are_no_labels(tmp_path):
+    accepted = choice_rows(["GOOD"], ["BAD"])
+    with pytest.raises(DataError, match=r"a\.jsonl:3: 'answer' is 'reject'"):
+        read(tmp_path / "a.jsonl", accepted + choice_rows(["BAD"], answer="reject"))
+    heard = Heard()
+    ignored = read(tmp_path / "a.jsonl", accepted + choice_rows([], answer="ignore"), heard=heard)
+    assert labels_of(ignored) == ["GOOD", "BAD"]
+    assert "no option taken: 1" in heard.warned[0]
+
+
+def of_type(name: str, **value: Any) -> dict[str, Any]:
+    return {"result": [{"type": name, "from_name": "q", "to_name": "text", "value": value}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("pairwise", {"selected": "left"}, r"no label of a whole text, but pairwise \(2\)"),
+        ("textarea", {"text": ["nice"]}, r"no label of a whole text, but textarea \(2\)"),
+        ("labels", {"start": 0, "end": 1, "labels": ["PER"]}, r"no label of a whole text, but labels \(2\)"),
+        (
+            "choices",
+            {"start": 0, "end": 1, "choices": ["x"]},
+            r"no label of a whole text, but choices of regions \(2\)",
+        ),
+    ],
+)
+def test_a_part_of_the_data_is_no_label_where_the_annotations_are_something_else(tmp_path, name, value, message):
+    tasks = [{"data": {"text": f"film {i}", "text2": "x"}, "annotations": [of_type(name, **value)]} for i in range(2)]
+    with pytest.raises(UsageError, match=message) as caught:
+        read(tmp_path / "a.json", json.dumps(tasks))
+    assert "--label-column NAME" in caught.value.remedy
+    assert len(read(tmp_path / "a.json", json.dumps(tasks), needed=False)) == 2
+    assert labels_of(read(tmp_path / "a.json", json.dumps(tasks), label_column="text2")) == ["x", "x"]
+
+
+def test_a_taxonomy_is_named_by_its_path(tmp_path):
+    tasks = [
+        task("a", of_type("taxonomy", taxonomy=[["Art", "Film"]])),
+        task("b", of_type("taxonomy", taxonomy=[["Art"]])),
+    ]
+    assert labels_of(read(tmp_path / "a.json", json.dumps(tasks))) == ["Art/Film", "Art"]
+
+
+def test_one_text_with_several_choices_makes_all_labels_lists(tmp_path):
+    tasks = [task("a", chosen("x")), task("b", chosen("x", "y")), task("c", {"result": []})]
+    assert labels_of(read(tmp_path / "a.json", json.dumps(tasks))) == [["x"], ["x", "y"], []]
+    short = [
+        {"text": text, "mood": mood, "annotator": 1, "annotation_id": number}
+        for number, (text, mood) in enumerate([("a", "x"), ("b", {"choices": ["x", "y"]}), ("c", "y")])
+    ]
+    expected = [["x"], ["x", "y"], ["y"]]
+    assert labels_of(read(tmp_path / "b.json", json.dumps(short), label_column="mood")) == expected
+    table = 'annotation_id,annotator,sentiment,text\n1,1,x,a\n2,1,"{""choices"": [""x"", ""y""]}",b\n3,1,y,c\n'
+    assert labels_of(read(tmp_path / "c.csv", table)) == expected
+
+
+def bioc_document(*annotations: tuple[int, int, str, str | None]) -> dict[str, Any]:
+    entries = [
+        {
+            "infons": {"type": kind, **({} if annotator is None else {"annotator": annotator})},
+            "locations": [{"offset": start, "length": end - start}],
+        }
+        for start, end, kind, annotator in annotations
+    ]
+    return {"id": "d", "passages": [{"offset": 0, "text": "Anna met Carl", "annotations": entries}]}
+
+
+@pytest.mark.parametrize("form", ["collection", "collections", "documents", "lines", "PubTator3"])
+def test_annotators_of_bioc_have_to_agree(tmp_path, form):
+    def written(*annotations):
+        document = bioc_document(*annotations)
+        whole = {"collection": {"documents": [document]}, "collections": [{"documents": [document]}],
+                 "documents": [document], "PubTator3": {"PubTator3": [document]}, "lines": document}[form]  # fmt: skip
+        return json.dumps(whole) + "\n"
+
+    path = tmp_path / ("a.jsonl" if form == "lines" else "a.json")
+    alike = written((0, 4, "PER", "ann@x"), (0, 4, "PER", "bob@x"))
+    assert labels_of(read(path, alike, TAGS)) == [["B-PER", "O", "O"]]
+    disputed = written((0, 4, "PER", "ann@x"), (9, 13, "PER", "bob@x"))
+    with pytest.raises(DataError, match="its 2 annotations are not the same") as caught:
+        read(path, disputed, TAGS)
+    assert "'ann@x', 'bob@x'" in caught.value.remedy
+    assert labels_of(read(path, disputed, TAGS, annotator="bob@x")) == [["O", "O", "B-PER"]]
+    alone = written((0, 4, "PER", None), (9, 13, "ORG", None))
+    assert labels_of(read(path, alone, TAGS)) == [["B-PER", "O", "B-ORG"]]
+
+
+def test_spans_that_annotators_disagree_on_are_shown_as_people_read_them(tmp_path):
+    spans = [
+        {"label": kind, "start_offset": 0, "end_offset": 4, "user": user} for user, kind in ((1, "PER"), (2, "ORG"))
+    ]
+    with pytest.raises(DataError, match=r"not the same \(1: 0 to 4 PER; 2: 0 to 4 ORG\)"):
+        read(tmp_path / "a.jsonl", json.dumps({"text": "Anna met", "annotations": spans}), TAGS)
+    regions = [{"start": 0, "end": 4, "labels": ["PER"]}]
+    rows = [{"id": 1, "text": "Anna met", "label": label, "annotator": who, "annotation_id": who}
+            for who, label in ((1, regions), (2, []))]  # fmt: skip
+    with pytest.raises(DataError, match=r"not the same \(1: 0 to 4 PER; 2: \[\]\)"):
+        read(tmp_path / "b.json", json.dumps(rows), TAGS)

@@ -108,7 +108,7 @@ def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
         if annotator is None and len({people[row] for row in rows}) == 1:
             continue
         given = [Annotation((str(people[row]),), labels[row]) for row in rows]
-        agreed = agreed_label(given, annotator, key=_comparable, show=str)
+        agreed = agreed_label(given, annotator, key=_comparable, show=_shown)
         if isinstance(agreed, NoLabel | UnusableLabel):
             for row in rows:
                 labels[row] = agreed
@@ -145,8 +145,16 @@ def _with_agreed_users(table: Table, label: str, annotator: str | None) -> Table
             continue
         has_users = True
         given = [Annotation((str(user),), spans) for user, spans in users.items()]
-        labels.append(agreed_label(given, annotator, key=_comparable, show=str))
+        labels.append(agreed_label(given, annotator, key=_comparable, show=_shown))
     return replace(table, columns={**table.columns, label: labels}) if has_users else table
+
+
+def _shown(label: Any) -> str:
+    """Returns a label as a person reads it: of spans as objects start, end and type."""
+    if not isinstance(label, list) or not label or not all(isinstance(span, Mapping) for span in label):
+        return str(label)
+    spans = [(*named_parts(span), span.get("labels")) for span in label]
+    return ", ".join(f"{start} to {end} {kind or ' '.join(map(str, kinds or ()))}" for start, end, kind, kinds in spans)
 
 
 def _comparable(label: Any) -> Any:

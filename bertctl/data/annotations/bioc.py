@@ -1,37 +1,97 @@
-"""BioC's JSON (bioc.sourceforge.net): a collection of documents with passages, whose offsets count the document."""
+"""BioC's JSON (bioc.sourceforge.net): a collection of documents with passages, whose offsets count the document.
+
+Read are a collection, a list of them, documents alone (in a list, or one per line), and what PubTator3 answers. Where
+annotations name their `annotator`, those of several people about one document have to be the same.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TextIO
 
-from bertctl.data.annotations.document import Document, Span, joined_parts, part
+from bertctl.data.annotations.annotators import Annotation, agreed_label
+from bertctl.data.annotations.document import Document, Span, joined_parts, part, show_spans
+from bertctl.data.reading import ReadOptions
 from bertctl.errors import DataError
+from bertctl.words import shorten
 from bertctl.writing import write_array
 
 _LONGEST_GAP = 10_000  # characters between two passages
 
 
-def documents_of(collection: Mapping[str, Any], source: str) -> Iterator[Document]:
+_LISTS = ("documents", "PubTator3")
+"""Keys of an object with documents: of BioC's own, and of PubTator3's."""
+
+
+def entries_of(document: Any) -> list[Mapping[str, Any]] | None:
+    """Returns the documents of a JSON file as objects; None where it is no BioC."""
+    if isinstance(document, Mapping):
+        return next((list(document[name]) for name in _LISTS if isinstance(document.get(name), list)), None)
+    if not isinstance(document, list) or not document or not all(isinstance(entry, Mapping) for entry in document):
+        return None
+    if all(map(_is_entry, document)):
+        return list(document)
+    entries: list[Mapping[str, Any]] = []
+    for collection in document:
+        entries += entries_of(collection) or [collection]
+    return entries if all(map(_is_entry, entries)) else None
+
+
+def _is_entry(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("passages"), list)
+
+
+def documents_of(entries: Iterable[Mapping[str, Any]], source: str, options: ReadOptions) -> Iterator[Document]:
     """Yields the documents, passages placed by their offsets; spans whose parts have words between are left out."""
-    for number, entry in enumerate(part(collection, "documents", list, source), start=1):
+    for number, entry in enumerate(entries, start=1):
         where = f"{source}, document {number}"
         passages = part(entry, "passages", list, where)
         text, first = _text(passages, where)
-        spans: list[Span] = []
-        surfaces: list[str | None] = []
-        in_parts = 0
+        of_annotators: dict[str, list[Mapping[str, Any]]] = {}
         for annotation in _annotations(entry, passages):
-            locations = part(annotation, "locations", list, where)
-            parts = [_place(location, first, where) for location in locations]
-            joined = joined_parts(text, parts) if parts else None
-            if joined is None:
-                in_parts += len(parts) > 1
-                continue
-            spans.append((*joined, str(part(annotation, "infons", dict, where).get("type", ""))))
-            surface = annotation.get("text")
-            surfaces.append(surface if isinstance(surface, str) else None)
-        yield Document(str(entry.get("id", number - 1)), text, spans, [], in_parts, surfaces=surfaces)
+            annotator = part(annotation, "infons", dict, where).get("annotator")
+            of_annotators.setdefault("" if annotator is None else str(annotator), []).append(annotation)
+        read = {name: _read(annotations, text, first, where) for name, annotations in of_annotators.items()}
+        yield _chosen(read, options)._replace(id=str(entry.get("id", number - 1)), text=text)
+
+
+def _read(annotations: Iterable[Mapping[str, Any]], text: str, first: int, where: str) -> Document:
+    """Returns the spans of annotations, in a document without a name."""
+    spans: list[Span] = []
+    surfaces: list[str | None] = []
+    in_parts = 0
+    for annotation in annotations:
+        locations = part(annotation, "locations", list, where)
+        parts = [_place(location, first, where) for location in locations]
+        joined = joined_parts(text, parts) if parts else None
+        if joined is None:
+            in_parts += len(parts) > 1
+            continue
+        kind = annotation["infons"].get("type")
+        if not kind:
+            raise DataError(
+                f"{where}: the annotation {shorten(repr(text[slice(*joined)]))} ({joined[0]} to {joined[1]}) "
+                "has no type",
+                remedy='Its `infons` need a "type", such as {"type": "Chemical"}.',
+            )
+        spans.append((*joined, str(kind)))
+        surface = annotation.get("text")
+        surfaces.append(surface if isinstance(surface, str) else None)
+    return Document("", text, spans, [], in_parts, surfaces=surfaces)
+
+
+def _chosen(read: Mapping[str, Document], options: ReadOptions) -> Document:
+    """Returns the spans that the annotators of a document agree on, or those of the one whom the person named."""
+    annotator = options.settings.annotator
+    if not read or read.keys() == {""} or (annotator is None and len(read) == 1):
+        return next(iter(read.values()), Document("", "", [], []))
+    given = [Annotation((name,) if name else (), document) for name, document in read.items()]
+    agreed = agreed_label(given, annotator, key=lambda document: frozenset(document.spans), show=_show)
+    return agreed if isinstance(agreed, Document) else Document("", "", [], [], problem=agreed)
+
+
+def _show(document: Document) -> str:
+    return show_spans(document.spans)
 
 
 def _text(passages: Sequence[Any], where: str) -> tuple[str, int]:

@@ -48,7 +48,10 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
             continue
         match = _SPAN.fullmatch(line)
         if match is None:
-            raise DataError(f"{source}:{number}: this is no span of brat: {line!r:.80}")
+            raise DataError(
+                f"{source}:{number}: this is no span of brat: {line!r:.80}",
+                remedy="A span is `T1<TAB>PER 0 9<TAB>Anna Berg`, with tabs between its three parts.",
+            )
         parts = [(int(start), int(end)) for start, end in map(str.split, match[2].split(";"))]
         joined = joined_parts(text, parts)
         if joined is None:

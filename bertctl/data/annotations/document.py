@@ -1,7 +1,7 @@
 """What formats of annotated texts have in common: documents, each a text with character spans."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bertctl.data.unlabelled import NoLabel, UnusableLabel
@@ -56,6 +56,11 @@ class Document(NamedTuple):
             {"start": start, "end": end, "label": label, "text": surface}
             for (start, end, label), surface in zip(self.spans, surfaces, strict=True)
         ]
+
+
+def show_spans(spans: Iterable[Span]) -> str:
+    """Returns spans as a person reads them."""
+    return ", ".join(f"{start} to {end} {kind}" for start, end, kind in sorted(spans)) or "no spans"
 
 
 def part(entry: Any, name: str, kind: type, where: str) -> Any:

@@ -5,12 +5,15 @@ People's annotations are gold. Skipped and rejected ones, drafts and the predict
 """
 
 import itertools
+import json
 import shlex
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TextIO
 
 from bertctl.data.annotations.annotators import PREDICTIONS, Annotation, agreed_label
-from bertctl.data.annotations.document import Document, Span, part
+from bertctl.data.annotations.document import Document, Span, part, show_spans
 from bertctl.data.annotations.surface import same_words
 from bertctl.data.names import TEXT_NAMES
 from bertctl.data.reading import ReadOptions
@@ -27,8 +30,10 @@ _GIVEN = ("annotations", "completions", "predictions")
 _NOT_TAKEN = frozenset({"skipped", "rejected"})
 """Last actions after which an annotation is no label."""
 _OF_BROWSERS = frozenset({"hypertextlabels", "paragraphlabels"})
-_OF_TEXTS = {"choices": "choices", "rating": "rating", "number": "number"}
+_OF_TEXTS = {"choices": "choices", "taxonomy": "taxonomy", "rating": "rating", "number": "number"}
 """Types of results for a whole text, and where their value stands."""
+_PATH_SEPARATOR = "/"
+"""Parts the levels of a taxonomy in the name of a label."""
 
 
 class _Spans(NamedTuple):
@@ -116,16 +121,38 @@ def _fits(tasks: Sequence[Task], key: str) -> bool:
     return compared > 0
 
 
+def have_spans(entries: Any) -> bool:
+    """Whether entries of a file are tasks, some of which people or models marked spans in."""
+    if not isinstance(entries, list) or not entries or not all(map(is_task, entries)):
+        return False
+    results = itertools.chain.from_iterable(
+        annotation.get("result") or ()
+        for task in entries
+        for annotation in (*_annotations(task), *(task.get("predictions") or ()))
+    )
+    types = {result.get("type") for result in results if isinstance(result, Mapping)}
+    return not types.isdisjoint({"labels", *_OF_BROWSERS})
+
+
 def require_spans(tasks: Sequence[Task], source: str) -> None:
-    """Refuses annotations that are all `choices`: labels of whole texts, where spans are to be learned."""
+    """Refuses annotations without any spans, such as labels of whole texts, where spans are to be learned.
+
+    Raises:
+        DataError: with the types of the results.
+    """
     annotations = itertools.chain.from_iterable(map(_annotations, tasks))
     results = itertools.chain.from_iterable(annotation.get("result") or () for annotation in annotations)
-    if {result.get("type") for result in results} == {"choices"}:
+    types = {str(result.get("type")) for result in results}
+    if types == {"choices"}:
         remedy = f"bertctl finetune text-classification --train-file {shlex.quote(source)}"
         raise DataError(f"{source}: its annotations are choices for whole texts, and no spans", remedy=remedy)
+    if types and not types & {"labels", *_OF_BROWSERS}:
+        listed = ", ".join(sorted(types))
+        remedy = 'Spans are regions of <Labels>, with "type": "labels".'
+        raise DataError(f"{source}: its annotations are {listed}, and no spans", remedy=remedy)
 
 
-def rows_of(tasks: Sequence[Task], options: ReadOptions) -> list[dict[str, Any]]:
+def rows_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> list[dict[str, Any]]:
     """Returns tasks as rows: their data, and as `label` what people agree on for the whole text.
 
     A label is a choice, a list of several, or a number. Where tasks ask several questions, the labels of each have a
@@ -139,32 +166,103 @@ def rows_of(tasks: Sequence[Task], options: ReadOptions) -> list[dict[str, Any]]
         if _is_of_text(result)
     )
     columns = {question: question if len(questions) > 1 else "label" for question in questions}
+    if options.label_needed and not columns:
+        _require_labels(tasks, source, options)
     rows = []
     for task in tasks:
         row = {**({"id": task["id"]} if "id" in task else {}), **task["data"]}
         for question, column in columns.items():
             row[column] = _agreed(task, lambda results, name=question: _choice(results, name), options, show=str)
         rows.append(row)
-    return _with_lists_throughout(rows)
+    for column in columns.values():
+        _write_lists(rows, column)
+    return rows
 
 
-def short_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns rows of the short JSON with several choices for one text as a list; other rows as they are."""
-    if not any("annotation_id" in row for row in rows):
-        return [dict(row) for row in rows]
-    return _with_lists_throughout(
-        [{name: value["choices"] if _are_choices(value) else value for name, value in row.items()} for row in rows]
+def _write_lists(rows: Sequence[dict[str, Any]], column: str) -> None:
+    """Makes each label of a question a list, where people chose several for some of the texts."""
+    if not any(isinstance(row[column], list) for row in rows):
+        return
+    for row in rows:
+        label = row[column]
+        if label is None:
+            row[column] = []
+        elif not isinstance(label, list | NoLabel | UnusableLabel):
+            row[column] = [label]
+
+
+def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) -> None:
+    """Refuses tasks whose annotations hold no label of a whole text: no part of their data stands in for it.
+
+    Raises:
+        UsageError: With the types of the results.
+    """
+    if options.settings.label_column is not None:
+        return
+    results = itertools.chain.from_iterable(
+        annotation.get("result") or () for task in tasks for annotation in _annotations(task)
+    )
+    types = Counter(
+        "choices of regions" if result.get("type") in _OF_TEXTS else result.get("type") for result in results
+    )
+    if not types and any(task.get("predictions") for task in tasks):
+        raise UsageError(
+            f"{source}: nobody annotated its tasks; there are predictions of a model alone",
+            remedy="To learn those: --annotator predictions, with the task (`bertctl finetune token-classification "
+            "--train-file FILE` for spans).",
+        )
+    if not types:
+        return
+    listed = ", ".join(f"{name} ({number})" for name, number in types.items())
+    has_spans = bool(types.keys() & {"labels", "choices of regions"})
+    raise UsageError(
+        f"{source}: Label Studio's annotations hold no label of a whole text, but {listed}",
+        remedy="Labels of texts are <Choices>, <Taxonomy>, <Rating> and <Number>. "
+        + ("Spans are learned by token-classification. " if has_spans else "")
+        + "To learn a part of the tasks' data, name it: --label-column NAME.",
     )
 
 
-def _with_lists_throughout(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns rows in which a single choice is a list of one where other rows have lists: both are choices."""
-    of_lists = {name for row in rows for name, value in row.items() if isinstance(value, list)}
-    for row in rows:
-        for name in of_lists & row.keys():
-            if isinstance(row[name], str):
-                row[name] = [row[name]]
-    return rows
+def short_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Returns rows of the short JSON, in which several choices for one text are a list; other rows as they are."""
+    if not all("annotation_id" in row for row in rows):
+        return list(rows)
+    listed = [{name: value["choices"] if _are_choices(value) else value for name, value in row.items()} for row in rows]
+    several = {name for row in rows for name, value in row.items() if _are_choices(value)}
+    for row in listed:
+        for name in several:
+            row[name] = _as_list(row.get(name))
+    return list(listed)
+
+
+def _as_list(value: Any) -> list[Any]:
+    if value is None or value == "":
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def with_listed_choices(table: Table) -> Table:
+    """Returns a table of the short CSV, whose cells write several choices as JSON, with lists; others as they are."""
+    if "annotation_id" not in table.columns:
+        return table
+    columns: dict[str, Sequence[Any]] = {}
+    for name, values in table.columns.items():
+        written = [_written_choices(value) for value in values]
+        has_several = any(
+            isinstance(value, list) and not isinstance(values[i], list) for i, value in enumerate(written)
+        )
+        columns[name] = [_as_list(value) for value in written] if has_several else values
+    return replace(table, columns=columns)
+
+
+def _written_choices(value: Any) -> Any:
+    if not isinstance(value, str) or not value.startswith('{"choices"'):
+        return value
+    try:
+        written = json.loads(value)
+    except ValueError:
+        return value
+    return written["choices"] if _are_choices(written) else value
 
 
 def _are_choices(value: Any) -> bool:
@@ -182,6 +280,8 @@ def _choice(results: Sequence[Mapping[str, Any]], question: str) -> Any:
     for result in results:
         if _is_of_text(result) and str(result.get("from_name", "label")) == question:
             value = result["value"][_OF_TEXTS[result["type"]]]
+            if result["type"] == "taxonomy":
+                value = [_PATH_SEPARATOR.join(map(str, path)) for path in value]
             answers += value if isinstance(value, list) else [value]
     return answers if len(answers) > 1 else (answers or [None])[0]
 
@@ -242,7 +342,7 @@ def _comparable(label: Any) -> Any:
 
 
 def _show_spans(label: _Spans) -> str:
-    return ", ".join(f"{start} to {end} {kind}" for start, end, kind in sorted(label.spans)) or "no spans"
+    return show_spans(label.spans)
 
 
 def _spans_of(results: Sequence[Mapping[str, Any]], where: str) -> "_Spans | UnusableLabel":

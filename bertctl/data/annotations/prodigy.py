@@ -1,0 +1,46 @@
+"""Prodigy's choices (prodi.gy/docs/api-interfaces#choice): options of a text, and the ids of those that were taken.
+
+{"text": "...", "options": [{"id": "GOOD", "text": "good"}, ...], "accept": ["GOOD"], "answer": "accept"}
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bertctl.data.table import Table
+from bertctl.data.unlabelled import NoLabel
+
+_SEVERAL = "multiple"
+"""Value of `choice_style` where several options of a text can be taken."""
+
+
+def with_chosen_options(table: Table, label_column: str | None) -> Table:
+    """Returns a table whose label is the option that was taken, or a list where several can be; others as they are.
+
+    Args:
+        table: Of a file or of a part of it.
+        label_column: As the person named it. The label is called so, if that is `accept`; else `label`.
+    """
+    has_choices = {"options", "accept"} <= table.columns.keys() and "label" not in table.columns
+    if not has_choices or label_column not in (None, "accept", "label"):
+        return table
+    cells = table.columns["accept"]
+    if not all(cell is None or isinstance(cell, list | tuple) for cell in cells):
+        return table
+
+    several = _takes_several(table, cells)
+    labels = [_chosen(cell or (), several) for cell in cells]
+    columns = {name: values for name, values in table.columns.items() if name != "accept"}
+    return replace(table, columns={**columns, label_column or "label": labels})
+
+
+def _takes_several(table: Table, cells: Sequence[Any]) -> bool:
+    configs = table.columns.get("config", ())
+    styles = {config.get("choice_style") for config in configs if isinstance(config, Mapping)}
+    return _SEVERAL in styles or any(cell is not None and len(cell) > 1 for cell in cells)
+
+
+def _chosen(accepted: Sequence[Any], several: bool) -> Any:
+    if several:
+        return [str(option) for option in accepted]
+    return str(accepted[0]) if accepted else NoLabel("no option taken")
