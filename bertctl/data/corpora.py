@@ -23,6 +23,7 @@ from bertctl.config.recipe_files import expanded_path
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
 from bertctl.data.files import SUFFIXES, detected_kind, suffix_of, text_lines
+from bertctl.data.pipes import regular
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.text_files import Source, open_bytes, require_file, source_name
@@ -97,7 +98,7 @@ class Corpus:
         Raises:
             UnavailableError: one can't be read.
         """
-        return {label: sha256_of(path) for label, path in self.files.items()}
+        return {label: sha256_of(regular(path)) for label, path in self.files.items()}
 
 
 def open_corpora(given: Sequence[str], settings: DataSection) -> list[Corpus]:
@@ -132,7 +133,7 @@ def corpora_of(recipe: Recipe) -> tuple[list[Corpus], list[Corpus]]:
     corpora = open_corpora(recipe.pretraining.corpus, recipe.data)
     scored = open_corpora([own], recipe.data) if own else []
     for name, path in (file for corpus in (*corpora, *scored) for file in corpus.files.items()):
-        noted(Found("dataset", name, {name: path}))
+        noted(Found("dataset", name, {name: regular(path)}))
     return corpora, scored
 
 

@@ -19,6 +19,7 @@ from bertctl.data.columns import beside_canonical
 from bertctl.data.corpora import held_out_rows
 from bertctl.data.groups import group_keys
 from bertctl.data.label_cells import LabelRules, label_name
+from bertctl.data.pipes import regular
 from bertctl.data.readers import READERS
 from bertctl.data.reading import SkippedRows, Told
 from bertctl.data.rows import Rows
@@ -400,7 +401,7 @@ class _OwnFiles(_Source):
 
     def read_whole(self, split: str) -> Rows:
         path = expanded_path(self._files[split] or "")
-        noted(Found("dataset", path.name, {path.name: path}))
+        noted(Found("dataset", path.name, {path.name: regular(path)}))
         reader = READERS[self._recipe.task]
         told = Told(listener=self._listener, skipped=self._skipped, labels=label_rules(self._recipe))
         if not self.columns:

@@ -134,7 +134,7 @@ class TaggingReader(Reader):
         return found
 
     def _readings(self, source: Source, kind: str, options: ReadOptions) -> Iterator[Reading]:
-        if kind == "conll" and source != "-" and source.is_file():  # a pipe can be read only once
+        if kind == "conll" and source != "-":
             kind = _kind_by_sight(source, options)
         if kind == "parquet" or kind == "csv" or kind == "tsv":
             tables = sentences_of_words(read_tables(source, cast(FileKind, kind), options))
@@ -144,7 +144,7 @@ class TaggingReader(Reader):
             yield from self.table_readings(sentences_of_words(_annotated_tables(source, kind, options)), options)
             return
         name = source_name(source)
-        if kind == "conllu" and source != "-" and source.is_file() and options.keep_labels:
+        if kind == "conllu" and source != "-" and options.keep_labels:
             options = _with_entities(source, options)
         with open_bytes(source) as file:
             lines = text_lines(file, name, options)

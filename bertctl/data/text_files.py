@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, cast
 
 from bertctl.data.file_contents import GZIP, HEAD, PARQUET, is_page, no_rows_in
+from bertctl.data.pipes import is_read_once, regular
 from bertctl.documents import is_encoding
 from bertctl.encodings import likely_encoding
 from bertctl.errors import DataError, UnavailableError, UsageError
@@ -90,7 +91,8 @@ def open_bytes(source: Source) -> Iterator[BinaryIO]:
     if source != "-":
         require_file(source)
     try:
-        with nullcontext(cast(io.BufferedReader, sys.stdin.buffer)) if source == "-" else source.open("rb") as raw:
+        stdin = cast(io.BufferedReader, sys.stdin.buffer)
+        with nullcontext(stdin) if source == "-" else regular(source).open("rb") as raw:
             first = raw.peek(len(GZIP))
             is_packed = first.startswith(GZIP)
             file = cast(io.BufferedReader, gzip.GzipFile(fileobj=raw)) if is_packed else raw  # it reads as one
@@ -125,25 +127,22 @@ def _check_signature(head: bytes, source: Source, *, is_packed: bool) -> None:
 
 
 def is_gzip(path: Path) -> bool:
-    """Returns whether a file is gzip by its first bytes; of what is no regular file, False."""
-    if not path.is_file():
+    """Returns whether a file is gzip by its first bytes; of what is neither a file nor a pipe, False."""
+    if not path.is_file() and not is_read_once(path):
         return False
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         return file.read(len(GZIP)) == GZIP
 
 
 def first_bytes(source: Source) -> bytes:
     """Returns the first bytes of a file or of stdin, unpacked, and leaves stdin as it is.
 
-    There are none of a pipe with a name, which can be read only once; of stdin they are what has come by now.
+    Of stdin they are what has come by now.
 
     Raises:
         UnavailableError: the file is not there or can't be read.
         DataError: it is packed in a way that is not read here, or is no file of rows.
     """
-    if source != "-" and not source.is_file():
-        require_file(source)
-        return b""
     if source != "-":
         with open_bytes(source) as file:
             return file.read(HEAD)

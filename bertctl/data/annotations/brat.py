@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from bertctl.data.annotations.document import Document, Span, joined_parts
+from bertctl.data.pipes import regular
 from bertctl.data.reading import ReadOptions
 from bertctl.data.text_files import Source, read_text
 from bertctl.errors import DataError, UsageError
@@ -36,7 +37,7 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
         raise UsageError("brat's annotations need their text beside them", remedy="Give a file, x.ann, beside x.txt.")
     encoding, listener = options.settings.encoding, options.listener
     text = read_text(source.with_suffix(".txt"), encoding, listener)
-    annotations = read_text(source, encoding, listener) if source.stat().st_size else ""
+    annotations = read_text(source, encoding, listener) if regular(source).stat().st_size else ""
 
     spans: list[Span] = []
     surfaces: list[str | None] = []

@@ -1,0 +1,96 @@
+"""Inputs that can be read only once: a pipe with a name, `<(command)`, `/dev/stdin`.
+
+Their bytes go into a temporary file, once, and whoever reads the input again reads that. What an input is decides, not
+what it is called.
+"""
+
+import os
+import re
+import select
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from bertctl.errors import UnavailableError
+from bertctl.words import human_bytes
+
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
+_HAS_PROC = os.path.exists("/proc/self/fd")  # noqa: PTH110 - at import
+_PIECE = 2**20
+_SPARE = 2**26
+"""Bytes of a disk that are left free."""
+
+_kept: dict[tuple[int, int], BinaryIO] = {}
+"""Device and inode of an input -> the temporary file with its bytes, which goes with the process."""
+
+
+def is_read_once(path: Path) -> bool:
+    """Returns whether a path is a pipe or a socket, of which each byte comes once."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def regular(path: Path) -> Path:
+    """Returns the file to open in place of an input: itself, or the temporary one with the bytes of a pipe.
+
+    Raises:
+        UnavailableError: The pipe can't be read, or holds more than the disk.
+    """
+    if not is_read_once(path):
+        return path
+    status = path.stat()
+    key = (status.st_dev, status.st_ino)
+    if key not in _kept:
+        _kept[key] = _bytes_of(path)
+    kept = _kept[key]
+    # Opened anew, so that each reader begins at the first byte; a file without a name is gone with the process.
+    return Path(f"/proc/self/fd/{kept.fileno()}") if _HAS_PROC else Path(kept.name)
+
+
+def _bytes_of(path: Path) -> BinaryIO:
+    """Returns a temporary file with all bytes of a pipe; waits for whoever writes into it."""
+    temporary = tempfile.TemporaryFile() if _HAS_PROC else tempfile.NamedTemporaryFile()  # noqa: SIM115 - see `_kept`
+    kept = cast(BinaryIO, temporary)
+    try:
+        descriptor = _opened(path)
+        try:
+            _copy(descriptor, kept, path)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise UnavailableError(f"{path} can't be read: {error.strerror or error}", file=path) from error
+    kept.flush()
+    return kept
+
+
+def _opened(path: Path) -> int:
+    """Returns a descriptor that is open for reading; to open a pipe nobody writes into is not waited for."""
+    own = _DESCRIPTOR.fullmatch(str(path))
+    if own:
+        return os.dup(int(own[1]))
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+
+def _copy(descriptor: int, kept: BinaryIO, path: Path) -> None:
+    room = shutil.disk_usage(tempfile.gettempdir()).free - _SPARE
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN | select.POLLHUP)
+    while True:
+        waiting.poll()  # a signal ends it, where it would only be tried again if a read was blocked
+        try:
+            piece = os.read(descriptor, _PIECE)
+        except BlockingIOError:
+            continue
+        if not piece:
+            return
+        room -= len(piece)
+        if room < 0:
+            size = human_bytes(kept.tell())
+            what = f"{path} is a pipe, and after {size} the disk of {tempfile.gettempdir()} is nearly full"
+            raise UnavailableError(what, remedy="Write it to a file, or set TMPDIR to a folder with more room.")
+        kept.write(piece)
