@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bertctl.addresses import refuse_address
 from bertctl.arrays import Floats32
 from bertctl.config.load import NULL
 from bertctl.config.load import load_recipe as load_recipe_with
@@ -62,6 +63,7 @@ class Run:
     """
 
     def __init__(self, path: Path | str, fields: Fields | None = None) -> None:
+        refuse_address(path, "path")
         self.path = Path(path)
         self._trained = open_run(self.path, options=_options(fields))
 
@@ -114,6 +116,8 @@ class Run:
         Raises:
             DataError: rows without labels, or with labels that the model does not know.
         """
+        refuse_address(file, "file")
+        refuse_address(output, "output", is_output=True)
         protect(Path(file), self.path, anew=True)
         return _values(evaluate_file(self._trained, Path(file), Path(output), overwrite=overwrite))
 
@@ -166,6 +170,7 @@ def finetune(
     """
     if isinstance(recipe, Recipe) and fields:
         raise UsageError("fields go with the name of a recipe", remedy="Give them to load_recipe(name, fields).")
+    refuse_address(output, "output", is_output=True)
     resolved = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, fields)
     place, options = None if output is None else Path(output), RunOptions(strict=strict, on_finish=write_card)
     with _ONE_TRAINS, generators_kept():
