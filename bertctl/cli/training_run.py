@@ -68,7 +68,7 @@ def carry_out(out: Output, recipe: "Recipe", flags: RunFlags, *, strict: bool = 
         read_accelerate_config(flags.accelerate_config)
     if not flags.dry_run:
         in_processes(flags.num_processes, out, config=flags.accelerate_config)
-    check_environment(listener=out)
+    check_environment()
 
     if recipe.task == PRETRAINING:
         from bertctl.training.pretrain import prepare
