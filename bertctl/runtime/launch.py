@@ -24,7 +24,7 @@ from bertctl.errors import DeviceError, ExitCode, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.accelerate_config import read_accelerate_config
 from bertctl.runtime.cpu import available_cores
-from bertctl.runtime.stopping import handled_by, raise_for
+from bertctl.runtime.stopping import StopRequest, handled_by, raise_for
 from bertctl.words import count as number_of
 
 if TYPE_CHECKING:
@@ -340,8 +340,12 @@ def launch(
             preexec_fn=die_when_parent_does if sys.platform == "linux" else None,
         )
         asked: list[int] = []
+        request = StopRequest()
 
         def pass_on(number: int, frame: Any) -> None:  # noqa: ARG001
+            is_second = request.hear(number)
+            if asked and not is_second:
+                return
             with contextlib.suppress(OSError):  # a full disk
                 (codes / "asked").touch()
             process.send_signal(signal.SIGKILL if asked else number)
