@@ -264,7 +264,7 @@ def test_the_batch_file_of_the_documentation(
     several = ["--set", "model.dropout=0.0"]
     script = tmp_path / "train.sh"
     for run in ("unbroken", "broken"):
-        words = [*_words("finetune", opinions, tiny_model, str(tmp_path / run), 40), *several]
+        words = [*_words("finetune", opinions, tiny_model, str(tmp_path / run), 12), *several]
         script.write_text(_batch_file(["bertctl", *words]))
         job = _ask(slurm, "sbatch", "--parsable", f"--chdir={tmp_path}", str(script))
         assert job
