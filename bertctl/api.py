@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bertctl.addresses import refuse_address
 from bertctl.arrays import Floats32
 from bertctl.config.load import NULL
 from bertctl.config.load import load_recipe as load_recipe_with
@@ -98,6 +99,7 @@ class Run:
     """
 
     def __init__(self, path: Path | str, fields: Fields | None = None) -> None:
+        refuse_address(path, "path")
         self.path = Path(path)
         self._trained = open_run(self.path, options=_options(fields))
 
@@ -158,6 +160,8 @@ class Run:
         Raises:
             DataError: rows without labels, or with labels that the model does not know.
         """
+        refuse_address(file, "file")
+        refuse_address(output, "output", is_output=True)
         protect(Path(file), self.path, anew=True)
         return _values(evaluate_file(self._trained, Path(file), Path(output), overwrite=overwrite))
 
@@ -210,6 +214,7 @@ def finetune(
     """
     if isinstance(recipe, Recipe) and fields:
         raise UsageError("fields go with the name of a recipe", remedy="Give them to load_recipe(name, fields).")
+    refuse_address(output, "output", is_output=True)
     resolved = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, fields)
     if listener is None:
         listener = NotebookListener() if in_notebook() else SILENT

@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
+from bertctl.addresses import refuse_address
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.words import human_bytes
 
@@ -165,8 +166,11 @@ def cache_folder() -> Path:
 
     Raises:
         UnavailableError: the user has no home folder.
+        UsageError: a variable names an address.
     """
     named = os.environ.get("BERTCTL_CACHE")
+    for variable in ("BERTCTL_CACHE", "XDG_CACHE_HOME"):
+        refuse_address(os.environ.get(variable), variable, is_output=True)
     try:
         if named:
             return Path(named).expanduser()

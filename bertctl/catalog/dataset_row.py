@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from bertctl.addresses import address_problem, address_remedy, is_address
 from bertctl.config.task_names import task_names
 from bertctl.errors import UsageError
 from bertctl.words import listing, unknown
@@ -198,6 +199,8 @@ class DatasetRow:
         for split in self.splits:
             if not split.files and self.hub is None:
                 yield "splits", f"the split {split.name} has neither a file nor a place on the hub"
+            for file in filter(is_address, split.files):
+                yield "splits", f"{split.name}: {address_problem(file)}. {address_remedy(file)}"
         for attribute, names in {"splits": self.split_names, "labels": self.labels, "metrics": self.metrics}.items():
             twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
             if twice:

@@ -6,7 +6,6 @@ Nothing here imports torch or transformers.
 import contextlib
 import logging
 import os
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
@@ -23,6 +22,7 @@ from bertctl.catalog.lock import Found, Kind, in_force, noted
 from bertctl.documents import loading, weight_files
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
+from bertctl.words import without_secrets
 
 Names = Sequence[str]
 
@@ -308,8 +308,7 @@ def shown(text: str) -> str:
     """Returns what may be shown of a text that may have addresses in it: no password, signature or token."""
     from huggingface_hub import get_token
 
-    text = re.sub(r"(https?://[^\s?]*)\?[^\s'\">]*", r"\1", re.sub(r"://[^/\s@]*@", "://", text))
-    return text.replace(get_token() or "\0", "***")
+    return without_secrets(text).replace(get_token() or "\0", "***")
 
 
 _answers: dict[str, str] = {}

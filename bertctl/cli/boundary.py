@@ -22,7 +22,15 @@ from bertctl.errors import (
     UsageError,
     is_out_of_memory,
 )
-from bertctl.runtime.launch import another_ended, check_ranks, die_with_parent, is_first_worker, is_worker, note_exit
+from bertctl.runtime.launch import (
+    another_ended,
+    check_ranks,
+    die_with_parent,
+    is_first_worker,
+    is_worker,
+    note_exit,
+    take_ranks_of_slurm,
+)
 from bertctl.runtime.stopping import asked, enter
 
 if TYPE_CHECKING:
@@ -41,6 +49,7 @@ def run(arguments: list[str]) -> int:
     die_with_parent()
     outputs: list[Output] = []
     try:
+        take_ranks_of_slurm()
         check_ranks()
         code = _run(arguments, outputs.append)
     except BertctlError as refusal:

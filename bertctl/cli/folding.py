@@ -3,12 +3,14 @@
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from bertctl.addresses import refuse_address
 from bertctl.config.recipe_files import is_of_run
 from bertctl.errors import UsageError
 from bertctl.writing import is_stream, protect, refuse_input
@@ -30,6 +32,40 @@ def option(
 
 
 _OUTPUTS = ("output", "destination", "junit", "gitlab_metrics", "gitlab_codequality", "npz")
+
+
+_LOCAL = frozenset(
+    "A B CORPUS DEST DIR FILE FILES HUB-ID INDEX INPUT MODEL OUT PAGE PATH RECIPE RUN RUN2".split()  # noqa: SIM905
+)
+"""Words in an option's metavar that stand for something on this machine or a name of the hub, never for an address."""
+_ALSO_WRITTEN = ("to", "place")
+
+
+def refuse_typed_addresses(parameters: Iterable[Any], typed: Mapping[str, Any]) -> None:
+    """Refuses addresses (`s3://...`) where a command line takes a file, a folder or a model.
+
+    Args:
+        parameters: the verb's options and arguments.
+        typed: what was typed for each, by parameter name: a text, or a list of texts.
+
+    Raises:
+        UsageError: with the option and what to type.
+    """
+    for one in parameters:
+        words = set(re.findall(r"[A-Z][A-Z0-9-]*", one.metavar or ""))
+        takes_text = "TEXT" in words
+        is_local = bool(words & _LOCAL) or "Path" in str(one.type_descriptor.annotation)
+        values = typed.get(one.name)
+        for value in values if isinstance(values, list | tuple) else [values]:
+            if not isinstance(value, str) or not is_local or (takes_text and any(map(str.isspace, value))):
+                continue
+            refuse_address(
+                value,
+                next((flag for flag in one.opts if flag.startswith("--")), ""),
+                is_output=one.name in (*_OUTPUTS, *_ALSO_WRITTEN),
+                is_model=bool(words & {"MODEL", "HUB-ID"}),
+                is_perhaps_text=takes_text,
+            )
 
 
 def protect_inputs(given: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, cast
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from bertctl.cli.folding import refuse_typed_addresses
 from bertctl.cli.streams import wants_colours
 from bertctl.words import shorten
 
@@ -46,6 +47,9 @@ class VerbCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads what was typed; for completion without making values of it, because Typer does that with pydantic."""
         if not ctx.resilient_parsing:
+            if any(":/" in word for word in args):
+                typed, _, _ = self.make_parser(ctx).parse_args([*args])
+                refuse_typed_addresses(self.get_params(ctx), typed)
             return super().parse_args(ctx, args)
         typed, ctx.args, _ = self.make_parser(ctx).parse_args(args)
         for parameter in self.get_params(ctx):

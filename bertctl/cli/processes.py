@@ -8,6 +8,7 @@ import typer
 
 from bertctl.cli.output import Output
 from bertctl.progress import SILENT, Listener
+from bertctl.runtime.accelerate_config import lone_process_warning
 from bertctl.runtime.launch import Workers, is_worker, launch, workers
 
 NumProcessesOption = Annotated[
@@ -34,8 +35,12 @@ def in_processes(count: int, out: Output, *, source: str = "", config: Path | No
     Raises:
         Exit: with the exit code of the processes.
     """
-    if (count > 1 or config is not None) and not is_worker():
+    if is_worker():
+        return
+    if count > 1 or config is not None:
         raise typer.Exit(launch(sys.argv[1:], count, stdin=source == "-", config=config, listener=out))
+    if warning := lone_process_warning():
+        out.warn(warning)
 
 
 def this_worker(out: Output) -> tuple[Workers, Listener]:

@@ -73,7 +73,7 @@ def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: b
         read_accelerate_config(flags.accelerate_config)
     if not flags.dry_run:
         in_processes(flags.num_processes, out, config=flags.accelerate_config)
-    check_environment(listener=out)
+    check_environment()
 
     if recipe.task == PRETRAINING:
         from bertctl.training.pretrain import prepare

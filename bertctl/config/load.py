@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import ValidationError
 
+from bertctl.addresses import address_problem, address_remedy, is_address
 from bertctl.config.agreement import Disagreement, disagreements_in
 from bertctl.config.bases import RecipeFile, read_files
 from bertctl.config.presets import PRESETS
@@ -171,8 +172,11 @@ def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
     """
     section, _, name = dotted.rpartition(".")
     value = read_value(given, as_text=field_schema(dotted)["type"] == "string") if isinstance(given, str) else given
-    if dotted in marked(Mark.IS_PATH) and isinstance(value, str):
-        value = _placed(value, dotted, Path.cwd())
+    if dotted in marked(Mark.IS_PATH):
+        if problems := _address_problems(dotted, value):
+            return value, problems
+        if isinstance(value, str):
+            value = _placed(value, dotted, Path.cwd())
     try:
         Recipe.model_validate({section: {name: value}} if section else {name: value})
     except ValidationError as error:
@@ -280,6 +284,7 @@ class _Layers:
         Raises:
             RecipeError: with all problems, those of the file first, line by line.
         """
+        self._note_addresses()
         try:
             recipe = Recipe.model_validate(self._values)
         except ValidationError as error:
@@ -310,6 +315,15 @@ class _Layers:
             if dotted in marked(Mark.IS_PATH):
                 absolute = _make_absolute(self._values, dotted, Path.cwd())
                 self.origins[dotted] = origin._replace(absolute=absolute)
+
+    def _note_addresses(self) -> None:
+        """Keeps what is wrong with addresses in fields of paths."""
+        for dotted in marked(Mark.IS_PATH):
+            section, _, name = dotted.partition(".")
+            values = self._values.get(section)
+            if isinstance(values, dict):
+                problems = _address_problems(dotted, values.get(name))
+                self._problems += [(self._origin(dotted), problem) for problem in problems]
 
     def _note(self, error: ValidationError) -> None:
         """Keeps what pydantic found, then looks for disagreements between the fields that are right by themselves."""
@@ -344,6 +358,16 @@ class _Layers:
         return self.origins.get(dotted) or self.origins.get(section) or Origin(-1, 0, self._named, "file")
 
 
+def _address_problems(dotted: str, value: Any) -> list[str]:
+    """Returns a sentence for each address in the value of a field of paths."""
+    problems: list[str] = []
+    for given in value if isinstance(value, list) else [value]:
+        if isinstance(given, str) and is_address(given):
+            remedy = address_remedy(given, is_model=dotted == "model.name")
+            problems.append(f"{dotted}: {address_problem(given)}. {remedy}")
+    return problems
+
+
 def _make_absolute(values: Mapping[str, Any], dotted: str, base: Path) -> tuple[str, ...]:
     """Makes the paths of a field absolute in a recipe's nested values, and returns those that were absolute before."""
     section, _, name = dotted.partition(".")
@@ -364,6 +388,8 @@ def _make_absolute(values: Mapping[str, Any], dotted: str, base: Path) -> tuple[
 def _placed(given: str, dotted: str, base: Path) -> str:
     """Returns a field's path seen from `base`; what is a name in its field stays as it is."""
     is_path = _PERHAPS_PATHS.get(dotted)
+    if is_address(given):  # the recipe is refused, with the address as it was written
+        return given
     if not given or (is_path is not None and not is_path(given, base)):
         return given
     return os.path.abspath(base / expanded_path(given))  # noqa: PTH100  # Path.resolve follows links

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import bertctl
+from bertctl.addresses import refuse_address
 from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.words import did_you_mean, unknown
 
@@ -26,9 +27,10 @@ def find_recipe(name_or_path: str, folder: Path = Path()) -> Path:
         folder: that a path is relative to.
 
     Raises:
-        UsageError: a name that no built-in recipe has, or a folder.
+        UsageError: a name that no built-in recipe has, a folder, or an address.
         UnavailableError: a path where there is no file.
     """
+    refuse_address(name_or_path)
     path = folder / expanded_path(name_or_path)
     looks_like_path = "/" in name_or_path or os.sep in name_or_path or path.suffix.lower() in _SUFFIXES
     builtin = builtin_recipes()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from bertctl.documents import loading, read_text
 from bertctl.errors import UsageError
-from bertctl.progress import SILENT, Listener
 
 _KINDS = ("NO", "MULTI_CPU", "MULTI_GPU")
 _TRUE, _FALSE = ("1", "true", "yes", "y", "on", "t"), ("0", "false", "no", "n", "off", "f")
@@ -67,11 +66,8 @@ def read_accelerate_config(path: Path) -> AccelerateConfig:
         )
 
 
-def check_environment(*, listener: Listener = SILENT) -> None:
+def check_environment() -> None:
     """Refuses what somebody's own `accelerate launch` asks for and bertctl does not do.
-
-    Args:
-        listener: hears where fewer processes were started than were asked for.
 
     Raises:
         UsageError: DeepSpeed, Megatron, FSDP or a parallelism configuration; or a variable is neither true nor false.
@@ -80,11 +76,22 @@ def check_environment(*, listener: Listener = SILENT) -> None:
     for kind in ("FSDP", "DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
         if _is_on(f"ACCELERATE_USE_{kind}"):
             raise _unsupported("the configuration of `accelerate launch`", kind)
-    if _is_on("ACCELERATE_USE_CPU") and "MASTER_ADDR" in os.environ and "RANK" not in os.environ:
-        listener.warn(
+    _is_on("ACCELERATE_USE_CPU")
+
+
+def lone_process_warning() -> str:
+    """Returns what to say where a meeting place is named and this process is not told that it has others; else ""."""
+    if not os.environ.get("MASTER_ADDR") or "RANK" in os.environ:
+        return ""
+    if "ACCELERATE_USE_CPU" in os.environ or "ACCELERATE_MIXED_PRECISION" in os.environ:
+        return (
             "`accelerate launch` starts one process on CPUs, however many are asked for: bertctl's --num-processes N "
             "or --accelerate-config FILE starts all of them"
         )
+    return (
+        "MASTER_ADDR is set and RANK is not, so this process works alone. One of several needs RANK and WORLD_SIZE, "
+        "too; torchrun, srun and bertctl's --num-processes N set them"
+    )
 
 
 def _unsupported(source: str, what: str) -> UsageError:

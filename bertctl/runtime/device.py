@@ -1,6 +1,7 @@
 """Which device computes, in which precision, with how many threads, and why."""
 
 import os
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -51,22 +52,23 @@ def choose_compute(
     import torch
 
     reasons = reasons or {}
+    sharing = workers_here()  # an exchange, in which all of them take part whatever they were asked for
     device, device_why = _choose_device(settings.device)
     if settings.device != "auto":
         device_why = reasons.get("device", device_why)
     if device == "cuda":
         # cuDNN's attention makes a plan for each shape, a tenth of a second (H100), and batches have many shapes.
         torch.backends.cuda.enable_cudnn_sdp(enabled=False)
-    threads = settings.threads or max(1, available_cores() // workers_here())
+    threads = settings.threads or max(1, available_cores() // sharing)
     torch.set_num_threads(threads)
     precision, precision_why = _choose_precision(settings.precision, device, threads)
     if settings.precision != "auto":
         precision_why = reasons.get("precision", precision_why)
     if only_fp32 and precision != "fp32":
         precision, precision_why = "fp32", f"not {precision}: {only_fp32}"
-    if is_worker() and torch.distributed.is_initialized():  # other machines, or another measurement, might differ
+    if _has_met_others():  # other machines, or another measurement, might differ
         precision = workers().share(precision)
-    share = "all cores of this process" if workers_here() == 1 else "its share of the cores"
+    share = "all cores of this process" if sharing == 1 else "its share of the cores"
     threads_why = "" if settings.threads else f", {share}"
     why = f"{device} ({device_why}), {precision} ({precision_why}), {count(threads, 'thread')}{threads_why}"
     return Compute(device, precision, threads, why)
@@ -84,8 +86,23 @@ def exact_on_cpu(settings: "RuntimeSection") -> "RuntimeSection":
 
 
 def workers_here() -> int:
-    """Returns how many processes of this job are on this machine, as torchrun says; otherwise 1."""
-    return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))) if "RANK" in os.environ else 1
+    """Returns how many processes of this job share the cores of this one.
+
+    torchrun says it. Processes that something else has started tell each other their machine and their cores.
+    """
+    local_size = os.environ.get("LOCAL_WORLD_SIZE", "")
+    if local_size and "RANK" in os.environ:
+        return max(1, int(local_size))
+    if not _has_met_others():
+        return 1
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return workers().count_alike(platform.node(), cores)
+
+
+def _has_met_others() -> bool:
+    import torch.distributed as dist
+
+    return is_worker() and dist.is_initialized()
 
 
 def _choose_device(asked: str) -> tuple[str, str]:

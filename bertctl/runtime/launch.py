@@ -24,7 +24,7 @@ from bertctl.errors import DeviceError, ExitCode, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.accelerate_config import read_accelerate_config
 from bertctl.runtime.cpu import available_cores
-from bertctl.runtime.stopping import handled_by, raise_for
+from bertctl.runtime.stopping import StopRequest, handled_by, raise_for
 from bertctl.words import count as number_of
 
 if TYPE_CHECKING:
@@ -70,14 +70,18 @@ class Workers:
         Raises:
             UsageError: in all of them.
         """
-        if self.group is None:
-            return
-        import numpy as np
-
-        own = hashlib.sha256(json.dumps(said, default=str).encode()).digest()
-        if len(np.unique(self.gather(np.frombuffer(bytearray(own), dtype=np.uint8)), axis=0)) > 1:
+        if self.count_alike(*said) < self.count:
             what = "the processes of this job have different settings, rows or models"
             raise UsageError(what, remedy="Start all of them with the same command, on the same files.")
+
+    def count_alike(self, *said: object) -> int:
+        """Returns how many processes say the same as this one, itself among them; all of them have to call it."""
+        if self.group is None:
+            return 1
+        import numpy as np
+
+        own = np.frombuffer(bytearray(hashlib.sha256(json.dumps(said, default=str).encode()).digest()), dtype=np.uint8)
+        return sum(bool((other == own).all()) for other in self.gather(own))
 
     def wait(self) -> None:
         """Waits until all processes have called it."""
@@ -181,6 +185,21 @@ def is_worker() -> bool:
     rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "1")
     # A rank beyond the last one is nobody's: `check_ranks` refuses it, and says so, as only one alone or the first can.
     return rank.isdecimal() and size.isdecimal() and int(size) > max(1, int(rank))
+
+
+def take_ranks_of_slurm() -> None:
+    """Takes rank and number of processes from Slurm where they are to meet (MASTER_ADDR) and nothing else says them.
+
+    Tasks of `srun` that don't meet, such as shards, have no MASTER_ADDR, and stay alone.
+    """
+    is_step = "SLURM_STEP_ID" in os.environ  # not the batch script itself, which is no task
+    if not is_step or not os.environ.get("MASTER_ADDR") or "RANK" in os.environ:
+        return
+    size = os.environ.get("SLURM_STEP_NUM_TASKS") or os.environ.get("SLURM_NTASKS", "1")
+    if size != "1" and "SLURM_PROCID" in os.environ:
+        os.environ["RANK"] = os.environ["SLURM_PROCID"]
+        os.environ.setdefault("WORLD_SIZE", size)
+        os.environ.setdefault("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0"))
 
 
 def check_ranks() -> None:
@@ -321,8 +340,12 @@ def launch(
             preexec_fn=die_when_parent_does if sys.platform == "linux" else None,
         )
         asked: list[int] = []
+        request = StopRequest()
 
         def pass_on(number: int, frame: Any) -> None:  # noqa: ARG001
+            is_second = request.hear(number)
+            if asked and not is_second:
+                return
             with contextlib.suppress(OSError):  # a full disk
                 (codes / "asked").touch()
             process.send_signal(signal.SIGKILL if asked else number)

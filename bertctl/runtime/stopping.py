@@ -1,13 +1,15 @@
 """Ctrl-C, SIGTERM and SIGHUP, from the first line of a command to its last. Nothing is imported here that takes time.
 
 While a command starts, a signal ends it at once. While it works, the first one raises, so that work is saved and parts
-of files are taken away; the second one ends it at once, as any does once the answer is given. A signal that was
+of files are taken away; the second one ends it at once, as any does once the answer is given. SIGTERM and SIGHUP come
+several times from a batch system: within a few seconds of the first one they are no second one. A signal that was
 ignored from the start (SIGHUP under nohup, Ctrl-C in a shell's background) stays ignored.
 """
 
 import os
 import signal
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,11 +26,43 @@ class Terminated(KeyboardInterrupt):
     """Says that SIGTERM or SIGHUP arrived; whoever handles Ctrl-C handles it too, and can tell the two apart."""
 
 
+_ECHO_SECONDS = 5.0
+"""Batch systems signal a job several times at once: each process of a step, and srun, which passes it on."""
+
+
+class StopRequest:
+    """The signal that asked for the end of some work, and whether another one asks for something new.
+
+    Attributes:
+        number: The first signal; 0 where none came.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._heard_at = 0.0
+
+    def hear(self, number: int) -> bool:
+        """Returns whether this is the second request, which ends at once: not an echo of the first one.
+
+        A second Ctrl-C is a person's, and never an echo. SIGTERM and SIGHUP are, within a few seconds.
+        """
+        if not self.number:
+            self.number = number
+            self._heard_at = time.monotonic()
+            return False
+        return number == signal.SIGINT or time.monotonic() - self._heard_at > _ECHO_SECONDS
+
+    def clear(self) -> None:
+        """Forgets the signal."""
+        self.number = 0
+
+
 class _Command:
     """Is where this process is in its own command ("" where it runs none), and the first signal that it heard then."""
 
     phase = ""
     asked = 0
+    request = StopRequest()
 
 
 def asked() -> int:
@@ -55,6 +89,7 @@ def raise_for(number: int) -> None:
         KeyboardInterrupt: Ctrl-C, or `Terminated` for the others.
     """
     _Command.asked = number
+    _Command.request.hear(number)
     raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
 
@@ -112,6 +147,10 @@ class handled_by:  # noqa: N801 - reads as a verb in `with`; contextlib would ha
 
 
 def _arrived(number: int, frame: "FrameType | None") -> None:  # noqa: ARG001
-    if _Command.phase != "working" or _Command.asked:
+    is_first = not _Command.request.number
+    is_second = _Command.request.hear(number)
+    if not is_first and not is_second:
+        return
+    if _Command.phase != "working" or is_second:
         end_now(number)
     raise_for(number)

@@ -19,9 +19,9 @@ from bertctl.errors import DeviceError, ExitCode
 from bertctl.modeling.families import family_of
 from bertctl.modeling.source import ModelSource
 from bertctl.run_folder import RunFolder
-from bertctl.runtime.stopping import STOPS, end_now, handled_by
+from bertctl.runtime.stopping import StopRequest, end_now, handled_by
 from bertctl.sweeps.plan import CELLS
-from bertctl.sweeps.worker import CellReply, WorkerSettings, note_failure, work
+from bertctl.sweeps.worker import SIGNALS_AT_START, CellReply, WorkerSettings, note_failure, work
 from bertctl.training.job import Encoded
 
 _LATE_IMPORTS = ("accelerate", "safetensors.torch", "torch._dynamo", "torch.onnx", "torch.profiler")
@@ -50,10 +50,18 @@ class Pool:
         encoded: rows and tokens, for forked ones; without any, workers are started anew.
         jobs: number of workers.
         devices: GPUs, handed out in turn; empty on a CPU.
+        request: of a job of a batch system: heard before the pool was there, and no second signal kills the workers,
+            as the batch system does that itself. None where a person may press Ctrl-C twice.
     """
 
     def __init__(
-        self, settings: WorkerSettings, encoded: dict[str, Encoded], *, jobs: int, devices: Sequence[str]
+        self,
+        settings: WorkerSettings,
+        encoded: dict[str, Encoded],
+        *,
+        jobs: int,
+        devices: Sequence[str],
+        request: StopRequest | None = None,
     ) -> None:
         self._settings, self._jobs, self._devices = settings, jobs, devices
         import torch
@@ -63,7 +71,13 @@ class Pool:
         self._encoded = encoded if self.forks else {}
         self._context: Any = multiprocessing.get_context("fork" if self.forks else "spawn")
         self._workers: list[_Worker] = []
-        self.stopped_by = 0
+        self._request = request or StopRequest()
+        self._is_patient = request is not None
+
+    @property
+    def stopped_by(self) -> int:
+        """Returns the signal that ended the work; 0 where none did."""
+        return self._request.number
 
     def run(self, cells: Sequence[str], on_reply: Callable[[CellReply], None]) -> None:
         """Runs the cells, as many at a time as there are workers.
@@ -83,6 +97,8 @@ class Pool:
         with handled_by(self._pass_on):
             try:
                 for number in range(min(self._jobs, len(waiting))):
+                    if self.stopped_by:
+                        break
                     self._workers.append(self._start(number))
                 while not self.stopped_by and (waiting or any(worker.cell for worker in self._workers)):
                     for worker in self._workers:
@@ -108,7 +124,8 @@ class Pool:
         with warnings.catch_warnings():
             # Python warns of threads: those of the tokenizer sleep, and no worker waits for them.
             warnings.simplefilter("ignore", DeprecationWarning)
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # until it can hear them: else one may be lost
+            # Until it can hear them: else one may be lost.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS_AT_START)
             try:
                 process.start()
             finally:
@@ -168,8 +185,10 @@ class Pool:
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Passes a signal on to the workers, which save what they have; a second one kills them."""
-        again = bool(self.stopped_by)
-        self.stopped_by = self.stopped_by or number
+        is_first = not self._request.number
+        again = self._request.hear(number) and not self._is_patient
+        if not (is_first or again):
+            return
         for worker in list(self._workers):
             if worker.process.is_alive() and worker.process.pid:
                 with contextlib.suppress(ProcessLookupError):

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -125,10 +126,12 @@ class SweepRunner:
         wall, jobs = time.perf_counter() - begun, min(plan.jobs, len(waiting))
         worked = sum(reply.seconds.get(phase, 0.0) for reply in replies for phase in ("train", "evaluate"))
         if worked:
-            together = f"{count(len(replies), 'run')} in {wall:.1f} s, {jobs} at a time"
-            share = 100 * worked / (wall * jobs)
-            took = f"training and evaluation took {worked:.1f} s, {share:.0f} % of the time of all jobs"
-            listener.say(f"{together}: {took}")
+            figures = f"{count(len(replies), 'run')} in {wall:.1f} s"
+            took = f"training and evaluation took {worked:.1f} s"
+            if self._sweep.request.executor == "local":  # jobs wait in a queue, and each of them imports anew
+                figures += f", {jobs} at a time"
+                took += f", {100 * worked / (wall * jobs):.0f} % of the time of all jobs"
+            listener.say(f"{figures}: {took}")
         return replies
 
     def score_test(self) -> None:
@@ -146,35 +149,54 @@ class SweepRunner:
         if not (run.model / "config.json").exists():
             self._listener.say(f"{best.name}: its model was not kept; it is trained again")
             replies: list[CellReply] = []
-            self._carry_out([best.name], replies.append, keep="best", jobs=1)
+            self._carry_out([best.name], replies.append, keep="best", jobs=1, trains_again=True)
             if replies[0].state != "done":
                 raise BertctlError(f"{best.name} could not be trained again: {replies[0].message}")
         scripts = self._sweep.cells[0].recipe.evaluation.metric_scripts  # of the recipe that was typed
         named: dict[str, object] = {"evaluation.metric_scripts": scripts, "data.test_file": typed.data.test_file}
         evaluate_run(open_run(best.path, options=named), split="test", listener=self._listener)
 
-    def _carry_out(self, names: Sequence[str], on_reply: Callable[[CellReply], None], *, keep: Keep, jobs: int) -> None:
+    def _carry_out(
+        self,
+        names: Sequence[str],
+        on_reply: Callable[[CellReply], None],
+        *,
+        keep: Keep,
+        jobs: int,
+        trains_again: bool = False,
+    ) -> None:
         """Runs these cells to their ends.
 
         Raises:
             InterruptedRunError: a signal came.
         """
-        pool = self._pool(keep, jobs)
+        pool = self._pool(keep, jobs, trains_again=trains_again)
         pool.run(names, on_reply)
         self._listener.finish("runs")
         if pool.stopped_by:
             terminated = pool.stopped_by != signal.SIGINT
             how = "terminated" if terminated else "interrupted"
             over = f"{self._done} of {count(len(self._mine), 'run')} are over"
-            what = f"{how}: {over}, those that were under way have saved what they had"
+            is_local = self._sweep.request.executor == "local"
+            saved = "have saved what they had" if is_local else "go on from their last checkpoint"
+            what = f"{how}: {over}, those that were under way {saved}"
             remedy = f"The same command goes on in {self._folder}."
             raise InterruptedRunError(what, remedy=remedy, terminated=terminated)
 
-    def _pool(self, keep: Keep, jobs: int) -> Pool | Jobs:
+    def _pool(self, keep: Keep, jobs: int, *, trains_again: bool) -> Pool | Jobs:
         recipes = {cell.name: cell.recipe.model_dump() for cell in self._sweep.cells}
-        settings = WorkerSettings(self._folder.absolute(), recipes, keep, os.getpid(), self._locks)
+        settings = WorkerSettings(
+            folder=self._folder.absolute(),
+            recipes=recipes,
+            keep=keep,
+            parent=os.getpid(),
+            locks=self._locks,
+            trains_again=trains_again,
+            command=tuple(sys.argv[1:]),
+        )
         if self._sweep.request.executor != "local":
-            return Jobs(settings, self._sweep.request.executor, jobs, self._listener)
+            labels = {name: self._label(cell) for name, cell in self._planned.items()}
+            return Jobs(settings, self._sweep.request.executor, jobs, self._listener, labels)
         devices = visible_devices() if self._plan.recipe["runtime"]["device"] == "cuda" else []
         encoded = self._sweep.encoded if self._sweep.request.forks else {}
         pool = Pool(settings, encoded, jobs=jobs, devices=devices)
@@ -203,13 +225,19 @@ class SweepRunner:
     def _say(self, reply: CellReply) -> None:
         cell = self._planned[reply.cell]
         result = reply.message if reply.state == "interrupted" else self._result_text(cell, reply)
-        what = f"{setting_text(self._plan.settings[cell.setting], self._plan.axes)}, "
-        what += seed_text(self._plan.seeds[cell.seed]) + (f", fold {cell.fold}" if cell.fold else "")
-        line = f"{self._done} of {len(self._mine)}: {what}: {result}, {reply.seconds.get('whole', 0.0):.1f} s"
+        line = (
+            f"{self._done} of {len(self._mine)}: {self._label(cell)}: {result}, {reply.seconds.get('whole', 0.0):.1f} s"
+        )
         if reply.state == "failed" and reply.code != ExitCode.DIVERGED:
             self._listener.warn(line)
         else:
             self._listener.say(line)
+
+    def _label(self, cell: PlannedCell) -> str:
+        """Returns the setting, seed and fold of a run, for people."""
+        setting = setting_text(self._plan.settings[cell.setting], self._plan.axes)
+        fold = f", fold {cell.fold}" if cell.fold else ""
+        return f"{setting}, {seed_text(self._plan.seeds[cell.seed])}{fold}"
 
     def _result_text(self, cell: PlannedCell, reply: CellReply) -> str:
         found = read_cell(self._folder, self._plan, cell)

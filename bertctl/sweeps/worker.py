@@ -39,6 +39,12 @@ SECONDS_BETWEEN_CHECKPOINTS = 60.0
 """The end of an epoch saves a checkpoint in runs that last longer; shorter ones are started again."""
 
 
+TIME_IS_UP = signal.SIGUSR2
+"""Signal that Slurm sends, through submitit, to every process of a job when its time is nearly up."""
+SIGNALS_AT_START = (*STOPS, TIME_IS_UP)
+"""Signals that a worker is born with blocked, until it knows what to make of them."""
+
+
 @dataclass(frozen=True)
 class WorkerSettings:
     """Holds what a worker has to know.
@@ -50,6 +56,9 @@ class WorkerSettings:
         parent: the sweep's process.
         locks: open files of the parent's locks, which a forked worker must not hold on to.
         device: GPU that this worker sees, as CUDA_VISIBLE_DEVICES names it; None without.
+        trains_again: whether a run that is done is trained again, because its model was not kept.
+        command: words of the sweep's command line, of which the runs' environment.json tells; empty where this
+            process has them itself.
     """
 
     folder: Path
@@ -58,6 +67,8 @@ class WorkerSettings:
     parent: int
     locks: tuple[int, ...] = ()
     device: str | None = None
+    trains_again: bool = False
+    command: tuple[str, ...] = ()
 
 
 @dataclass
@@ -89,7 +100,7 @@ def work(connection: Connection, settings: WorkerSettings, encoded: dict[str, En
     """
     _become_worker(settings, forked=bool(encoded))
     with contextlib.suppress(KeyboardInterrupt, EOFError, OSError):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # see `Pool._start`
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS_AT_START)  # see `Pool._start`
         while True:
             asked = json.loads(connection.recv_bytes())
             if not asked:
@@ -112,6 +123,7 @@ def _become_worker(settings: WorkerSettings, *, forked: bool) -> None:
     os.setsid()  # a terminal's Ctrl-C reaches the parent, which passes it on once
     for number in STOPS:
         signal.signal(number, signal.default_int_handler)
+    signal.signal(TIME_IS_UP, signal.SIG_IGN)  # the parent passes it on as SIGTERM
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # threads of the parent's tokenizer are not there after a fork
     sink = open_in_place(settings.folder / "log.txt", os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
@@ -165,6 +177,8 @@ def note_failure(folder: RunFolder, message: str) -> None:
 def _train(job: Job, folder: RunFolder, settings: WorkerSettings) -> dict[str, float]:
     """Trains and scores, from a checkpoint where there is one; returns the seconds of both."""
     with hold(folder.path / ".lock", patient=True):  # a worker of a sweep that was killed takes a moment to end
+        if not settings.trains_again and (seconds := _seconds_of_done(job, folder)):
+            return seconds
         unfinished = False  # what was killed before it had a status, is damaged or done starts again
         with contextlib.suppress(BertctlError, KeyError):
             unfinished = folder.read(folder.status)["state"] != "done"
@@ -176,6 +190,21 @@ def _train(job: Job, folder: RunFolder, settings: WorkerSettings) -> dict[str, f
     options = RunOptions(early_stopping=watch, model_file=model_file, checkpoint_pause=pause)
     result = start(job, folder.path, resume="if any", options=options, listener=_CellLog(folder.log))
     return {phase: result.performance["seconds"][phase] for phase in ("train", "evaluate")}
+
+
+def _seconds_of_done(job: Job, folder: RunFolder) -> dict[str, float]:
+    """Returns the seconds of a run that another worker has finished meanwhile; empty where there is none.
+
+    A job that Slurm has requeued, or one of an earlier command, may begin when the run is done.
+    """
+    try:
+        is_done = folder.read(folder.status)["state"] == "done"
+        is_same = folder.read(folder.environment)["recipe_hash"] == job.hash
+        folder.read(folder.metrics)
+        seconds = folder.read(folder.performance)["seconds"]
+        return {phase: float(seconds[phase]) for phase in ("train", "evaluate")} if is_done and is_same else {}
+    except (BertctlError, KeyError, TypeError, ValueError):
+        return {}
 
 
 class _CellLog(Listener):

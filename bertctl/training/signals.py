@@ -8,7 +8,7 @@ from types import FrameType
 import numpy as np
 
 from bertctl.runtime.launch import ALONE, Workers
-from bertctl.runtime.stopping import STOPS, end_now, handled_by, raise_for
+from bertctl.runtime.stopping import STOPS, StopRequest, end_now, handled_by, raise_for
 
 
 class Signals:
@@ -28,6 +28,7 @@ class Signals:
         self.together = False
         self._workers = workers
         self._asked = 0
+        self._request = StopRequest()
         self._is_interruptible = False
 
     def handle_signals(self) -> handled_by:
@@ -61,8 +62,11 @@ class Signals:
             raise_for(SIGINT if asked[0] else STOPS[int(asked.argmax())])
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        if self._asked:
+        is_first = not self._request.number
+        if self._request.hear(number):
             end_now(number)
+        if not is_first:
+            return
         self._asked = number
         if self._is_interruptible:
             raise_for(number)

@@ -95,10 +95,12 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     from bertctl.modeling.used_tokens import train_used_rows
 
     check_environment()
-    torch.set_num_threads(job.compute.threads)  # a job that was made ready after it may have set others
     network = job.loaded.network
-    with patch_environment(**(_OF_ONE_PROCESS if workers.count == 1 else {})):
+    # Without OMP_NUM_THREADS accelerate takes all cores for the threads of each process, and warns.
+    settings = _OF_ONE_PROCESS if workers.count == 1 else {"OMP_NUM_THREADS": str(job.compute.threads)}
+    with patch_environment(**settings):
         accelerator = _accelerator(job, folder, workers)
+    torch.set_num_threads(job.compute.threads)  # a job that was made ready after it may have set others
     if accelerator.num_processes != workers.count:
         what = f"{workers.count} processes share this job, and accelerate sees {accelerator.num_processes}"
         raise DeviceError(what, remedy="Start them with --num-processes, torchrun or `accelerate launch`.")

@@ -139,8 +139,32 @@ def test_who_waits_for_the_others_hears_a_signal(tiny_model: Path, opinions: Pat
     assert "terminated" in err
 
 
-def test_accelerate_on_cpus_starts_one_and_it_is_said(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes=2"]
+def test_threads_are_those_of_the_option_whoever_starts_them(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    """Without OMP_NUM_THREADS, which torchrun sets, accelerate took all cores: other bytes."""
+    port = free_port()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delenv("OMP_NUM_THREADS", raising=False)
+        by_variables = [
+            subprocess.Popen(
+                [sys.executable, *finetune(tiny_model, opinions, "hand")],
+                cwd=tmp_path,
+                env={**os.environ, "HF_HUB_OFFLINE": "1", **by_hand(rank, port)},
+            )
+            for rank in range(2)
+        ]
+        assert [process.wait() for process in by_variables] == [0, 0]
+    torchrun = [*TORCHRUN, "--standalone", "--nproc_per_node=2", *finetune(tiny_model, opinions, "torchrun")]
+    (done,) = side_by_side(tmp_path, [(torchrun, {})])
+    assert done.returncode == 0, done.stderr
+    models = [tmp_path / run / "model" / "model.safetensors" for run in ("hand", "torchrun")]
+    assert models[0].read_bytes() == models[1].read_bytes()
+
+
+@pytest.mark.parametrize("options", [[], ["--cpu"]])
+def test_accelerate_on_cpus_starts_one_and_it_is_said(
+    tiny_model: Path, opinions: Path, tmp_path: Path, options: list[str]
+) -> None:
+    launch = [sys.executable, "-m", "accelerate.commands.launch", *options, "--num_processes=2"]
     (done,) = side_by_side(tmp_path, [([*launch, *finetune(tiny_model, opinions, "run")], {})])
     assert done.returncode == 0, done.stderr
     assert "one process on CPUs" in done.stderr

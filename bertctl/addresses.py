@@ -1,0 +1,160 @@
+"""Addresses (`s3://bucket/file`) where a local path is needed: recognized by their scheme, and refused by name.
+
+`pathlib` makes of `s3://bucket/file` the local path `s3:/bucket/file`. What is written there is lost with the
+container, so every option, recipe field and variable that names a file or a folder asks here first.
+"""
+
+import re
+from pathlib import Path
+
+from bertctl.errors import UsageError
+from bertctl.words import without_secrets
+
+_ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/(?P<rest>.*)", re.DOTALL)
+"""A scheme has at least two characters, so `C:/file` is none."""
+
+_COPY_COMMANDS = {
+    "s3": "aws s3 cp",
+    "s3a": "aws s3 cp",
+    "s3n": "aws s3 cp",
+    "gs": "gcloud storage cp",
+    "gcs": "gcloud storage cp",
+    "az": "azcopy copy",
+    "abfs": "azcopy copy",
+    "abfss": "azcopy copy",
+    "wasb": "azcopy copy",
+    "wasbs": "azcopy copy",
+    "hdfs": "hdfs dfs -cp",
+    "dbfs": "databricks fs cp",
+    "oss": "ossutil cp",
+}
+"""Command that copies between an address and a local file, by scheme."""
+
+_FOLDER_FLAGS = {"aws s3 cp": " --recursive", "gcloud storage cp": " --recursive", "azcopy copy": " --recursive"}
+
+_HUB_KINDS = {"datasets": " --repo-type dataset", "spaces": " --repo-type space"}
+
+
+def is_address(given: str | Path) -> bool:
+    """Returns whether a value that is to be a local path begins like an address.
+
+    A single slash behind the scheme is what `Path` leaves of two. It counts unless a local folder has that name.
+    """
+    match = _ADDRESS.match(str(given))
+    if match is None:
+        return False
+    return match["rest"].startswith("/") or not Path(f"{match['scheme']}:").is_dir()
+
+
+def address_problem(given: str | Path) -> str:
+    """Returns the sentence that says what is wrong with an address, without the secrets in it."""
+    return f"{_full_address(given)} is an address, and bertctl reads and writes local files"
+
+
+def address_remedy(given: str | Path, *, is_output: bool = False, is_model: bool = False) -> str:
+    """Returns what to type in place of an address.
+
+    Args:
+        given: The address.
+        is_output: Whether something was to be written there.
+        is_model: Whether a model was meant, for which the hub's id fits.
+    """
+    address = _full_address(given)
+    scheme, _, rest = address.partition("://")
+    scheme = scheme.lower()
+    if scheme == "file":
+        return f"Give the path itself: /{rest.lstrip('/')}"
+
+    repository = _hub_repository(scheme, rest)
+    if is_output:
+        return _output_remedy(address, scheme, repository)
+    if repository is not None:
+        return _hub_remedy(*repository, is_model=is_model)
+    name = rest.rstrip("/").rpartition("/")[2] or "FILE"
+    if scheme in ("http", "https", "ftp"):
+        return f"Download it first: curl -L -o {name} '{address}', and give {name}."
+    if command := _COPY_COMMANDS.get(scheme):
+        flags = "" if Path(name).suffix else _FOLDER_FLAGS.get(command, "")
+        return f"Copy it first: {command}{flags} {address} {name}, and give {name}."
+    return "Copy it to this machine first, and give the local path."
+
+
+def refuse_address(
+    given: str | Path | None,
+    name: str = "",
+    *,
+    is_output: bool = False,
+    is_model: bool = False,
+    is_perhaps_text: bool = False,
+) -> None:
+    """Refuses an address where a local path is needed.
+
+    Args:
+        given: A path as it was typed; None where nothing was.
+        name: Option, field, argument or variable that it was given for.
+        is_output: Whether something was to be written there.
+        is_model: Whether a model was meant.
+        is_perhaps_text: Whether a text is taken in the same place, so that the address may be meant as one.
+
+    Raises:
+        UsageError: It is an address.
+    """
+    if given is None or not is_address(given):
+        return
+    label = f"{name}: " if name else ""
+    remedy = address_remedy(given, is_output=is_output, is_model=is_model)
+    if is_perhaps_text:
+        remedy += " If the address itself is the text, put it into a file or into a pipe, and give that (- is stdin)."
+    raise UsageError(f"{label}{address_problem(given)}", remedy=remedy)
+
+
+def _full_address(given: str | Path) -> str:
+    """Returns the address with both slashes behind its scheme, and without secrets."""
+    match = _ADDRESS.match(str(given))
+    if match is None:
+        return str(given)
+    slashes = "///" if match["rest"].startswith("//") else "//"
+    return without_secrets(f"{match['scheme']}:{slashes}{match['rest'].lstrip('/')}")
+
+
+def _hub_repository(scheme: str, rest: str) -> tuple[str, str, str] | None:
+    """Returns kind, id and file of a repository on the hub; None where the address is not the hub's.
+
+    Args:
+        scheme: `hf`, or what a browser shows.
+        rest: What stands behind the scheme.
+    """
+    parts = [part for part in rest.split("/") if part]
+    if scheme != "hf":
+        if scheme not in ("http", "https") or not parts or parts[0] not in ("huggingface.co", "hf.co"):
+            return None
+        del parts[0]
+    kind = parts.pop(0) if parts and parts[0] in (*_HUB_KINDS, "models") else "models"
+    if len(parts) < 2:
+        return None
+    repository = "/".join(parts[:2])
+    inside = parts[2:]
+    if inside and inside[0] in ("resolve", "blob", "tree", "raw"):
+        inside = inside[2:]
+    return kind, repository, "/".join(inside)
+
+
+def _hub_remedy(kind: str, repository: str, file: str, *, is_model: bool) -> str:
+    identifier = repository.partition("@")[0]
+    if is_model and kind == "models":
+        return f"Give the hub id: {identifier}"
+    flags = _HUB_KINDS.get(kind, "")
+    words = f"{identifier} {file}".strip()
+    local_name = file or identifier.rpartition("/")[2]
+    folder = "." if file else local_name
+    return f"Download it first: hf download{flags} {words} --local-dir {folder}, and give {local_name}."
+
+
+def _output_remedy(address: str, scheme: str, repository: tuple[str, str, str] | None) -> str:
+    name = address.rstrip("/").rpartition("/")[2]
+    if repository is not None or scheme == "hf":
+        return f"Write to a local path such as {name}, and upload that: `bertctl push RUN HUB-ID`, or hf upload."
+    if command := _COPY_COMMANDS.get(scheme):
+        flags = "" if Path(name).suffix else _FOLDER_FLAGS.get(command, "")
+        return f"Write to a local path such as {name}, and copy that: {command}{flags} {name} {address}"
+    return f"Write to a local path such as {name}, and copy that."

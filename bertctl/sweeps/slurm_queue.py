@@ -1,0 +1,178 @@
+"""Slurm's queue, as `squeue` shows it. It needs no accounting (sacct), which Slurm does not have by default."""
+
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertctl.errors import UnavailableError
+from bertctl.progress import Listener
+from bertctl.words import count, shorten
+
+_SECONDS_BETWEEN_POLLS = 5.0
+"""One `squeue` for all jobs of a sweep; sites ask for no more than one in a few seconds."""
+_SECONDS_TO_END = 180.0
+"""Longest wait for jobs that were cancelled: Slurm's KillWait is 30 s."""
+_POLLS_WITHOUT = 2
+"""Polls without a job after which it is over: those that have ended leave the list after MinJobAge."""
+
+_OVER = (
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
+    "TIMEOUT",
+)  # fmt: skip
+"""States of jobs without a process; PREEMPTED is one, as no job of ours is requeued."""
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """A job of this user.
+
+    Attributes:
+        id: Slurm's number.
+        state: Such as `PENDING`, `RUNNING` or `NODE_FAIL`.
+        name: As it was submitted.
+        script: Path of its batch script.
+    """
+
+    id: str
+    state: str
+    name: str
+    script: str
+
+    @property
+    def is_over(self) -> bool:
+        """Returns whether the job has no process any more, and will have none."""
+        return self.state in _OVER
+
+
+class SlurmQueue:
+    """The jobs of this user in Slurm, asked for at most once in a few seconds, from any thread.
+
+    Args:
+        listener: Is told when Slurm does not answer.
+    """
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._jobs: dict[str, QueuedJob] = {}
+        self._polls = 0
+        self._polled_at = float("-inf")
+        self._missing_since: dict[str, int] = {}
+        self._is_silent = False
+
+    def check(self) -> None:
+        """Asks once, before anything is submitted.
+
+        Raises:
+            UnavailableError: Slurm does not answer.
+        """
+        with self._lock:
+            problem = self._poll()
+        if problem:
+            remedy = "Ask Slurm yourself: squeue --me. Is its controller up, and is this a machine that may ask it?"
+            raise UnavailableError(f"Slurm does not answer: {problem}", remedy=remedy)
+
+    def state(self, job_id: str) -> str:
+        """Returns the state of a job; `gone` where Slurm does not list it any more, else `` if it is not known."""
+        with self._lock:
+            if time.monotonic() - self._polled_at >= _SECONDS_BETWEEN_POLLS:
+                self._warn(self._poll())
+            if job_id in self._jobs:
+                self._missing_since.pop(job_id, None)
+                return self._jobs[job_id].state
+            first_missing = self._missing_since.setdefault(job_id, self._polls)
+            return "gone" if self._polls - first_missing >= _POLLS_WITHOUT else ""
+
+    def is_over(self, job_id: str) -> bool:
+        """Returns whether a job has ended, whichever way."""
+        return self.state(job_id) in (*_OVER, "gone")
+
+    def unfinished_below(self, folder: Path, names: Collection[str]) -> list[QueuedJob]:
+        """Returns jobs whose script lies in the folder and that have one of the names: an earlier command's."""
+        with self._lock:
+            self._warn(self._poll())
+            jobs = list(self._jobs.values())
+        return [
+            job
+            for job in jobs
+            if not job.is_over and job.name in names and Path(job.script).is_relative_to(folder.absolute())
+        ]
+
+    def cancel(self, job_ids: Collection[str]) -> None:
+        """Cancels jobs, and waits until none of them has a process.
+
+        Raises:
+            UnavailableError: One of them does not end.
+        """
+        if not job_ids:
+            return
+        subprocess.run(["scancel", *job_ids], check=False, capture_output=True, stdin=subprocess.DEVNULL)
+        with self._lock:
+            self._polled_at = float("-inf")
+        waits_until = time.monotonic() + _SECONDS_TO_END
+        while not all(self.is_over(job_id) for job_id in job_ids):
+            if time.monotonic() > waits_until:
+                what = f"{count(len(job_ids), 'job')} of Slurm can't be cancelled: {', '.join(job_ids)}"
+                raise UnavailableError(what, remedy="See why with squeue --me. Then type the same command again.")
+            time.sleep(0.5)
+
+    def _warn(self, problem: str) -> None:
+        if problem and not self._is_silent:
+            self._listener.warn(f"Slurm does not answer, and is asked again: {problem}")
+        self._is_silent = bool(problem)
+
+    def _poll(self) -> str:
+        """Asks Slurm for all jobs of this user; returns why it does not answer."""
+        self._polled_at = time.monotonic()
+        squeue = shutil.which("squeue")
+        if squeue is None:
+            return "there is no squeue"
+        command = [squeue, "--noheader", "--states=all", f"--user={os.getuid()}", "--format=%i|%T|%j|%o"]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
+        try:
+            answer = subprocess.run(
+                command,
+                check=True,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                timeout=60,
+                text=True,
+                errors="replace",
+            )
+        except subprocess.CalledProcessError as error:
+            return shorten(error.stderr.strip() or f"exit code {error.returncode}", 200)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        self._polls += 1
+        self._jobs = _read_jobs(answer.stdout)
+        return ""
+
+
+def _read_jobs(answer: str) -> dict[str, QueuedJob]:
+    """Returns the jobs of an answer by their ids."""
+    jobs: dict[str, QueuedJob] = {}
+    for line in answer.splitlines():
+        fields = line.split("|", 3)
+        if len(fields) == 4:
+            jobs[fields[0]] = QueuedJob(*fields)
+    return jobs
+
+
+def last_words(log: Path) -> str:
+    """Returns the last line of a job's log, for a message; empty where there is none."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return ""
+    return shorten(next((line.strip() for line in reversed(lines) if line.strip()), ""), 160)
+
+
+def job_names(cells: Mapping[str, object] | Collection[str]) -> dict[str, str]:
+    """Returns the name of each cell's jobs, as `squeue` shows it."""
+    return {cell: f"bertctl-{cell}" for cell in cells}
