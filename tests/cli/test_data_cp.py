@@ -12,7 +12,9 @@ from tests.conftest import Run
 pytestmark = pytest.mark.one_process
 
 
-@pytest.mark.parametrize("name", bundled_names(""))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "demo" else ()) for name in bundled_names("")]
+)
 def test_what_is_copied_is_what_training_takes(bertctl: Run, name: str) -> None:
     copied = json.loads(bertctl("data", "cp", name, "own rows", "--json").stdout)
     assert all(Path(file).parent == Path("own rows") for file in copied["files"])

@@ -75,7 +75,12 @@ def _answer(bertctl: Run, words: list[str], folder: Path) -> tuple[int, str, dic
     return done.returncode, done.stdout.replace(str(folder), ""), written
 
 
-@pytest.mark.parametrize("verb", VERBS)
+USUAL = ("predict tsv", "tokenize", "finetune", "vocab train")
+
+
+@pytest.mark.parametrize(
+    "verb", [*USUAL, *(pytest.param(verb, marks=pytest.mark.slow) for verb in VERBS if verb not in USUAL)]
+)
 def test_a_named_pipe_gives_what_a_file_gives(
     verb: str, bertctl: Run, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
 ) -> None:

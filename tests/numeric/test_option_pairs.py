@@ -343,7 +343,7 @@ def test_each_option_with_every_other_one_of_one_label(first: str) -> None:
         assert_alike((first, second), "one label")
 
 
-@pytest.mark.parametrize("kind", ["several labels", "tags"])
+@pytest.mark.parametrize("kind", ["several labels", pytest.param("tags", marks=pytest.mark.slow)])
 def test_each_option_of_the_loss_with_every_other_one_of_other_tasks(kind: str) -> None:
     for first, second in itertools.product(OF_LOSS, MEETING):
         if first != second:

@@ -110,7 +110,9 @@ def test_long_names_break_between_their_words_only() -> None:
     assert "--columns: 3" in page
 
 
-@pytest.mark.parametrize(("seeds", "words"), [(1, "one seed each"), (3, "mean ± deviation over seeds")])
+@pytest.mark.parametrize(
+    ("seeds", "words"), [(1, "one seed each"), pytest.param(3, "mean ± deviation over seeds", marks=pytest.mark.slow)]
+)
 def test_a_sweeps_caption_says_what_is_there(tmp_path: Path, seeds: int, words: str) -> None:
     settings = [{"optimizer.learning_rate": rate, "training.epochs": n} for rate in (3e-4, 5e-5) for n in (1, 2)]
     document = document_of(made_sweep(tmp_path, settings, [0.9, 0.8, 0.7, 0.6], seeds=seeds))
