@@ -277,7 +277,7 @@ def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
     raise UsageError(
         f"{source}: whether '{name}' holds classes or scores can't be seen: {len(different)} different values, such as "
         f"{', '.join(shorten(each) for each in given[:2])}",
-        remedy="Say it by the task, or name another column: --label-column NAME.",
+        remedy="Name the task, or another column: --label-column NAME.",
     )
 
 
