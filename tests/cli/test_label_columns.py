@@ -261,3 +261,13 @@ def test_a_column_of_doubtful_kind_is_asked_for_in_one_remedy(bertctl: Run, tmp_
     assert refused.returncode == 2
     assert "Name the task, or another column: --label-column NAME. The task is named so: bertctl finetune TASK" in said
     assert "Add it to the command" not in said
+
+
+@pytest.mark.parametrize("form", ["2026-01-{:02d}", "{:02d}.01.2026", "2026/1/{}", "2026-01-{:02d}T10:00:00"])
+@pytest.mark.parametrize("name", ["score", "label"])
+def test_dates_are_no_classes_unless_the_task_says_so(name: str, form: str, bertctl: Run, tmp_path: Path) -> None:
+    table(tmp_path / "a.csv", **{name: [form.format(1 + i % 12) for i in range(len(TEXTS))]})
+    refused = bertctl("finetune", "a.csv")
+    assert refused.returncode == 2
+    assert f"'{name}' holds dates, such as" in refused.stderr
+    assert "--label-column NAME" in refused.stderr
