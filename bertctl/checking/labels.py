@@ -7,7 +7,7 @@ import numpy as np
 
 from bertctl.checking.findings import Example, Finding, FindingRules, examples_at, listed
 from bertctl.checking.subject import Subject
-from bertctl.data.label_cells import spelt_alike
+from bertctl.data.label_cells import joined_labels, spelt_alike
 from bertctl.data.rows import Rows
 from bertctl.words import count_of, did_you_mean, percent
 
@@ -20,7 +20,6 @@ _MOSTLY = 0.9  # share of one label from which accuracy says little
 _UNEVEN = 20  # times as many rows of the most frequent label as of the rarest
 _SHIFT, _SHIFT_ROWS = 0.15, 50  # total variation distance between two splits; rows below which it is chance
 _SORTED_ROWS = 50
-_SEPARATORS = "|;,/"
 
 
 def check_labels(subject: Subject) -> Iterator[Finding]:
@@ -88,16 +87,21 @@ def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Find
 
 def _joined(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     """Yields that labels look like several in one field, where their parts are fewer than they are: `a`, `b`, `a|b`."""
-    for separator in _SEPARATORS if not subject.several_labels else "":
-        parts = {part.strip() for name in train for part in name.split(separator)}
-        if len(parts) < len({name.strip() for name in train}):
-            rows = subject.splits["train"]
-            found = _rows_with(subject, "train", {name for name in train if separator in name})
-            counts, shown = (len(found), len(rows)), _shown(rows, found)
-            says = f"have '{separator}' in their label: {len(train):,} labels, or {len(parts):,} with it between"
-            remedy = f"Where it separates labels: --set text_classification.label_separator='{separator}'."
-            yield _RULES.finding("several-labels-in-one", "train", counts, shown, says=says, remedy=remedy)
-            return
+    joined = None if subject.several_labels else joined_labels(train)
+    if joined is None:
+        return
+    separator, parts = joined
+    rows = subject.splits["train"]
+    matches = _rows_with(subject, "train", {name for name in train if separator in name})
+    says = f"have '{separator}' in their label: {len(train):,} labels, or {len(parts):,} with it between"
+    yield _RULES.finding(
+        "several-labels-in-one",
+        "train",
+        (len(matches), len(rows)),
+        _shown(rows, matches),
+        says=says,
+        remedy=f"Where it separates labels: --set text_classification.label_separator='{separator}'.",
+    )
 
 
 def _number_of_labels(subject: Subject, train: Counter[str]) -> Iterator[Finding]:

@@ -310,7 +310,9 @@ class RecipeRequest:
         except UnknownSuffixError:
             raise
         except UsageError as error:
-            error.remedy += f" Add it to the command, or name the task: {generic} (TASK: {', '.join(READERS)})."
+            is_said = "name the task" in error.remedy.lower()
+            introduction = "The task is named so" if is_said else "Add it to the command, or name the task"
+            error.remedy += f" {introduction}: {generic} (TASK: {', '.join(READERS)})."
             raise
         if not is_worker():
             listener.say(told if self.verb == "fetch" else f"{told}; another task: {generic}")

@@ -7,7 +7,7 @@ A column is what nearly all of its cells are (`label_form`). A cell that is some
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,6 +29,9 @@ NO_LABEL = -1
 
 _BETWEEN_FLAGS = re.compile(r"[\s,;|/]+")
 _DIGITS_OF_FLAGS = re.compile(r"[01]{2,}")
+
+_SEPARATORS = "|;,/"
+_WORDS_FOR_NOTHING = ("none", "null", "n/a", "na", "<na>", "nat")
 
 _NAME_THE_LABELS = "--set text_classification.labels='[...]'"
 
@@ -59,12 +62,13 @@ class LabelForm:
     """What nearly all cells of a label column are.
 
     Attributes:
-        kind: `lists` of names, `vectors` of 0 and 1, single `words`, single `numbers`, or `any` of lists and names.
+        kind: `lists` of names, `vectors` of 0 and 1, single `words`, single `numbers`,
+            `booleans`, written as words or not, or `any` of lists and names.
         width: Places of a vector.
         has_unlabelled: Whether -1 stands for no label.
     """
 
-    kind: Literal["any", "words", "numbers", "lists", "vectors"]
+    kind: Literal["any", "words", "numbers", "booleans", "lists", "vectors"]
     width: int = 0
     has_unlabelled: bool = False
 
@@ -105,6 +109,26 @@ def spelt_alike(counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
             yield usual, others
 
 
+def joined_labels(names: Collection[str]) -> tuple[str, set[str]] | None:
+    """Returns what stands between several labels in one cell, and those labels; None where names are no such lists.
+
+    `a`, `b` and `a|b` are three names of two labels: the parts are fewer than the names.
+    """
+    different = {name.strip() for name in names}
+    for separator in _SEPARATORS:
+        parts = {part.strip() for name in different for part in name.split(separator)}
+        if len(parts) < len(different):
+            return separator, parts
+    return None
+
+
+def words_for_nothing(counts: Counter[str]) -> list[str]:
+    """Returns the rare names, such as `None`, that other programs write where there is no label."""
+    words = [name for name in counts if name.strip().lower() in _WORDS_FOR_NOTHING]
+    n_others = counts.total() - sum(counts[word] for word in words)
+    return words if words and nearly_all(n_others, counts.total()) else []
+
+
 def label_form(values: Sequence[Any], rules: LabelRules, *, is_typed: bool = False) -> LabelForm:
     """Returns what nearly all cells of a label column are.
 
@@ -129,6 +153,9 @@ def label_form(values: Sequence[Any], rules: LabelRules, *, is_typed: bool = Fal
     if rules.names or rules.several or rules.separator:
         return ANY_FORM
     numbers = [(cell, n) for cell, n in names if _is_number(cell)]
+    booleans = [(cell, n) for cell, n in names if _is_boolean(cell)]
+    if booleans and nearly_all(_total(booleans), _total(names)):
+        return LabelForm("booleans")
     n_words = _total(names) - _total(numbers)
     if nearly_all(n_words, _total(names)):
         return LabelForm("words")
@@ -206,6 +233,8 @@ def _label(value: Any, form: LabelForm, rules: LabelRules) -> Any:
             "the label is -1, which stands for no label (as `datasets` writes it)",
             f"Take the row out. If -1 is a class, name all of them: {_NAME_THE_LABELS}.",
         )
+    if form.kind == "booleans" and not _is_boolean(cell):
+        return _odd(cell, "true or false")
     if form.kind == "words" and _is_number(cell):
         return _odd(cell, "a word")
     if form.kind == "numbers" and not _is_number(cell):
@@ -298,6 +327,10 @@ def _names_of_items(items: list[Any]) -> Any:
         elif not is_missing(item):
             names.append(item)
     return names
+
+
+def _is_boolean(cell: Any) -> bool:
+    return isinstance(cell, bool) or (isinstance(cell, str) and cell.lower() in ("true", "false"))
 
 
 def _is_number(cell: Any) -> bool:

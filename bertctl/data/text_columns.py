@@ -43,6 +43,7 @@ from bertctl.errors import DataError, UsageError
 from bertctl.words import nearly_all, number_with_sign, shorten
 
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_DATE = re.compile(r"\s*(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{4})([T ].*)?")
 _FEW_CLASSES = 20
 """Whole numbers that are classes, whatever their column is called."""
 
@@ -267,6 +268,7 @@ def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
     if kind == "score":
         return kind
     _refuse_signed_numbers(given, name, source)
+    _refuse_dates(given, name, source)
     if len(different) > _FEW_CLASSES and all(map(_DECIMAL_COMMA.fullmatch, map(str, given))):
         remedy = "Write them with a point, as in 1.90. If they are classes, name the task: text-classification."
         raise UsageError(f"{source}: '{name}' holds numbers with a decimal comma, such as {given[0]}", remedy=remedy)
@@ -277,8 +279,23 @@ def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
     raise UsageError(
         f"{source}: whether '{name}' holds classes or scores can't be seen: {len(different)} different values, such as "
         f"{', '.join(shorten(each) for each in given[:2])}",
-        remedy="Say it by the task, or name another column: --label-column NAME.",
+        remedy="Name the task, or another column: --label-column NAME.",
     )
+
+
+def _refuse_dates(labels: Sequence[Any], name: str, source: str) -> None:
+    """Refuses dates and times, which are neither scores nor classes until someone says so.
+
+    Raises:
+        UsageError: nearly all labels are dates.
+    """
+    dates = [str(label) for label in labels if _DATE.fullmatch(str(label))]
+    if dates and nearly_all(len(dates), len(labels)):
+        raise UsageError(
+            f"{source}: '{name}' holds dates, such as {dates[0].strip()}",
+            remedy="Name another column: --label-column NAME. To learn scores write numbers, such as days since a "
+            "first day. If they are classes, name the task: text-classification.",
+        )
 
 
 def _refuse_signed_numbers(labels: Sequence[Any], name: str, source: str) -> None:

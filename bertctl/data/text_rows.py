@@ -165,7 +165,7 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
     labels = [name for name in flags if name not in of_rows]
     if of_rows and labels:
         raise UsageError(
-            f"{table.source}: {', '.join(flags)} hold 0 or 1; whether {', '.join(of_rows)} are labels can't be seen",
+            f"{table.source}: {', '.join(flags)} hold 0 or 1. Not all may be labels: {', '.join(of_rows)}",
             remedy=f"Name the labels: {label_columns_option(labels)}, or {label_columns_option(flags)}.",
         )
     options.listener.say(f"{table.source}: labels from {', '.join(flags)}, 0 or 1 in each (guessed)")

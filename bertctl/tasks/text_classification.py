@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from bertctl.arrays import Array, Floats32
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
-from bertctl.data.label_cells import label_name, spelt_alike
+from bertctl.data.label_cells import joined_labels, label_name, spelt_alike, words_for_nothing
 from bertctl.data.rows import Rows
 from bertctl.data.table import require_label
 from bertctl.errors import DataError, UnknownLabelError
@@ -194,9 +194,24 @@ class TextClassification(Task):
         return f"{len(self.labels)} labels, from {' to '.join(parts)}" if many else ", ".join(parts)
 
     def doubts(self, train: Rows) -> list[str]:
-        """Returns which labels of the training rows differ in case or spacing alone."""
+        """Returns which labels of the training rows may not be what they are learned as.
+
+        They differ in case or spacing alone, are several labels in one cell, or stand for no label.
+        """
         counts = Counter(name for i in range(len(train)) for name in self._names(train, i))
-        return [alike_labels(usual, others, counts) for usual, others in spelt_alike(counts)]
+        doubts = [alike_labels(usual, others, counts) for usual, others in spelt_alike(counts)]
+        joined = None if self.multi_label else joined_labels(counts)
+        if joined is not None:
+            separator, parts = joined
+            doubts.append(
+                f"{len(counts):,} different labels are {len(parts):,} with {separator!r} between them; if it separates "
+                f"labels, add --set text_classification.label_separator={separator!r}"
+            )
+        doubts += [
+            f"{word!r} ({counts[word]:,}) is learned as a label; if it stands for no label, take these rows out"
+            for word in words_for_nothing(counts)
+        ]
+        return doubts
 
     def gold(self, rows: Rows, index: int) -> Any:
         """Returns the label (or labels) of a row, as prediction files show it."""

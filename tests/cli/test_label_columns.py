@@ -229,3 +229,45 @@ def test_class_numbers_as_pandas_writes_them_are_classes(tiny_model: Path, bertc
     assert "(0: " in done.stderr
     checked = bertctl("data", "check", *words, "--json")
     assert json.loads(checked.stdout)["splits"]["train"]["labels"] == {"0": 12, "1": 12}
+
+
+@pytest.mark.parametrize("separator", [";", "|", ", "])
+def test_several_labels_in_one_cell_are_warned_of_with_the_option_that_parts_them(
+    separator: str, tiny_model: Path, bertctl: Run, tmp_path: Path
+) -> None:
+    table(tmp_path / "a.csv", label=cycle("good", f"good{separator}film", "film"))
+    common = ("finetune", "a.csv", "--dry-run", "--model", tiny_model, "--max-length", "16")
+    said = " ".join(bertctl(*common).stderr.split())
+    option = f"text_classification.label_separator='{separator.strip()}'"
+    assert "3 different labels are 2 with" in said
+    assert option in said
+    done = bertctl(*common, "--set", option.replace("'", ""))
+    assert "3 different labels" not in done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_rare_word_for_no_label_is_warned_of(tiny_model: Path, bertctl: Run, tmp_path: Path) -> None:
+    table(tmp_path / "a.csv", label=[*cycle("good", "bad")[:-1], "None"])
+    table(tmp_path / "b.csv", label=cycle("good", "bad"))
+    files = ("a.csv", "--validation-file", "b.csv")
+    done = bertctl("finetune", *files, "--dry-run", "--model", tiny_model, "--max-length", "16")
+    assert "'None' (1) is learned as a label" in " ".join(done.stderr.split()), done.stderr
+
+
+def test_a_column_of_doubtful_kind_is_asked_for_in_one_remedy(bertctl: Run, tmp_path: Path) -> None:
+    table(tmp_path / "a.csv", label=cycle("0.0", "1.0"))
+    refused = bertctl("finetune", "a.csv")
+    said = " ".join(refused.stderr.split())
+    assert refused.returncode == 2
+    assert "Name the task, or another column: --label-column NAME. The task is named so: bertctl finetune TASK" in said
+    assert "Add it to the command" not in said
+
+
+@pytest.mark.parametrize("form", ["2026-01-{:02d}", "{:02d}.01.2026", "2026/1/{}", "2026-01-{:02d}T10:00:00"])
+@pytest.mark.parametrize("name", ["score", "label"])
+def test_dates_are_no_classes_unless_the_task_says_so(name: str, form: str, bertctl: Run, tmp_path: Path) -> None:
+    table(tmp_path / "a.csv", **{name: [form.format(1 + i % 12) for i in range(len(TEXTS))]})
+    refused = bertctl("finetune", "a.csv")
+    assert refused.returncode == 2
+    assert f"'{name}' holds dates, such as" in refused.stderr
+    assert "--label-column NAME" in refused.stderr

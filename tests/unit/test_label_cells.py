@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -13,7 +14,7 @@ import pytest
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
-from bertctl.data.label_cells import LabelRules
+from bertctl.data.label_cells import LabelRules, joined_labels, words_for_nothing
 from bertctl.data.readers import READERS
 from bertctl.data.reading import Reading, SkippedRows
 from bertctl.errors import DataError, UsageError
@@ -189,6 +190,35 @@ def test_one_odd_cell_is_refused_by_its_line_and_changes_no_other(name: str, fil
     rest = labels(path, rules, skipped=skipped)
     assert len(rest) == len(cells)
     assert [error.message for error in skipped.errors] == [said.splitlines()[0]]
+
+
+@pytest.mark.parametrize("file", ["a.jsonl", "a.csv"])
+@pytest.mark.parametrize("odd", ["yes", 1, 0.5, "good"])
+def test_a_cell_among_booleans_is_refused_unless_it_is_one(odd: Any, file: str, tmp_path: Path) -> None:
+    path = write(tmp_path / file, [True, False, "true", True, "False", odd, True, False, True, False, True, True])
+    said = refusal(path, UNNAMED)
+    line = {"a.jsonl": 6, "a.csv": 7}[file]
+    assert f"{file}:{line}: the label" in said
+    assert "true or false" in said
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["a", "a;b", "b"], (";", {"a", "b"})),
+        (["a", "a, b", "b"], (",", {"a", "b"})),
+        (["x|y", "x", "y"], ("|", {"x", "y"})),
+        (["in/out", "left", "right"], None),
+        (["yes, a lot", "no", "a bit"], None),
+    ],
+)
+def test_labels_whose_parts_are_labels_are_seen(names: list[str], expected: tuple[str, set[str]] | None) -> None:
+    assert joined_labels(names) == expected
+
+
+def test_a_word_for_nothing_is_doubted_only_where_it_is_rare() -> None:
+    assert words_for_nothing(Counter({"good": 50, "bad": 40, "None": 1, "null": 1})) == ["None", "null"]
+    assert words_for_nothing(Counter({"mild": 50, "severe": 40, "none": 45})) == []
 
 
 @pytest.mark.parametrize("odd", ["good", "7", "[other]"])
