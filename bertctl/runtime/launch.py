@@ -70,7 +70,7 @@ class Workers:
         Raises:
             UsageError: in all of them.
         """
-        if self.count_alike(*said) < self.count:
+        if self.group is not None and self.count_alike(*said) < self.count:
             what = "the processes of this job have different settings, rows or models"
             raise UsageError(what, remedy="Start all of them with the same command, on the same files.")
 
