@@ -148,7 +148,7 @@ def _command_on(files: Mapping[str, Path]) -> list[str]:
 def _recipe(out: Output, settings: RecipeRequest, subject: Sequence[str], task: str | None) -> "Recipe":
     """Returns the recipe that was named, or the generic one of the task around the files that were."""
     from bertctl.config.task_names import task_names
-    from bertctl.data.files import SUFFIXES, suffix_of
+    from bertctl.data.file_names import SUFFIXES, suffix_of
 
     files = [name for name in subject if is_data_file(name)]
     if not files:

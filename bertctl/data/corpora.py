@@ -22,7 +22,8 @@ from bertctl.catalog.lock import Found, noted
 from bertctl.config.recipe_files import expanded_path
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
-from bertctl.data.files import SUFFIXES, detected_kind, suffix_of, text_lines
+from bertctl.data.file_names import SUFFIXES, suffix_of
+from bertctl.data.files import detected_kind, text_lines
 from bertctl.data.pipes import regular
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows

@@ -16,11 +16,7 @@ from bertctl.data.choice_cells import rows_of_dialogues
 from bertctl.data.class_features import class_features, names_of_classes, with_class_names
 from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
 from bertctl.data.file_contents import PARQUET, is_json_row, kind_of_head
-from bertctl.data.file_names import FILE_KINDS as FILE_KINDS
-from bertctl.data.file_names import SUFFIXES as SUFFIXES
-from bertctl.data.file_names import FileKind as FileKind
-from bertctl.data.file_names import kind_of as kind_of
-from bertctl.data.file_names import suffix_of as suffix_of
+from bertctl.data.file_names import FILE_KINDS, SUFFIXES, FileKind, kind_of, suffix_of
 from bertctl.data.names import folded
 from bertctl.data.reading import ReadOptions
 from bertctl.data.table import Table, entries_of, in_chunks, table_of_objects, table_of_records

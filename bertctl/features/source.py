@@ -7,7 +7,7 @@ from pathlib import Path
 from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
-from bertctl.data.files import suffix_of
+from bertctl.data.file_names import suffix_of
 from bertctl.data.reading import Reader, Reading, SkippedRows, Told
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from bertctl.catalog.dataset_row import DatasetRow, SplitRow
 from bertctl.catalog.datasets import find_dataset
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.files import suffix_of
+from bertctl.data.file_names import suffix_of
 from bertctl.errors import UsageError
 from bertctl.inference.carried_columns import SUFFIX, beside
 from bertctl.inference.trained import TrainedRun
