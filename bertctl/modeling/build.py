@@ -29,7 +29,7 @@ from bertctl.modeling.load import (
     lost_of_head,
     read_model,
 )
-from bertctl.modeling.model import Adapter, Model
+from bertctl.modeling.model import Model
 from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules, read_modules
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
@@ -46,7 +46,6 @@ def build_model(
     recipe: Recipe,
     *,
     compute: Compute | None = None,
-    adapter: Adapter | None = None,
     listener: Listener = SILENT,
 ) -> Model:
     """Returns a model to be trained, on the CPU.
@@ -57,7 +56,6 @@ def build_model(
         head: config fields of the task's head (num_labels, id2label, ...).
         recipe: says dropout, and which layers start anew or are not trained.
         compute: where and how it is trained; None leaves the network to transformers.
-        adapter: trains a few weights of its own instead of the network's.
         listener: hears whether a head that was trained before is kept.
 
     Raises:
@@ -72,7 +70,7 @@ def build_model(
     model, dropout = None, recipe.model.dropout
     # What is not trained as `packed_encoder.py` or `step_graphs.py` says, transformers computes.
     is_ours = compute is not None and compute.device in ("cpu", "cuda")
-    if is_ours and adapter is None and not recipe.training.gradient_checkpointing:
+    if is_ours and not recipe.training.gradient_checkpointing:
         model = bert_to_train(source, auto_class, head, dropout=dropout)
     model = model or load_model(source, auto_class, head=head, dropout=dropout, listener=listener)
     if has_trained_head(source):
@@ -88,9 +86,6 @@ def build_model(
     freeze(model.network, recipe.training)
     if recipe.training.gradient_checkpointing:
         _recompute_activations(model.network, source)
-    if adapter is not None:
-        adapter.attach(model.network)
-        model.adapter = adapter
     return model
 
 

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
@@ -13,16 +13,6 @@ from bertctl.writing import failures_of, replacing
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-
-class Adapter(Protocol):
-    """A way to train a few weights instead of all of them, such as LoRA."""
-
-    def attach(self, network: "nn.Module") -> None:
-        """Adds the adapter's own weights to the network, and stops the training of the others."""
-
-    def merged(self, weights: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
-        """Returns weights of the plain network, with those of the adapter worked in, for transformers to load."""
 
 
 @dataclass
@@ -37,7 +27,6 @@ class Model:
         padding: how a batch is filled up.
         has_segments: whether the family takes token type ids.
         cls_id: id of the token that stands for a text; None where there is none.
-        adapter: what is trained in place of the network's own weights; None for full fine-tuning.
         new_weights: names of weights that were not in the model's files, so that they were drawn by chance.
     """
 
@@ -47,7 +36,6 @@ class Model:
     padding: Padding
     has_segments: bool
     cls_id: int | None = None
-    adapter: Adapter | None = None
     new_weights: tuple[str, ...] = ()
 
     def trainable_parameters(self) -> "dict[str, nn.Parameter]":
@@ -95,8 +83,6 @@ class Model:
         from bertctl.modeling.sentence_head import save_head, sentence_head
         from bertctl.modeling.used_tokens import save_with_tables
 
-        if self.adapter is not None:
-            weights = self.adapter.merged(weights or self.network.state_dict())
         for name, head in score_heads(self.network).items():
             weights = head.folded(weights or self.copy_weights(), name)
         network: Any = self.network
