@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from bertctl.config.losses import CLASS_LOSSES
 from bertctl.config.recipe_sections import RecipeFields, TaskSettings
 from bertctl.config.task_names import PRETRAINING
 from bertctl.documents import is_encoding, published_schema
@@ -114,13 +115,15 @@ def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields what is wrong with training.*, as far as it shows without the model or the rows."""
     training = recipe.training
-    for name, default in {"class_weights": None, "label_smoothing": 0.0}.items():
+    defaults = {"class_weights": None, "label_smoothing": 0.0, "loss": "cross-entropy"}
+    for name, default in defaults.items():
         if getattr(training, name) != default and recipe.task not in CLASSIFIERS:
             yield Disagreement(
                 (f"training.{name}", "task"),
                 f"for labels that are the same in every example ({', '.join(CLASSIFIERS)}), but this recipe's task is "
                 f"'{recipe.task}'",
             )
+    yield from _loss_disagreements(recipe)
     by_epochs = training.evaluate_every is None and training.max_steps is None
     if training.average_best and by_epochs and training.average_best > training.epochs:
         yield Disagreement(
@@ -128,6 +131,20 @@ def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
             f"the best {training.average_best} are asked for, but there are {training.epochs} evaluations, one after "
             "each epoch; training.evaluate_every makes more",
         )
+
+
+def _loss_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
+    """Yields fields that the classifier's loss does not read, or that exclude it."""
+    changed = {f"training.{name}" for name in recipe.training.model_dump(exclude_defaults=True)}
+    chosen = CLASS_LOSSES[recipe.training.loss]
+
+    for name in chosen.conflicts:
+        if name in changed:
+            yield Disagreement((name, "training.loss"), f"not defined for training.loss: {chosen.name}")
+    for loss in CLASS_LOSSES.values():
+        for name in loss.options.keys() - chosen.options.keys():
+            if name in changed:
+                yield Disagreement((name, "training.loss"), f"of use only with training.loss: {loss.name}")
 
 
 def _window_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:

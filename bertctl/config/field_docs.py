@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bertctl.config.losses import LOSS_TYPES, Loss, describe_losses
 from bertctl.config.task_names import task_names
 
 _SCHEMA = Path(__file__).with_name("recipe_sections.py")
@@ -62,8 +63,13 @@ def _fields(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr, FieldDoc]
     for statement, below in itertools.pairwise(body):
         match statement, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
+                text = " ".join(docstring.split())
                 choices = tuple(_choices(statement.annotation))
-                yield name, statement.annotation, FieldDoc(" ".join(docstring.split()), choices)
+                losses = _losses(statement.annotation)
+                if losses:
+                    text = f"{text} {describe_losses(losses)}"
+                    choices = tuple(losses)
+                yield name, statement.annotation, FieldDoc(text, choices)
 
 
 def _choices(annotation: ast.expr) -> Iterator[str]:
@@ -72,3 +78,11 @@ def _choices(annotation: ast.expr) -> Iterator[str]:
         match node:
             case ast.Subscript(value=ast.Name(id="Literal")):
                 yield from (str(leaf.value) for leaf in ast.walk(node) if isinstance(leaf, ast.Constant))
+
+
+def _losses(annotation: ast.expr) -> Mapping[str, Loss]:
+    """Returns the losses that a field accepts, by name; none where it names no loss."""
+    for node in ast.walk(annotation):
+        if isinstance(node, ast.Name) and node.id in LOSS_TYPES:
+            return LOSS_TYPES[node.id]
+    return {}

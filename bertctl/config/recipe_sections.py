@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
+from bertctl.config.losses import CLASS_LOSSES, FEW_SHOT_LOSSES, SENTENCE_LOSSES, require_loss, write_names
 from bertctl.config.task_names import require_task_name, write_task_names
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
@@ -23,6 +24,15 @@ Character = Annotated[str, Field(min_length=1, max_length=1)]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Several = Annotated[int, Field(ge=2)]
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
+ClassLoss = Annotated[
+    str, AfterValidator(require_loss(CLASS_LOSSES)), Field(json_schema_extra=write_names(CLASS_LOSSES))
+]
+SentenceLoss = Annotated[
+    str, AfterValidator(require_loss(SENTENCE_LOSSES)), Field(json_schema_extra=write_names(SENTENCE_LOSSES))
+]
+FewShotLoss = Annotated[
+    str, AfterValidator(require_loss(FEW_SHOT_LOSSES)), Field(json_schema_extra=write_names(FEW_SHOT_LOSSES))
+]
 
 
 class Mark(Enum):
@@ -217,6 +227,12 @@ class TrainingSection(RecipeSection):
     reinit_layers: Annotated[NonNegativeInt | None, Mark.LATER] = None
     """Re-initialise the pooler and this many of the top layers before training. The run's seed decides the values; 0
     means the pooler alone (Zhang et al. 2021, "Revisiting Few-sample BERT Fine-tuning": 1 to 6 of BERT-large's 24)."""
+    loss: Annotated[ClassLoss, Mark.LATER] = "cross-entropy"
+    """Loss that training minimises (text and token classification). Evaluations report the cross-entropy, whatever the
+    training minimises."""
+    focal_gamma: Annotated[NonNegativeFloat, Mark.LATER] = 2.0
+    """How much less an example counts that is answered well (`training.loss: focal`). Its loss is multiplied by (1 - p)
+    to this power, p being the probability of its label. Lin et al. 2017 take 2; 0 is cross-entropy."""
     class_weights: Annotated[list[PositiveFloat] | Literal["balanced"] | None, Mark.LATER] = None
     """Weight of each label in the training loss, in the model's order, or `balanced`. Balanced: examples / (labels x
     the label's examples), as in King & Zeng 2001 and scikit-learn; token classification counts words. Multi-label: the
@@ -380,10 +396,9 @@ class QuestionAnsweringSection(TaskSettings):
 class SentenceEmbeddingsSection(TaskSettings):
     """Settings of the task `sentence-embeddings`: how vectors are made, and what makes them near or far."""
 
-    loss: Literal["cosine", "cosent", "softmax", "contrastive", "multiple-negatives", "triplet"] | None = None
-    """What is minimised. `cosine` and `cosent` learn scores, `softmax` and `contrastive` labels of pairs, the others
-    what belongs together (Reimers & Gurevych 2019, section 3; Su 2022; Hadsell et al. 2006; Henderson et al. 2017).
-    Default: cosine for scores, contrastive for two labels, softmax for more, else multiple-negatives."""
+    loss: SentenceLoss | None = None
+    """Loss that training minimises. Default: cosine for scores, contrastive for two labels, softmax for more, else
+    multiple-negatives."""
     pooling: Literal["cls", "mean", "max", "mean-max"] | None = None
     """How the vectors of the tokens become one per text. Default: as the model's folder says, else mean."""
     normalize: bool | None = None
@@ -488,9 +503,9 @@ class FewShotSection(RecipeSection):
     regression from its vectors (SetFit, Tunstall et al. 2022).
     """
 
-    loss: Literal["cosine", "contrastive", "multiple-negatives", "triplet"] | None = None
-    """Loss by which the encoder learns from pairs of texts. `sentence_embeddings.loss` says what each is. Default:
-    there are no pairs, and the whole model learns the labels, as in any fine-tuning."""
+    loss: FewShotLoss | None = None
+    """Loss by which the encoder learns from pairs of texts. Default: there are no pairs, and the whole model learns the
+    labels, as in any fine-tuning."""
     strength: PositiveFloat = 1e-3
     """C of the logistic regression on standardised vectors."""
     draws: PositiveInt = 1

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, float32, inf, split, stack, tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
@@ -110,17 +111,46 @@ class CrossEntropy(ClassObjective):
     def window_losses(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Returns the (B,) sums over what is labelled."""
         gold = batch.gold.flatten()
-        each = functional.cross_entropy(
-            outputs.flatten(0, -2) / self.temperature,
+        losses = self.item_losses(outputs.flatten(0, -2), gold)
+        weights = self.weights_like(outputs)
+        if weights is not None:
+            losses = losses * weights[gold.clamp(min=0)]  # what is ignored has the loss 0
+        return losses.view(len(outputs), -1).sum(dim=1)
+
+    def item_losses(self, logits: Tensor, gold: Tensor) -> Tensor:
+        """Returns the (N,) losses of N examples or words, from (N, C) logits and (N,) labels; 0 without a label."""
+        return functional.cross_entropy(
+            logits / self.temperature,
             gold,
             ignore_index=IGNORED,
             label_smoothing=self.label_smoothing,
             reduction="none",
         )
-        weights = self.weights_like(outputs)
-        if weights is not None:
-            each = each * weights[gold.clamp(min=0)]  # what is ignored has the loss 0
-        return each.view(len(outputs), -1).sum(dim=1)
+
+
+@dataclass(frozen=True)
+class FocalLoss(CrossEntropy):
+    """Focal loss of one class per example (B, C), or per word (B, T, C): -(1 - p)^gamma log p.
+
+    p is the probability of the label. An example that is answered well (p near 1) counts little, so that many easy
+    examples do not outweigh a few hard ones. Choose it where one class is rare, or beside class weights, which are the
+    alpha of Lin et al. 2017, "Focal Loss for Dense Object Detection", section 3.2.
+
+    Example:
+        With gamma 2, an example with p = 0.9 has 1 % of its cross-entropy, one with p = 0.5 has 25 %::
+
+            -(1 - 0.9) ** 2 * log(0.9)  # 0.0011 instead of 0.105
+
+    Attributes:
+        gamma: Power of (1 - p); 0 is cross-entropy.
+    """
+
+    gamma: float = 2.0
+
+    def item_losses(self, logits: Tensor, gold: Tensor) -> Tensor:
+        """Returns the (N,) losses of N examples or words; 0 where there is no label."""
+        cross_entropies = super().item_losses(logits, gold)  # -log p
+        return _miss_probabilities(cross_entropies) ** self.gamma * cross_entropies
 
 
 class BinaryCrossEntropy(ClassObjective):
@@ -129,11 +159,43 @@ class BinaryCrossEntropy(ClassObjective):
     def window_losses(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Returns the (B,) means."""
         targets = batch.gold * (1.0 - self.label_smoothing) + self.label_smoothing / 2
-        each = functional.binary_cross_entropy_with_logits(outputs / self.temperature, targets, reduction="none")
+        losses = self.label_losses(outputs / self.temperature, targets)
         weights = self.weights_like(outputs)
         if weights is not None:
-            each = each * (1.0 + (weights - 1.0) * batch.gold)  # a label that is not there weighs 1
-        return each.mean(dim=1)
+            losses = losses * (1.0 + (weights - 1.0) * batch.gold)  # a label that is not there weighs 1
+        return losses.mean(dim=1)
+
+    def label_losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Returns the (B, C) losses of the labels, of logits and targets of that shape."""
+        return functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+
+
+@dataclass(frozen=True)
+class BinaryFocalLoss(BinaryCrossEntropy):
+    """Focal loss of each of C labels, (B, C): -(1 - p)^gamma log p, p being the probability of the right answer.
+
+    The right answer is the label where the example has it, and its absence where not (Lin et al. 2017, equation 2).
+    See `FocalLoss` for when to choose it.
+
+    Attributes:
+        gamma: Power of (1 - p); 0 is binary cross-entropy.
+    """
+
+    gamma: float = 2.0
+
+    def label_losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Returns the (B, C) losses of the labels."""
+        cross_entropies = super().label_losses(logits, targets)  # -log p
+        return _miss_probabilities(cross_entropies) ** self.gamma * cross_entropies
+
+
+def _miss_probabilities(cross_entropies: Tensor) -> Tensor:
+    """Returns 1 - p of each -log p, exact where p is near 1.
+
+    It is never 0, where a power below 1 has no gradient.
+    """
+    misses = -torch.expm1(-cross_entropies)
+    return misses.clamp(min=torch.finfo(misses.dtype).tiny)
 
 
 @dataclass(frozen=True)

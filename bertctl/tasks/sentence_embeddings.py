@@ -9,6 +9,7 @@ import numpy as np
 
 from bertctl.arrays import Floats, Floats32, Ints
 from bertctl.catalog.models import locate_model
+from bertctl.config.losses import SENTENCE_LOSSES, losses_for
 from bertctl.config.recipe_sections import SentenceEmbeddingsSection, TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.reading import Reader
@@ -37,20 +38,11 @@ if TYPE_CHECKING:
 SAID = "sentence_modules"
 """Where a trained model's configuration holds, beside its config.json, what its folder says of texts' vectors."""
 
-_LOSSES = {
-    "scores": ("cosine", "cosent"),
-    "classes": ("softmax", "contrastive", "multiple-negatives"),
-    "matches": ("multiple-negatives", "triplet"),
-    "texts": ("multiple-negatives", "contrastive", "cosine", "triplet"),
-}
-"""What each kind of labels can be learned with, the default first; contrastive where there are two."""
-
 _KINDS = {"scores": "scored pairs", "classes": "labelled pairs", "matches": "bare pairs", "texts": "labelled texts"}
 _METRICS = {"scores": "spearman", "classes": "average_precision"}
 _KEPT = 100
 _USUAL_COSINE = 0.5
 _NO_NUMBERS = ("nan", "inf", "infinity", "none", "null", "na", "n/a")
-_MARGINS = {"triplet": 5.0, "contrastive": 0.5}
 
 
 @dataclass(frozen=True)
@@ -142,7 +134,7 @@ class SentenceEmbeddings(Task):
         said = chosen_modules(folder, settings, max_length=model.max_length)
         task = cls(said, settings, labels=tuple(labels or ()))
         kind = task.kind_of(train)
-        if kind == "scores" and settings.loss in _LOSSES["classes"]:
+        if kind == "scores" and settings.loss in losses_for(SENTENCE_LOSSES, "classes"):
             kind = "classes"  # which are numbers
         names = tuple(labels or sorted({str(require_label(train, i)) for i in range(len(train))}))
         scores = _scores(train) if kind == "scores" else np.array([0.0, 1.0])
@@ -153,16 +145,7 @@ class SentenceEmbeddings(Task):
         if low >= high or (kind in ("classes", "texts") and len(names) < 2):
             what = f"{train.source}: every label is the same; nothing can be learned"
             raise DataError(what, remedy="Check --label-column, or add rows with other labels.")
-        fitting = _LOSSES[kind][1:] if kind == "classes" and len(names) == 2 else _LOSSES[kind]
-        loss = settings.loss or fitting[0]
-        has_third = any(map(str.strip, train.columns.get("negative", ())))
-        if loss not in _LOSSES[kind] or (loss == "triplet" and kind == "matches" and not has_third):
-            needs = "needs a third text (--set data.negative_column=NAME)" if loss in fitting else "can't learn them"
-            what = f"sentence_embeddings.loss: {loss} {needs}; {train.source} has {_KINDS[kind]}"
-            raise UsageError(what, remedy=f"Choose from {', '.join(name for name in _LOSSES[kind] if name != loss)}.")
-        if loss in ("cosent", "multiple-negatives") and recipe.training.batch_size == 1 and not has_third:
-            what = f"sentence_embeddings.loss: {loss} compares the rows of a batch, and training.batch_size is 1"
-            raise UsageError(what, remedy="Type --batch-size 16, say; or choose another loss.")
+        loss = _choose_loss(recipe, kind, names, train)
         asked = positive = recipe.evaluation.positive_label  # other rows may be labelled pairs
         if kind == "classes" and len(names) == 2:
             positive = positive_label(names, False, asked)
@@ -259,13 +242,22 @@ class SentenceEmbeddings(Task):
 
     def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
         """Returns the loss; without `training` that of scoring, a pair by itself."""
-        from bertctl.tasks.sentence_objectives import OBJECTIVES
-
         if training is None:
-            return OBJECTIVES[""](padding)
-        settings = self.settings
-        margin, widths = settings.margin or _MARGINS.get(self.loss, 0.0), tuple(settings.widths)
-        return OBJECTIVES[self.loss](padding, self.loss, settings.scale, margin, settings.symmetric, widths)
+            from bertctl.tasks.sentence_objectives import SentenceObjective
+
+            return SentenceObjective(padding)
+
+        loss = SENTENCE_LOSSES[self.loss]
+        keywords = {"margin": loss.margin} | loss.keywords(self.settings)
+        objective: Objective = loss.objective_class(_labels_of_rows(self.kind, self.labels))(
+            padding,
+            widths=tuple(self.settings.widths),
+            draws_partners=True,
+            draws_negatives=loss.draws_negatives,
+            draws_third_text=loss.draws_third_text,
+            **keywords,
+        )
+        return objective
 
     def collect_outputs(self, outputs: Any, batch: Any, features: Any, indices: Any) -> Outputs:
         """Returns the vectors of the different texts."""
@@ -458,6 +450,46 @@ def _random_search(kind: str, rows: Rows) -> list[dict[str, Any]]:
         ranks = np.sort(1 + random.choice(n_candidates, n_relevant, replace=False, shuffle=False)).tolist()
         lines.append({"query": query, "prediction": ranks[0] if ranks else 0, "ranks": ranks, "relevant": n_relevant})
     return lines
+
+
+def _labels_of_rows(kind: str, names: Sequence[str]) -> str:
+    """Returns the kind of labels as the table of losses names it."""
+    return "two classes" if kind == "classes" and len(names) == 2 else kind
+
+
+def _choose_loss(recipe: Recipe, kind: str, names: Sequence[str], train: Rows) -> str:
+    """Returns the name of the recipe's loss, or of the default for these rows.
+
+    Args:
+        recipe: Names the loss, or leaves it open.
+        kind: What the labels are; see `SentenceEmbeddings.kind`.
+        names: Of the classes.
+        train: Training rows.
+
+    Raises:
+        UsageError: The loss cannot learn these rows, or not in batches of one row.
+    """
+    fitting = losses_for(SENTENCE_LOSSES, _labels_of_rows(kind, names))
+    name = recipe.sentence_embeddings.loss or fitting[0]
+    loss = SENTENCE_LOSSES[name]
+    has_third_text = any(map(str.strip, train.columns.get("negative", ())))
+    lacks_third_text = loss.needs_third_text and kind == "matches" and not has_third_text
+
+    if name not in fitting or lacks_third_text:
+        reason = "can't learn them"
+        if lacks_third_text:
+            reason = "needs a third text (--set data.negative_column=NAME)"
+        others = ", ".join(other for other in fitting if other != name)
+        raise UsageError(
+            f"sentence_embeddings.loss: {name} {reason}; {train.source} has {_KINDS[kind]}",
+            remedy=f"Choose from {others}.",
+        )
+    if loss.compares_rows and recipe.training.batch_size == 1 and not has_third_text:
+        raise UsageError(
+            f"sentence_embeddings.loss: {name} compares the rows of a batch, and training.batch_size is 1",
+            remedy="Type --batch-size 16, say; or choose another loss.",
+        )
+    return name
 
 
 def _unknown_positive(names: Sequence[str]) -> UsageError:

@@ -101,26 +101,47 @@ class SentenceFeatures(RowFeatures):
         """Returns some rows as padded tensors."""
         return self._batch(self.places[indices], indices, self.keys[indices], padding)
 
-    def drawn(self, indices: Ints, padding: Padding, rng: WindowRandom, loss: str) -> SentenceBatch:
+    def drawn(
+        self,
+        indices: Ints,
+        padding: Padding,
+        rng: WindowRandom,
+        *,
+        with_negatives: bool = False,
+        with_third_text: bool = False,
+    ) -> SentenceBatch:
         """Returns single texts with a partner each, drawn anew in every step: one of the same label.
 
-        Of `contrastive` and `cosine` every other partner has another label; of `triplet` there is a third text, which
-        has one.
+        Args:
+            indices: (B,) rows.
+            padding: How batches are filled up.
+            rng: Draws, for each row by itself.
+            with_negatives: Whether every other partner has another label; its target is 0 then.
+            with_third_text: Whether each row has a third text, which has another label.
         """
-        same, other, near = indices.copy(), indices.copy(), np.ones(len(indices), dtype=np.float32)
-        for i, row in enumerate(indices):
-            random, mates = rng.of(int(row)), self.members[self.classes[row]]
-            place = int(np.searchsorted(mates, row))
-            same[i] = mates[(place + random.integers(1, max(2, len(mates)))) % len(mates)]
-            away = int(random.integers(len(self) - len(mates)))  # number of a row among those of other labels
-            other[i] = away + np.searchsorted(mates - np.arange(len(mates)), away, side="right")
-            if loss in ("contrastive", "cosine") and random.random() < 0.5:
-                same[i], near[i] = other[i], 0.0
-        chosen = np.stack([indices, same, *([other] if loss == "triplet" else [])], axis=1)
-        batch = self._batch(self.places[chosen, 0], indices, self.keys[chosen, 0], padding)
         import torch
 
-        return replace(batch, labels=torch.from_numpy(near))
+        partners = indices.copy()
+        others = indices.copy()
+        targets = np.ones(len(indices), dtype=np.float32)
+        for i, row in enumerate(indices):
+            random = rng.of(int(row))
+            mates = self.members[self.classes[row]]
+            position = int(np.searchsorted(mates, row))
+            partners[i] = mates[(position + random.integers(1, max(2, len(mates)))) % len(mates)]
+            number_among_others = int(random.integers(len(self) - len(mates)))
+            mates_before = np.searchsorted(mates - np.arange(len(mates)), number_among_others, side="right")
+            others[i] = number_among_others + mates_before
+            if with_negatives and random.random() < 0.5:
+                partners[i] = others[i]
+                targets[i] = 0.0
+
+        texts = [indices, partners]
+        if with_third_text:
+            texts.append(others)
+        chosen = np.stack(texts, axis=1)
+        batch = self._batch(self.places[chosen, 0], indices, self.keys[chosen, 0], padding)
+        return replace(batch, labels=torch.from_numpy(targets))
 
     def _batch(self, places: Ints, rows: Ints, keys: Ints, padding: Padding) -> SentenceBatch:
         import torch

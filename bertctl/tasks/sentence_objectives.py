@@ -25,27 +25,33 @@ class SentenceObjective(Objective):
 
     Attributes:
         padding: how batches are filled up.
-        loss: its name in a recipe; empty for scoring.
         scale: what cosines are multiplied by.
         margin: see `sentence_embeddings.margin`.
         symmetric: whether the first texts are looked for too.
         widths: sizes to which vectors are cut, each with a loss of its own beside that of whole vectors.
+        draws_partners: Whether single labelled texts get partners, as in training.
+        draws_negatives: Whether every other partner that is drawn has another label.
+        draws_third_text: Whether a third text is drawn, which has another label.
     """
 
     padding: Padding
-    loss: str = ""
     scale: float = 20.0
     margin: float = 0.0
     symmetric: bool = False
     widths: tuple[int, ...] = ()
+    draws_partners: bool = False
+    draws_negatives: bool = False
+    draws_third_text: bool = False
     is_log_likelihood: ClassVar[bool] = False
     output: ClassVar[str] = "vectors"
     """Name of the model's output that is read."""
 
     def batch(self, features: SentenceFeatures, indices: Ints, rng: WindowRandom) -> SentenceBatch:
         """Returns some rows as padded tensors; single texts get partners in training."""
-        if self.loss and features.kind == "texts":
-            return features.drawn(indices, self.padding, rng, self.loss)
+        if self.draws_partners and features.kind == "texts":
+            return features.drawn(
+                indices, self.padding, rng, with_negatives=self.draws_negatives, with_third_text=self.draws_third_text
+            )
         return features.collate(indices, self.padding)
 
     def forward(self, network: Any, batch: SentenceBatch) -> Tensor:
@@ -170,10 +176,3 @@ def not_negative(batch: SentenceBatch) -> Tensor:
 def _cosines(vectors: Tensor) -> Tensor:
     """Returns the (B,) cosines of the first two texts."""
     return functional.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)
-
-
-OBJECTIVES: Mapping[str, type[SentenceObjective]] = {
-    "": SentenceObjective, "cosine": SentenceObjective, "cosent": CosentObjective, "softmax": SoftmaxObjective,
-    "contrastive": ContrastiveObjective, "multiple-negatives": MultipleNegatives, "triplet": TripletObjective,
-}  # fmt: skip
-"""Losses, by their names in a recipe."""

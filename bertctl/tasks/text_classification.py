@@ -10,6 +10,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertctl.arrays import Array, Floats32
+from bertctl.config.losses import CLASS_LOSSES
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.label_cells import joined_labels, label_name, spelt_alike, words_for_nothing
@@ -141,15 +142,23 @@ class TextClassification(Task):
         return encode_rows(rows, labels, tokenizer, replace(self.long, max_length=max_length))
 
     def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
-        """Returns cross-entropy; where an example can have several labels, the binary one of each. It is the loss of
-        the probabilities that are answered, calibrated ones too.
+        """Returns the recipe's loss (`training.loss`). Without `training`, that of scoring: cross-entropy of the
+        probabilities that are answered, calibrated ones too.
         """
-        from bertctl.tasks.objectives import BinaryCrossEntropy, CrossEntropy
-
-        kind = BinaryCrossEntropy if self.multi_label else CrossEntropy
+        labels = "several labels" if self.multi_label else "one label"
+        scoring = CLASS_LOSSES["cross-entropy"].objective_class(labels)
         if training is None or train is None:
-            return kind(padding, temperature=self.temperature)
-        return kind(padding, class_weights(training, present(train.labels), self.labels), training.label_smoothing)
+            scored: Objective = scoring(padding, temperature=self.temperature)
+            return scored
+
+        loss = CLASS_LOSSES[training.loss]
+        minimised: Objective = loss.objective_class(labels)(
+            padding,
+            class_weights(training, present(train.labels), self.labels),
+            training.label_smoothing,
+            **loss.keywords(training),
+        )
+        return minimised
 
     def with_decision(self, decision: Mapping[str, Any]) -> "TextClassification":
         """Returns the task with the temperature and the threshold that were chosen on validation rows."""

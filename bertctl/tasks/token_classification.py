@@ -10,6 +10,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertctl.arrays import Floats32, Ints
+from bertctl.config.losses import CLASS_LOSSES
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.label_cells import spelt_alike
@@ -170,15 +171,22 @@ class TokenClassification(Task):
         return replace(features, labels=np.array([number[tag] for tag in tags], dtype=np.int64))
 
     def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
-        """Returns cross-entropy of the first tokens of the words, each of the same weight in training; balanced weights
-        are counted by words.
+        """Returns the recipe's loss (`training.loss`) of the words' first tokens, each of the same weight in training;
+        balanced weights are counted by words. Without `training`, that of scoring: cross-entropy.
         """
-        from bertctl.tasks.objectives import CrossEntropy
-
         if training is None or train is None:
-            return CrossEntropy(padding)
-        weights = class_weights(training, present(train.labels), self.labels)
-        return CrossEntropy(padding, weights, training.label_smoothing, per_window=float(train.weights.mean()))
+            scored: Objective = CLASS_LOSSES["cross-entropy"].objective_class("tags")(padding)
+            return scored
+
+        loss = CLASS_LOSSES[training.loss]
+        minimised: Objective = loss.objective_class("tags")(
+            padding,
+            class_weights(training, present(train.labels), self.labels),
+            training.label_smoothing,
+            per_window=float(train.weights.mean()),
+            **loss.keywords(training),
+        )
+        return minimised
 
     def collect_outputs(self, logits: "Tensor", batch: WordBatch, features: WordFeatures, indices: Ints) -> Outputs:
         """Returns the logits of each word's first token, in the window that answers for it."""

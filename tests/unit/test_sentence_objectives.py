@@ -12,13 +12,14 @@ from test_objectives import Meeting, ThreadWorkers, assert_same, engine_of, grad
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bertctl.config.losses import SENTENCE_LOSSES
 from bertctl.modeling.sentence_folder import SentenceModules
 from bertctl.modeling.sentence_head import SentenceHead
 from bertctl.runtime.batching import Padding, repeated, set_apart, training_plan
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.sentence_features import SentenceBatch, SentenceFeatures, text_keys
-from bertctl.tasks.sentence_objectives import OBJECTIVES, SentenceObjective, not_negative
+from bertctl.tasks.sentence_objectives import SentenceObjective, not_negative
 from bertctl.tokenization.encode import EncodedTexts
 from bertctl.training.step import training_step
 from bertctl.training.training_engine import TrainingEngine
@@ -32,7 +33,10 @@ ROWS = np.random.default_rng(5).permutation(80)[:64]
 
 
 def objective(loss: str, *, margin: float = 0.0, **more: Any) -> SentenceObjective:
-    return OBJECTIVES[loss](Padding(0), loss, 20.0, margin, **more)
+    row = SENTENCE_LOSSES[loss]
+    drawing = {"draws_negatives": row.draws_negatives, "draws_third_text": row.draws_third_text}
+    objective_class: type[SentenceObjective] = row.objective_class(next(iter(row.classes)))
+    return objective_class(Padding(0), margin=margin, draws_partners=True, **{**drawing, **more})
 
 
 def batch(keys: Any = None, labels: Tensor | None = None, kind: str = "matches", texts: int = 3) -> SentenceBatch:

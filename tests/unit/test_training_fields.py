@@ -26,7 +26,7 @@ from bertctl.run_folder import RunFolder
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import Batch
 from bertctl.tasks.class_weights import class_weights
-from bertctl.tasks.objectives import BinaryCrossEntropy, CrossEntropy
+from bertctl.tasks.objectives import BinaryCrossEntropy, BinaryFocalLoss, CrossEntropy, FocalLoss
 from bertctl.tasks.word_windows import IGNORED, WordBatch
 from bertctl.training.averaging import BestWeights, mean_of
 from bertctl.training.checkpoint import average_file
@@ -86,6 +86,40 @@ def test_tags_are_weighted_word_by_word_and_unlabelled_pieces_count_nothing() ->
     assert objective.counts(WordBatch({}, gold, empty, empty)) == {"loss": 3}
 
 
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0, 5.0])
+def test_focal_loss_is_that_of_the_paper(gamma: float) -> None:
+    """Lin et al. 2017, equation 4: -(1 - p)^gamma log p, p being the probability of the label."""
+    gold = torch.tensor([0, 2, 1, IGNORED])
+
+    losses = FocalLoss(PADDING, gamma=gamma).window_losses(LOGITS, Batch({}, gold))
+
+    p = [float(row.softmax(0)[max(0, label)]) for row, label in zip(LOGITS, gold.tolist(), strict=True)]
+    expected = [-((1 - x) ** gamma) * math.log(x) for x in p[:3]]
+    assert losses.tolist() == pytest.approx([*expected, 0.0], rel=1e-5)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
+def test_focal_loss_of_several_labels_is_that_of_the_paper(gamma: float) -> None:
+    gold = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 0.0]])
+
+    losses = BinaryFocalLoss(PADDING, gamma=gamma).window_losses(LOGITS, Batch({}, gold))
+
+    p = torch.where(gold == 1, torch.sigmoid(LOGITS), torch.sigmoid(-LOGITS)).double()
+    expected = (-((1 - p) ** gamma) * torch.log(p)).mean(dim=1)
+    assert losses.tolist() == pytest.approx(expected.tolist(), rel=1e-5)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0])
+def test_focal_loss_has_a_gradient_where_the_answer_is_certain(gamma: float) -> None:
+    logits = torch.tensor([[200.0, 0.0, 0.0], [0.0, 1.0, 0.0]], requires_grad=True)
+    gold = torch.tensor([0, IGNORED])
+
+    loss = FocalLoss(PADDING, gamma=gamma).window_losses(logits, Batch({}, gold)).sum()
+    (gradient,) = torch.autograd.grad(loss, logits)
+
+    assert torch.isfinite(gradient).all()
+
+
 @pytest.mark.parametrize(
     ("gold", "weights"),
     [
@@ -131,6 +165,9 @@ def test_the_objective_of_training_is_shaped_as_asked_and_that_of_evaluation_is_
 ) -> None:
     shaped = prepare(recipe_of(tiny_model, opinions, **{"training.label_smoothing": 0.1}))
     assert shaped.objective == CrossEntropy(shaped.loaded.padding, None, 0.1)
+    focal = prepare(recipe_of(tiny_model, opinions, **{"training.loss": "focal", "training.focal_gamma": 3.0}))
+    assert focal.objective == FocalLoss(focal.loaded.padding, gamma=3.0)
+    assert focal.task.objective(focal.loaded.padding) == CrossEntropy(focal.loaded.padding)
     assert shaped.task.objective(shaped.loaded.padding) == CrossEntropy(shaped.loaded.padding)
 
 
@@ -261,6 +298,9 @@ def test_the_preset_is_its_values_and_fields_that_are_off_change_no_hash() -> No
         ("squad", "training.label_smoothing=0.1", "label_smoothing: .*'question-answering'"),
         ("codah", "training.class_weights=[1, 2]", "class_weights: .*'multiple-choice'"),
         ("mrpc", "training.label_smoothing=1", "label_smoothing: 1 .*at least 0 and below 1"),
+        ("stsb", "training.loss=focal", "training.loss: .*the same in every example"),
+        ("mrpc", "training.loss=focl", 'training.loss: "focl" given, cross-entropy or focal fits; did you mean focal'),
+        ("mrpc", "training.focal_gamma=1", "focal_gamma: of use only with training.loss: focal"),
         ("mrpc", "training.average_best=5", "average_best: .*4 evaluations"),
         ("mrpc", "training.average_best=1", "average_best: 1 .*at least 2, or null"),
         ("mrpc", "training.checkpoint_every=2", 'checkpoint_every: "2" .*such as 50 steps, 10 minutes, off, or null'),
