@@ -28,12 +28,12 @@ from bertctl.errors import UsageError
 from bertctl.inference.predict import Predictor, unlabelled_rows
 from bertctl.inference.score_run import evaluate_file, evaluate_run
 from bertctl.inference.trained import open_run
+from bertctl.jobs.run_recipe import run_recipe
 from bertctl.progress import SILENT, Figures, Listener
 from bertctl.reporting.card import write_card
 from bertctl.runtime.seeding import generators_kept
 from bertctl.training.finetune import RunOptions
 from bertctl.training.start import Resume
-from bertctl.training.start import finetune as run_recipe
 from bertctl.words import harmless, names_in, unknown
 from bertctl.writing import protect
 
@@ -198,7 +198,7 @@ def finetune(
     strict: bool = False,
     listener: Listener | None = None,
 ) -> Run:
-    """Fine-tunes a model as a recipe says, and returns the finished run.
+    """Trains a model as a recipe says (fine-tuning, few-shot training or pretraining), and returns the finished run.
 
     Args:
         recipe: a recipe, or the name or file of one.

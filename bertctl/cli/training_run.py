@@ -14,7 +14,6 @@ from bertctl.cli.help import RARE
 from bertctl.cli.output import Output, Shown, plain_table
 from bertctl.cli.processes import NumProcessesOption, in_processes, this_worker
 from bertctl.cli.recipe_options import OutputOption, OverwriteOption
-from bertctl.config.task_names import PRETRAINING
 
 if TYPE_CHECKING:
     from bertctl.config.load import TracedRecipe
@@ -75,12 +74,7 @@ def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: b
         in_processes(flags.num_processes, out, config=flags.accelerate_config)
     check_environment()
 
-    if recipe.task == PRETRAINING:
-        from bertctl.training.pretrain import prepare
-    elif recipe.few_shot.loss is not None:
-        from bertctl.sweeps.few_shot import prepare
-    else:
-        from bertctl.training.job import prepare
+    from bertctl.jobs.prepare import prepare
     from bertctl.reporting.card import write_card
     from bertctl.reporting.outcomes import closing_tables
     from bertctl.reporting.summary import time_line

@@ -22,6 +22,7 @@ from typing import Any
 
 from bertctl.config.schema import Recipe
 from bertctl.errors import BertctlError, ExitCode, InterruptedRunError, UnavailableError, is_out_of_memory, said_of
+from bertctl.jobs.prepare import prepare
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder, hold
 from bertctl.runtime.launch import die_when_parent_does
@@ -30,7 +31,7 @@ from bertctl.sweeps.early_stopping import SweepWatch
 from bertctl.sweeps.plan import CELLS, Keep
 from bertctl.training.best_model import ModelFile
 from bertctl.training.finetune import RunOptions
-from bertctl.training.job import Encoded, Job, encode, encoding_key, prepare
+from bertctl.training.job import Encoded, Job, encode, encoding_key
 from bertctl.training.optim import warmup_steps
 from bertctl.training.start import start
 from bertctl.writing import append_text, open_in_place

@@ -1,6 +1,7 @@
-"""The one way to start a run: a recipe made ready, the folder chosen or found again, locked, trained and scored.
+"""The one way to start a run that was made ready: its folder chosen or found again, locked, trained and scored.
 
-The command line, the workers of a sweep and `bertctl.finetune` in Python all come through here.
+The command line, the workers of a sweep and `bertctl.finetune` in Python all come through here; `jobs/prepare.py` makes
+runs ready.
 """
 
 import contextlib
@@ -10,49 +11,17 @@ from typing import Literal
 
 from bertctl.catalog.mlflow_models import register
 from bertctl.config.dump import differing, recipe_hash
-from bertctl.config.load import load_recipe, named_files
-from bertctl.config.schema import Recipe
+from bertctl.config.load import load_recipe
 from bertctl.documents import loading
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import DAMAGED, RunFolder, default_folder, hold, latest_folder
-from bertctl.training.announce import announce
 from bertctl.training.checkpoint import Checkpoint, Checkpoints
 from bertctl.training.finetune import DEFAULT_OPTIONS, Result, RunOptions, run
-from bertctl.training.job import Job, prepare
-from bertctl.writing import protect
+from bertctl.training.job import Job
 
 Resume = bool | Literal["if any"]
 """Whether a run goes on that was started before: it must be there (True), or need not (`if any`)."""
-
-
-def finetune(
-    recipe: Recipe,
-    *,
-    output: Path | None = None,
-    resume: Resume = False,
-    overwrite: bool = False,
-    options: RunOptions = DEFAULT_OPTIONS,
-    listener: Listener = SILENT,
-) -> Result:
-    """Fine-tunes a model as a recipe says, and returns the finished run.
-
-    Args:
-        recipe: what to run.
-        output: the run folder; `runs/<recipe>-<hash>` by default.
-        resume: whether to go on with the run in the folder.
-        overwrite: whether to replace the run in the folder.
-        options: how the run is carried out.
-        listener: hears of what happens.
-
-    Raises:
-        BertctlError: any refusal of recipe, files, labels, model, device or folder, and what `run` raises.
-    """
-    protect(*named_files(recipe), anew=True)
-    check_place(output, resume=resume, overwrite=overwrite)
-    job = prepare(recipe, listener=listener)
-    announce(job, listener=listener)
-    return start(job, output, resume=resume, overwrite=overwrite, options=options, listener=listener)
 
 
 def check_place(output: Path | None, *, resume: Resume, overwrite: bool) -> None:
@@ -76,10 +45,18 @@ def start(
     options: RunOptions = DEFAULT_OPTIONS,
     listener: Listener = SILENT,
 ) -> Result:
-    """Runs a job that was made ready; see `finetune`. A run that is finished already is returned as it is.
+    """Runs a job that was made ready, and returns the finished run. A finished run is returned as it is.
+
+    Args:
+        job: Made ready, in each process the same.
+        output: The run folder; `runs/<recipe>-<hash>` by default.
+        resume: Whether to continue the run in the folder.
+        overwrite: Whether to replace the run in the folder.
+        options: How the run is carried out.
+        listener: Receives progress messages.
 
     Raises:
-        BertctlError: see `finetune`.
+        BertctlError: The folder can't be used, and what the run raises.
     """
     workers = options.workers
     alike = job.recipe.with_fields("runtime", threads=None)  # of which machines may have different numbers

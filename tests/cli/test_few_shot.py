@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bertctl.sweeps.few_shot import judged
+from bertctl.jobs.few_shot import judged
 from tests.conftest import Run
 from tests.nursery import Nursery
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bertctl.errors import DivergedError, UnavailableError
-from bertctl.training.start import finetune
+from bertctl.jobs.run_recipe import run_recipe
 from tests.heard import Heard
 from tests.tiny_recipes import tiny_recipe
 
@@ -44,7 +44,7 @@ def tracked(monkeypatch: pytest.MonkeyPatch, tiny_model: Path, opinions: Path, t
 
         monkeypatch.setattr("accelerate.Accelerator.init_trackers", begin)
         recipe = tiny_recipe(tiny_model, opinions, **{"runtime.log_to": ["mlflow"], **options})
-        finetune(recipe, output=tmp_path / "run", listener=heard or Heard())
+        run_recipe(recipe, output=tmp_path / "run", listener=heard or Heard())
 
     return run
 

@@ -1,0 +1,41 @@
+"""The one way to run a recipe in this process: made ready by its kind, then started. `bertctl.finetune` is this."""
+
+from pathlib import Path
+
+from bertctl.config.load import named_files
+from bertctl.config.schema import Recipe
+from bertctl.jobs.prepare import prepare
+from bertctl.progress import SILENT, Listener
+from bertctl.training.announce import announce
+from bertctl.training.finetune import DEFAULT_OPTIONS, Result, RunOptions
+from bertctl.training.start import Resume, check_place, start
+from bertctl.writing import protect
+
+
+def run_recipe(
+    recipe: Recipe,
+    *,
+    output: Path | None = None,
+    resume: Resume = False,
+    overwrite: bool = False,
+    options: RunOptions = DEFAULT_OPTIONS,
+    listener: Listener = SILENT,
+) -> Result:
+    """Trains a model as a recipe says, and returns the finished run.
+
+    Args:
+        recipe: What to run: fine-tuning, few-shot training or pretraining.
+        output: The run folder; `runs/<recipe>-<hash>` by default.
+        resume: Whether to continue the run in the folder.
+        overwrite: Whether to replace the run in the folder.
+        options: How the run is carried out.
+        listener: Receives progress messages.
+
+    Raises:
+        BertctlError: Any refusal of recipe, files, labels, model, device or folder, and what the run raises.
+    """
+    protect(*named_files(recipe), anew=True)
+    check_place(output, resume=resume, overwrite=overwrite)
+    job = prepare(recipe, listener=listener)
+    announce(job, listener=listener)
+    return start(job, output, resume=resume, overwrite=overwrite, options=options, listener=listener)
