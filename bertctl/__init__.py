@@ -8,13 +8,13 @@
 The names come from `bertctl.api`, which is imported when the first of them is used: `import bertctl` costs nothing.
 """
 
+from bertctl.version import __version__ as __version__
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from bertctl.api import Recipe, Run, evaluate, extract_features, finetune, load_recipe, load_run, predict
-
-__version__ = "0.1.0"
 
 __all__ = ["Recipe", "Run", "evaluate", "extract_features", "finetune", "load_recipe", "load_run", "predict"]
 

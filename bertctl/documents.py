@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bertctl import __version__
 from bertctl.errors import BertctlError, DataError, UnavailableError, is_out_of_memory
+from bertctl.version import __version__
 from bertctl.words import human_bytes
 
 JSON_LIMIT = 64 * 2**20

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bertctl.catalog import patience
-from bertctl.catalog.hub import MODULES, HubFiles, cached_files, endpoint
+from bertctl.catalog.hub_files import MODULES, HubFiles, cached_files, endpoint
 from bertctl.catalog.patience import sign_of_life, within_patience
 from bertctl.documents import sha256_of
 from bertctl.errors import UnavailableError

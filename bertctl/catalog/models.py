@@ -16,9 +16,6 @@ from bertctl.errors import UnavailableError, UsageError
 from bertctl.run_folder import models_inside
 from bertctl.words import unknown
 
-WORD_VECTORS = "word_vectors"
-"""The key of config.json that says that a model is a table of words' vectors (`word_vectors.py` makes it)."""
-
 
 @dataclass(frozen=True)
 class ModelRow:

@@ -20,8 +20,8 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from bertctl.arrays import Floats32
+from bertctl.catalog.config_keys import WORD_VECTORS
 from bertctl.catalog.lock import file_sha256
-from bertctl.catalog.models import WORD_VECTORS
 from bertctl.errors import DataError
 from bertctl.words import as_number, count
 from bertctl.writing import cache_folder, replacing, write_json

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from bertctl import __version__
 from bertctl.cli import streams
 from bertctl.cli.folding import VerbFunction, parameter, protect_inputs
 from bertctl.cli.help import RARE, SHARED, VerbCommand, VerbGroup, described, show_all
 from bertctl.errors import BertctlError, InterruptedRunError, UnavailableError
 from bertctl.runtime.launch import another_ended, was_left
 from bertctl.runtime.stopping import Terminated, asked, enter
+from bertctl.version import __version__
 
 if TYPE_CHECKING:
     from bertctl.cli.output import Output

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-import bertctl
 from bertctl.addresses import refuse_address
 from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.words import did_you_mean, unknown
@@ -72,7 +71,7 @@ def expanded_path(path: str | Path) -> Path:
 
 def _builtin_folder() -> Path:
     """Returns `bertctl/_recipes` of an installed wheel, or `recipes/` beside the package in a checkout."""
-    package = Path(bertctl.__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     checkout = package.parent / "recipes"
     if (package / "_recipes").is_dir():
         return package / "_recipes"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bertctl.arrays import Bools, Floats32, Ints, Ints32
-from bertctl.catalog.models import WORD_VECTORS
+from bertctl.catalog.config_keys import WORD_VECTORS
 from bertctl.errors import UsageError
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.extract_job import VectorNames

@@ -11,7 +11,8 @@ from typing import Any
 
 from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.catalog.downloads import RemoteFile, bring, look_up
-from bertctl.catalog.hub import HubFiles, NotCachedError, asking, cache_only, cached_files, is_offline
+from bertctl.catalog.hub import NotCachedError, asking, cache_only, is_offline
+from bertctl.catalog.hub_files import HubFiles, cached_files
 from bertctl.catalog.lock import Found, Lock, file_sha256, recording
 from bertctl.catalog.models import MODELS, locate_model
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, is_data_file, is_recipe

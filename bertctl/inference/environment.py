@@ -6,12 +6,12 @@ import shlex
 import sys
 from typing import Any
 
-from bertctl import __version__
 from bertctl.config.dump import recipe_hash
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
+from bertctl.version import __version__
 
 _PACKAGES = (
     "torch", "transformers", "tokenizers", "accelerate", "datasets", "safetensors", "numpy", "scikit-learn", "scipy",

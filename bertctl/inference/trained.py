@@ -5,7 +5,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bertctl import __version__
 from bertctl.catalog.datasets import find_dataset
 from bertctl.catalog.hub import NotCachedError, cache_only
 from bertctl.catalog.lock import file_sha256
@@ -35,6 +34,7 @@ from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Task
 from bertctl.tasks.registry import TASKS, task_type
 from bertctl.tasks.sentence_embeddings import SAID
+from bertctl.version import __version__
 from bertctl.words import listing
 
 _FORM = ("encoding", "delimiter", "header")

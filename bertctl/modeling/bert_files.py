@@ -14,9 +14,9 @@ from safetensors import safe_open
 
 from bertctl.modeling.families import BARE, LOOKS_BACK, SIZES, family_of
 from bertctl.modeling.heads import keep_in_fp32
-from bertctl.modeling.model import align
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import StoredTensor, stored_weights
+from bertctl.modeling.tensors import align
 from bertctl.modeling.torch_bert import FAMILIES, OF_TEXTS, OF_TOKENS, Encoder, Family, Network, Shares
 
 _USUAL = {

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bertctl.catalog.models import WORD_VECTORS
+from bertctl.catalog.config_keys import WORD_VECTORS
 from bertctl.documents import read_text
 from bertctl.errors import UsageError
 

@@ -11,9 +11,10 @@ from bertctl.catalog.hub import cut_off
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 from bertctl.modeling.families import BARE, COUNTS_FROM_PAD, family_of, model_positions, reads_padding
-from bertctl.modeling.model import Model, align
+from bertctl.modeling.model import Model
 from bertctl.modeling.output_names import output_names
 from bertctl.modeling.source import ModelSource
+from bertctl.modeling.tensors import align
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding
 from bertctl.tokenization.reference import needs_space, repair_offsets

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
+from bertctl.modeling.tensors import copy_tensor
 from bertctl.runtime.batching import Padding
 from bertctl.writing import failures_of, replacing
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 
 @dataclass
@@ -120,22 +121,3 @@ class Model:
         self.network.load_state_dict({**saved, **extra}, strict=True)
         for head in score_heads(self.network).values():
             head.take_folded()
-
-
-def align(network: Any) -> None:
-    """Moves weights that begin beside a multiple of 16 bytes, as they may in a file that is mapped.
-
-    There, a product of one row, or by one, is rounded otherwise: a run would answer otherwise than in its training.
-    Tables, which may be large, stay where they are: their rows are looked up.
-    """
-    from torch.nn import Embedding
-
-    for module in network.modules():
-        for one in () if isinstance(module, Embedding) else module.parameters(recurse=False):
-            if one.data_ptr() % 16:
-                one.data = one.data.clone()
-
-
-def copy_tensor(tensor: "Tensor") -> "Tensor":
-    """Returns a copy of a tensor in host memory."""
-    return tensor.detach().to("cpu", copy=True).contiguous()

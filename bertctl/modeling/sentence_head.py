@@ -16,9 +16,9 @@ from torch.nn import functional
 
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.modeling.model import copy_tensor
 from bertctl.modeling.pooling import pool
 from bertctl.modeling.sentence_folder import SentenceModules, files_of
+from bertctl.modeling.tensors import copy_tensor
 
 _NAME, _CLASSES = "sentence_head", "softmax"
 

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.catalog.downloads import limit_sessions
-from bertctl.catalog.hub import endpoint, has_token, is_offline, shown, unreachable
+from bertctl.catalog.hub import has_token, is_offline, shown, unreachable
+from bertctl.catalog.hub_files import endpoint
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.progress import Listener
 from bertctl.run_folder import SCHEMA, UNFINISHED, RunFolder

@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from bertctl.catalog.hub import cache_folder
+from bertctl.catalog.hub_files import cache_folder
 from bertctl.catalog.models import MODELS, locate_model
 from bertctl.config.recipe_files import expanded_path
 from bertctl.documents import loading, read_json, read_text, refuse_far_ids

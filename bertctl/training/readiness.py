@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from bertctl import __version__
 from bertctl.catalog import hub
 from bertctl.catalog.datasets import find_dataset
+from bertctl.catalog.hub_files import cache_folder, endpoint
 from bertctl.config.recipe_sections import RuntimeSection
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
@@ -27,6 +27,7 @@ from bertctl.tasks.registry import task_type
 from bertctl.training.checkpoint import KEPT
 from bertctl.training.job import prepare
 from bertctl.training.trackers import check_trackers
+from bertctl.version import __version__
 from bertctl.words import human_bytes
 
 State = Literal["here", "hub", "refused"]
@@ -107,7 +108,7 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
             UnavailableError(f"torch can't be imported: {error}", remedy="Install it anew: pip install torch")
         )
         return Diagnosis({"schema": SCHEMA, "ready": False, **_versions(packages)}, problems, [])
-    processor, why, address = machine.processor(), hub.unreachable(), hub.shown(hub.endpoint())
+    processor, why, address = machine.processor(), hub.unreachable(), hub.shown(endpoint())
     needs = recipe_needs(recipe, place=place) if recipe else []
     problems += [need.error for need in needs if need.error]
     compute = needs[0].found if needs and not needs[0].error else compute
@@ -119,7 +120,7 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
         "memory": machine.memory(),
         "devices": devices,
         "compute": compute,
-        "folders": [_folder("runs", place), _folder("hub cache", hub.cache_folder())],
+        "folders": [_folder("runs", place), _folder("hub cache", cache_folder())],
         "hub": {"endpoint": address, "offline": hub.is_offline(), "unreachable": why, "token": hub.has_token()},
         "recipe": recipe.name if recipe else None,
         "needs": [need.as_json() for need in needs],
@@ -154,7 +155,7 @@ def _warnings(processor: dict[str, Any], unreachable: str) -> list[str]:
             f"will slow training down; use --threads {max(1, round(quota))}"
         )
     if unreachable and not hub.is_offline():
-        why = f"the hub at {hub.shown(hub.endpoint())} can't be reached ({unreachable})"
+        why = f"the hub at {hub.shown(endpoint())} can't be reached ({unreachable})"
         found.append(f"{why}: only what is on this disk can be had")
     return found
 
@@ -180,7 +181,7 @@ def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
     downloads = sum(need.size or 0 for need in needs if need.state == "hub")
     needs.append(_room("disk for the run", place, _copies(recipe) * (model.size or 0)))
     if downloads:
-        needs.append(_room("disk for the downloads", hub.cache_folder(), downloads))
+        needs.append(_room("disk for the downloads", cache_folder(), downloads))
     if all(need.state == "here" for need in needs):  # what only shows when model and rows meet
         needs.append(_need("run", lambda: f"{prepare(recipe).steps:,} optimizer steps"))
     return needs

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.errors import UnavailableError
-from bertctl.modeling.model import copy_tensor
+from bertctl.modeling.tensors import copy_tensor
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import Workers

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from bertctl.errors import UnavailableError
-from bertctl.run_folder import RunFolder
 from bertctl.jobs.few_shot import prepare as prepare_few_shot
+from bertctl.run_folder import RunFolder
 from bertctl.training.checkpoint import Checkpoints
 from bertctl.training.finetune import run
 from bertctl.training.job import prepare

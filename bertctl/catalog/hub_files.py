@@ -1,0 +1,82 @@
+"""Files of hub repositories: what they are called there, and where the cache keeps them. Nothing is fetched here."""
+
+import os
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+
+from bertctl.catalog.lock import Kind
+from bertctl.documents import loading
+from bertctl.errors import UsageError
+
+MODULES = "modules.json"
+"""What sentence-transformers reads first of a model, and transformers, which may have cached the others, never."""
+
+
+@dataclass(frozen=True)
+class HubFiles:
+    """Files of a hub repository, of which one is enough.
+
+    Attributes:
+        repo: `org/name`.
+        repo_type: `model` or `dataset`.
+        revision: commit, tag or branch; None is the default branch.
+        files: paths inside the repository, of which one is enough.
+        patterns: of names; all files that match one of them are wanted. Without any, all of `files` are.
+    """
+
+    repo: str
+    repo_type: Kind
+    revision: str | None
+    files: tuple[str, ...]
+    patterns: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> str:
+        """Is the commit, tag or branch that is asked for."""
+        return self.revision or "main"
+
+    @property
+    def folder(self) -> Path:
+        """Is where the cache keeps the repository."""
+        from huggingface_hub.file_download import repo_folder_name
+
+        return cache_folder() / repo_folder_name(repo_id=self.repo, repo_type=self.repo_type)
+
+    def address(self, file: str) -> str:
+        """Returns where the hub has a file."""
+        kind = "datasets/" if self.repo_type == "dataset" else ""
+        return f"{endpoint()}/{kind}{self.repo}/resolve/{quote(self.asked, safe='')}/{quote(file)}"
+
+    def matches(self, file: str) -> bool:
+        """Returns whether a file fits one of the patterns, in as many folders as that one has."""
+        return any(fnmatch(file, one) and file.count("/") == one.count("/") for one in self.patterns)
+
+    def found_in(self, folder: Path) -> dict[str, Path]:
+        """Returns the files of a folder that fit, links that lead nowhere too, by their names in the repository."""
+        paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
+        return {name: path for name, path in paths.items() if self.matches(name)}
+
+
+def endpoint() -> str:
+    """Returns the address of the hub, `HF_ENDPOINT` where it is set."""
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+
+
+def cache_folder() -> Path:
+    """Returns where the hub's files are kept (`HF_HUB_CACHE`, or `HF_HOME`/hub)."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return Path(HF_HUB_CACHE)
+
+
+def cached_files(wanted: HubFiles) -> dict[str, Path]:
+    """Returns where files are on this disk, those that are; nothing is fetched."""
+    remedy = "Give org/name, such as google-bert/bert-base-uncased; HF_ENDPOINT is an address: https://hub.example."
+    with loading(f"the hub's {wanted.repo_type} {wanted.repo}", kind=UsageError, remedy=remedy):
+        from huggingface_hub import try_to_load_from_cache
+
+        find = partial(try_to_load_from_cache, wanted.repo, revision=wanted.revision, repo_type=wanted.repo_type)
+        return {name: Path(path) for name in wanted.files if isinstance(path := find(name), str)}
