@@ -12,7 +12,7 @@ from bertctl.documents import loading, read_json
 from bertctl.errors import BertctlError, UnavailableError
 from bertctl.modeling.families import family_of, model_positions, model_sizes
 from bertctl.modeling.output_names import output_names
-from bertctl.modeling.stored_weights import StoredTensor, places, stored_weights, tensors_in
+from bertctl.modeling.stored_weights import StoredTensor, places, stored_weights, tensors_in, trained_as
 from bertctl.run_folder import SCHEMA
 
 _PROCESS = 400_000_000
@@ -101,13 +101,6 @@ def parameters_by_part(weights: Mapping[str, StoredTensor]) -> dict[str, Any]:
     layers = sorted({layer for _, layer, _ in counts if layer})
     parts = {part: counts[part, (), ""] for part in ("embeddings", "pooler", "head", "other")}
     return parts | {"layers": [{block: counts["layer", layer, block] for block in _BLOCKS} for layer in layers]}
-
-
-def trained_as(config: Mapping[str, Any], weights: Mapping[str, StoredTensor]) -> str:
-    """Returns the class of transformers that the weights were saved from, and whether the head that it has is there."""
-    architecture = str((config.get("architectures") or ["an unknown class"])[0])
-    lacks = "For" in architecture and not any(place.part == "head" for place in places(weights).values())
-    return f"{architecture} without the weights of its head" if lacks else architecture
 
 
 def flops(weights: Mapping[str, StoredTensor], sizes: Mapping[str, int], length: int) -> dict[str, int]:

@@ -12,32 +12,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertctl.arrays import Floats, Floats32
-from bertctl.config.recipe_sections import ModelSection, RuntimeSection
+from bertctl.config.recipe_sections import RuntimeSection
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from bertctl.features.encoded_windows import EncodedWindows, RowEncoder
 from bertctl.features.encoder import Encoder, VectorSpec
 from bertctl.features.extract_job import VectorNames
-from bertctl.modeling.families import BARE, read_length
+from bertctl.modeling.families import BARE
 from bertctl.modeling.layers import layer_count
 from bertctl.modeling.pooling import finite
-from bertctl.modeling.source import ModelSource, inspect_model
+from bertctl.modeling.source import find_encoder
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.long_texts import LongText
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-def find_encoder(name: str) -> tuple[ModelSource, int]:
-    """Returns a model's files, looked at but not loaded, and the tokens that are read of a text.
-
-    Raises:
-        UsageError: no such model, or one that can't be used.
-        UnavailableError: files that are not there.
-    """
-    source = inspect_model(ModelSection(name=name, max_length=4))
-    return source, read_length(source.config)
 
 
 def open_encoder(name: str, names: VectorNames) -> tuple[Encoder, Callable[[Sequence[str]], EncodedWindows]]:

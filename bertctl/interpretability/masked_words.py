@@ -16,11 +16,9 @@ from bertctl.catalog.models import MODELS
 from bertctl.config.recipe_sections import RuntimeSection
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.inference.engine import Engine
-from bertctl.interpretability.anatomy import trained_as
-from bertctl.interpretability.hidden_states import find_encoder
 from bertctl.modeling.pooling import finite
-from bertctl.modeling.source import ModelSource
-from bertctl.modeling.stored_weights import stored_weights
+from bertctl.modeling.source import ModelSource, find_encoder
+from bertctl.modeling.stored_weights import stored_weights, trained_as
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.reference import PIECE_SPACE, continuation_prefix
 from bertctl.tokenization.vocab import word_ids

@@ -12,7 +12,7 @@ from bertctl.catalog.models import SENTENCEPIECE_FILES, TOKENIZER_FILES, locate_
 from bertctl.config.recipe_sections import ModelSection, RuntimeSection
 from bertctl.documents import loading, read_json, read_text, refuse_far_ids
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.modeling.families import model_positions, model_sizes, only_fp32, refuse_family
+from bertctl.modeling.families import model_positions, model_sizes, only_fp32, read_length, refuse_family
 from bertctl.modeling.stored_weights import stored_weights
 from bertctl.runtime.device import Compute, choose_compute
 from bertctl.runtime.machine import require_memory
@@ -266,3 +266,14 @@ def _said_lowercase(folder: Path, tokenizer: _Tokenizer) -> Iterator[bool]:
             raise TypeError(f"{settings}: do_lower_case is {value!r}, neither true nor false")
         if value is not None:
             yield value
+
+
+def find_encoder(name: str) -> tuple[ModelSource, int]:
+    """Returns a model's files, looked at but not loaded, and the tokens that are read of a text.
+
+    Raises:
+        UsageError: no such model, or one that can't be used.
+        UnavailableError: files that are not there.
+    """
+    source = inspect_model(ModelSection(name=name, max_length=4))
+    return source, read_length(source.config)

@@ -135,3 +135,10 @@ def word_table(weights: Mapping[str, StoredTensor]) -> StoredTensor:
     if not tables:
         raise UnavailableError("the weights hold no table of token vectors", remedy="Give an encoder of text.")
     return max(tables, key=lambda table: ("word" in table.name, table.shape[0]))
+
+
+def trained_as(config: Mapping[str, Any], weights: Mapping[str, StoredTensor]) -> str:
+    """Returns the class of transformers that the weights were saved from, and whether the head that it has is there."""
+    architecture = str((config.get("architectures") or ["an unknown class"])[0])
+    lacks = "For" in architecture and not any(place.part == "head" for place in places(weights).values())
+    return f"{architecture} without the weights of its head" if lacks else architecture
