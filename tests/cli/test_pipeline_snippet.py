@@ -343,3 +343,13 @@ def test_the_containers_lines_run_outside_of_one_and_take_at_most_1_6_gb(tmp_pat
         done = subprocess.run(words, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=3600, check=False)
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "metrics.json").stat().st_mode & 0o077 == 0
+
+
+def test_every_action_of_another_repository_is_pinned_by_hash():
+    files = [*(ROOT / ".github").rglob("*.yml")]
+    uses = [line.strip() for file in files for line in file.read_text().splitlines() if "uses:" in line]
+
+    foreign = [line for line in uses if "uses: ./" not in line]
+
+    assert foreign
+    assert not [line for line in foreign if not re.search(r"uses: [\w/.-]+@[0-9a-f]{40} # v\d", line)]
