@@ -4,6 +4,10 @@ import gc
 import os
 import sys
 
+if sys.platform == "win32":  # before what needs fcntl and SIGHUP
+    sys.stderr.write("bertctl needs Linux, macOS or WSL 2 (https://learn.microsoft.com/windows/wsl/install).\n")
+    sys.exit(2)
+
 from bertctl.runtime.stopping import enter, ignore, watch
 
 TYPE_CHECKING = False

@@ -31,6 +31,15 @@ def test_the_console_script_and_the_module_are_the_same(bertctl):
     assert result.stdout == bertctl("--help").stdout
 
 
+def test_windows_is_refused_in_one_sentence():
+    code = "import runpy, sys; sys.platform = 'win32'; runpy.run_module('bertctl', run_name='__main__')"
+
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False)
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert re.fullmatch(r"bertctl needs Linux, macOS or WSL 2 .*\n", result.stderr)
+
+
 def test_help_names_every_verb(bertctl):
     result = bertctl("--help")
     assert (result.returncode, result.stderr) == (0, "")
