@@ -59,7 +59,7 @@ def evaluate(
     target = output or (run.path.with_name(f"{run.path.name}-on-{file.stem}") if file else run.path)
     if file:
         RunFolder.check_free(target, overwrite=overwrite)
-    sharing = Sharing.read(shard, merge, target, num_processes, ".zip")
+    sharing = Sharing.read(shard, merge, target, num_processes, ".zip", by_name=False)
     in_processes(num_processes, out)
     trained = run.open(listener=out)
     if not file:
@@ -79,7 +79,7 @@ def evaluate(
             )
         else:
             metrics = evaluate_run(trained, split=split, workers=workers, listener=listener, skipped=skipped)
-    if tell_shard(sharing.shard, sharing.paths, out) or not workers.is_first:
+    if tell_shard(sharing, out, [str(path) for path in sharing.paths]) or not workers.is_first:
         return
     left_out = skipped.finish(target / "predictions", out) if skipped else {}
 

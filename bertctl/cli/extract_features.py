@@ -78,6 +78,7 @@ def extract_features(
 
     check_output(output, by_token=words is not None or pooling == "none")
     sharing = Sharing.read(shard, merge, output, num_processes, ".json")
+    output = sharing.resolve(output)
     bound_caches()
     recipe = settings.load("text-classification")
     check_backend(backend, device=recipe.runtime.device, precision=recipe.runtime.precision)
@@ -97,9 +98,12 @@ def extract_features(
     rows = Input(input, recipe.data, kind=input_format, split=split, skipped=skipped)
     with out.third_party_kept():
         document = extract_into(recipe, rows, vectors, job, workers=shared, listener=out)
-    if tell_shard(sharing.shard, sharing.paths, out) or shared.rank:
+    if sharing.paths and tell_shard(sharing, out, [str(path) for path in sharing.paths]):
         return
-    left_out = skipped.finish(output, out) if skipped else {}
+    if shared.rank:
+        return
+    writes_skipped = sharing.shard is None or sharing.shard[0] == 1  # all shards read them
+    left_out = skipped.finish(output, out) if skipped and writes_skipped else {}
     out.answer({"output": str(output), **document, **left_out})
     shape = " x ".join(map(str, document["shape"]))
     out.say(f"{document['rows']} rows, {shape} {dtype}, written to {output}")

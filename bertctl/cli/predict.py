@@ -66,7 +66,8 @@ def predict(
         raise UsageError("--format glue writes files", remedy="Say where: -o DIR.")
     if safe_csv and layout not in ("csv", "tsv"):
         raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
-    sharing = Sharing.read(shard, merge, output, num_processes, ".zip")
+    sharing = Sharing.read(shard, merge, output, num_processes, ".json")
+    destined = None if output is None else sharing.resolve(output)
     in_processes(num_processes, out, source=given.file)
     trained = given.open({"evaluation.batch_size": batch_size} if batch_size else {}, out)
     from bertctl.data.reading import SkippedRows
@@ -78,20 +79,32 @@ def predict(
     shared, listener = this_worker(out)
     skipped = SkippedRows() if on_error == "skip" else None
     stdout = streams.whole() if layout == "json" else streams.data()
-    with stdout as answers, out.third_party_kept(), sharing.workers(trained, shared) as workers:
+    with stdout as answers, out.third_party_kept():
         if layout == "glue" and output is not None:
             split = given.split or "test"
-            written = predict_glue(trained, split, data=given.data, output=output, workers=workers, listener=listener)
+            written = predict_glue(
+                trained, split, data=given.data, output=output, workers=shared, sharing=sharing, listener=listener
+            )
         else:
             chunks, total = given.chunks(trained, listener, skipped, layout)
-            destination = Destination(output, layout, answers, safe_csv=safe_csv)
+            destination = Destination(destined, layout, answers, safe_csv=safe_csv)
             kept = KeptColumns.parse(keep_columns, by_default=trained.recipe.evaluation.keep_text)
             written = predict_rows(
-                trained, chunks, destination, total=total, top_k=top_k, kept=kept, workers=workers, listener=listener
+                trained,
+                chunks,
+                destination,
+                total=total,
+                top_k=top_k,
+                kept=kept,
+                workers=shared,
+                sharing=sharing,
+                listener=listener,
             )
-    tell_shard(sharing.shard, sharing.paths, out)
-    if skipped is not None and workers.is_first:
-        written |= skipped.finish(output, out)
-    if output and workers.is_first:
+    writes_skipped = sharing.shard is None or (sharing.shard[0] == 1 and not sharing.paths)  # all shards read them
+    if skipped is not None and shared.is_first and writes_skipped:
+        written |= skipped.finish(destined, out)
+    if tell_shard(sharing, out, written.get("files", ())):
+        return
+    if output and shared.is_first:
         out.answer({"run": str(given.run.path), **written})
         out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")
