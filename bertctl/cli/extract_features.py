@@ -16,7 +16,7 @@ from bertctl.words import names_in
 def extract_features(
     out: Output,
     settings: RecipeRequest,
-    input: Annotated[str, typer.Argument(metavar="INPUT", autocompletion=dataset_names)],
+    input: Annotated[list[str], typer.Argument(metavar="INPUT ...", autocompletion=dataset_names)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT")],
     layers: Annotated[str, typer.Option("--layers", metavar="NAME,...")] = "last",
     pooling: Annotated[str, typer.Option("--pooling", metavar="cls|mean|max|mean-max|pooler|model|none")] = "mean",
@@ -43,6 +43,8 @@ def extract_features(
 
     Args:
         input: Lines, CSV, TSV, JSONL, Parquet or CoNLL columns (.gz too), - for stdin, or a data set's name.
+
+            Several files, or a pattern such as 'part-*.parquet', are read as one.
         output: File to write: .npy, .npz, .safetensors, .parquet, .jsonl or .h5. OUT.json beside it describes it.
         layers: Layers by number or name, or `all`.
 
@@ -82,18 +84,18 @@ def extract_features(
     bound_caches()
     recipe = settings.load("text-classification")
     check_backend(backend, device=recipe.runtime.device, precision=recipe.runtime.precision)
-    in_processes(num_processes, out, source=input)
+    in_processes(num_processes, out, source="-" if "-" in input else "")
     from bertctl.data.reading import SkippedRows
     from bertctl.features.extract import extract_features as extract_into
     from bertctl.features.extract_job import ExtractJob, VectorNames
-    from bertctl.features.source import Input
+    from bertctl.features.source import Input, input_name
     from bertctl.tokenization.long_texts import LongText
 
     shared = workers()
     out.quiet = out.quiet or shared.rank > 0
     vectors = VectorNames(tuple(names_in(layers)), tuple(names_in(pooling)), words, special_tokens, normalize, prompt)
     long = LongText.of(recipe.model, stride)
-    job = ExtractJob(output, long, input, dtype, keep_text, backend, resume, overwrite, sharing)
+    job = ExtractJob(output, long, input_name(input), dtype, keep_text, backend, resume, overwrite, sharing)
     skipped = SkippedRows() if on_error == "skip" else None
     rows = Input(input, recipe.data, kind=input_format, split=split, skipped=skipped)
     with out.third_party_kept():

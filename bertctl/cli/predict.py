@@ -68,7 +68,7 @@ def predict(
         raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
     sharing = Sharing.read(shard, merge, output, num_processes, ".json")
     destined = None if output is None else sharing.resolve(output)
-    in_processes(num_processes, out, source=given.file)
+    in_processes(num_processes, out, source="-" if "-" in given.files else "")
     trained = given.open({"evaluation.batch_size": batch_size} if batch_size else {}, out)
     from bertctl.data.reading import SkippedRows
     from bertctl.inference.carried_columns import KeptColumns

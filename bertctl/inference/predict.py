@@ -14,13 +14,14 @@ from typing import Any, TextIO
 from bertctl.catalog.datasets import find_dataset
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.task_names import PRETRAINING
+from bertctl.data.file_lists import files_of
 from bertctl.data.file_names import is_text
 from bertctl.data.question_files import questions_about, require_distinct_ids
 from bertctl.data.readers import READERS
 from bertctl.data.reading import ReadOptions, SkippedRows, Told
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
-from bertctl.data.text_files import read_text, require_file, source_of
+from bertctl.data.text_files import read_text, require_file
 from bertctl.errors import UsageError
 from bertctl.inference.answer_parts import (
     ALL_CHUNKS,
@@ -268,20 +269,20 @@ def _with_probability(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def unlabelled_rows(
     run: TrainedRun,
-    source: str,
+    source: str | Sequence[str],
     *,
     kind: str | None = None,
     layout: str = "jsonl",
     listener: Listener = SILENT,
     skipped: SkippedRows | None = None,
 ) -> Iterator[Rows]:
-    """Returns the rows of a file or of stdin (`-`), some at a time; the first ones are checked now.
+    """Returns the rows of files or of stdin (`-`), some at a time; the first ones are checked now.
 
     They have labels only if the layout of the answers shows them.
 
     Args:
         run: says how the rows are read.
-        source: path, or `-`.
+        source: A path or a pattern, several of them that are read as one file, or `-`.
         kind: format of the file; by its suffix when None.
         layout: of the answers. Where they are written by their ids, all rows are looked at first.
         listener: hears what was guessed.
@@ -295,7 +296,8 @@ def unlabelled_rows(
     told = Told(kind=kind, listener=listener, hints=run.column_hints, skipped=skipped)
     if layout in run.task.formats and "label" in run.task.formats[layout].reads:
         told["keep_labels"] = True  # gold labels are written beside the answers
-    chunks = reader.stream(source_of(source), run.file_settings, chunk_rows=None if by_id else CHUNK, **told)
+    names = [source] if isinstance(source, str) else source
+    chunks = reader.stream(files_of(names), run.file_settings, chunk_rows=None if by_id else CHUNK, **told)
     first = next(chunks, None)
     if first is None:
         return iter(())

@@ -233,3 +233,50 @@ def test_refusals_before_anything_is_read(bertctl: Run, tiny_run: TinyRun, tmp_p
     assert refused.returncode == 2, refused.stderr
     assert said in refused.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_several_files_are_answered_as_one(bertctl: Run, tiny_run: TinyRun, rows: Path, tmp_path: Path) -> None:
+    header, *lines = rows.read_text().splitlines(keepends=True)
+    (tmp_path / "part-9.csv").write_text(header + "".join(lines[:700]))
+    (tmp_path / "part-10.csv").write_text(header + "".join(lines[700:]))
+    words = ["predict", tiny_run.path, "-q"]
+    whole = bertctl(*words, rows)
+
+    by_pattern = bertctl(*words, str(tmp_path / "part-*.csv"))
+    by_names = bertctl(*words, tmp_path / "part-9.csv", tmp_path / "part-10.csv")
+
+    assert whole.returncode == 0, whole.stderr
+    assert by_pattern.stdout == whole.stdout
+    assert by_names.stdout == whole.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["evaluate", "extract-features", "index"])
+def test_several_files_are_scored_and_indexed_as_one(
+    bertctl: Run, tiny_run: TinyRun, tiny_model: Path, rows: Path, tmp_path: Path, verb: str
+) -> None:
+    header, *lines = rows.read_text().splitlines(keepends=True)
+    (tmp_path / "part-9.csv").write_text(header + "".join(lines[:700]))
+    (tmp_path / "part-10.csv").write_text(header + "".join(lines[700:]))
+    options: list[object] = ["--model", tiny_model, "--text-column", "text", "--max-length", "16"]
+    words = {
+        "evaluate": (["evaluate", tiny_run.path, "--file"], [], "predictions/file.jsonl"),
+        "extract-features": (["extract-features"], options, ".npy"),
+        "index": (["index"], options, "vectors.npy"),
+    }
+    command, more, result = words[verb]
+    outputs = []
+    for name, source in (("whole", rows), ("parts", tmp_path / "part-*.csv")):
+        output = tmp_path / (name + result if result.startswith(".") else name)
+        done = bertctl(*command, str(source), *more, "-o", output)
+        assert done.returncode == 0, done.stderr
+        outputs.append(output if result.startswith(".") else output / result)
+
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+
+
+def test_a_text_without_its_quotes_is_no_list_of_files(bertctl: Run, tiny_run: TinyRun) -> None:
+    refused = bertctl("predict", tiny_run.path, "a", "fine", "film")
+
+    assert refused.returncode == 2
+    assert 'Put a text in quotes: "a fine film"' in refused.stderr
