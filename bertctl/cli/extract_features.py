@@ -8,7 +8,7 @@ import typer
 from bertctl.cli.completion import dataset_names
 from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes, tell_shard
-from bertctl.cli.recipe_options import MergeOption, OnErrorOption, RecipeRequest, ShardOption, takes_recipe
+from bertctl.cli.recipe_options import MergeOption, NamedShardOption, OnErrorOption, RecipeRequest, takes_recipe
 from bertctl.words import names_in
 
 
@@ -34,7 +34,7 @@ def extract_features(
     backend: Annotated[Literal["auto", "torch", "onnx", "openvino"], typer.Option("--backend")] = "torch",
     resume: Annotated[bool, typer.Option("--resume")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
-    shard: ShardOption = None,
+    shard: NamedShardOption = None,
     merge: MergeOption = False,
     on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,

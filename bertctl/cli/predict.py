@@ -9,7 +9,7 @@ from bertctl.cli import streams
 from bertctl.cli.help import RARE
 from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes, tell_shard, this_worker
-from bertctl.cli.recipe_options import MergeOption, OnErrorOption, ShardOption
+from bertctl.cli.recipe_options import MergeOption, NamedShardOption, OnErrorOption
 from bertctl.cli.rows_given import RowsGiven, takes_rows
 from bertctl.errors import UsageError
 
@@ -24,7 +24,7 @@ def predict(
     top_k: Annotated[int | None, typer.Option("--top-k", min=1, metavar="N")] = None,
     keep_columns: Annotated[str | None, typer.Option("--keep-columns", metavar="all|none|NAME,...")] = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", min=1)] = None,
-    shard: ShardOption = None,
+    shard: NamedShardOption = None,
     merge: MergeOption = False,
     on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,

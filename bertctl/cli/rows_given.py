@@ -107,8 +107,7 @@ _FILE = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILE ...|-|TEXT]",
-        help="Lines, CSV, TSV, JSON, JSONL or Parquet (.gz too); several files, or a pattern such as 'part-*.jsonl', "
-        "are read as one; - is stdin; or a text.",
+        help="Lines, CSV, TSV, JSON, JSONL or Parquet (.gz too), several or 'part-*.csv' as one; - is stdin; or a text.",
     ),
 ]
 _ABOUT = "File with the text that is asked about, or the text."
