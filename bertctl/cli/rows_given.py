@@ -99,15 +99,15 @@ class RowsGiven:
             split = self.split or "test"
             rows = split_rows(run, split, data=self.data, layout=layout, listener=listener, skipped=skipped)
             return rows.parts(CHUNK), len(rows)
-        rows = unlabelled_rows(run, self.files, kind=self.kind, layout=layout, listener=listener, skipped=skipped)
-        return rows, 0
+        chunks = unlabelled_rows(run, self.files, kind=self.kind, layout=layout, listener=listener, skipped=skipped)
+        return chunks, 0
 
 
 _FILE = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILE ...|-|TEXT]",
-        help="Lines, CSV, TSV, JSON, JSONL or Parquet (.gz too), several or 'part-*.csv' as one; - is stdin; or a text.",
+        help="Lines, CSV, TSV, JSON, JSONL or Parquet (.gz too), also several or 'part-*.csv'; - is stdin; or a text.",
     ),
 ]
 _ABOUT = "File with the text that is asked about, or the text."
