@@ -154,8 +154,10 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
         for row in inside:
             if label == pa.string() and row.get("label") is not None:
                 row["label"] = str(row["label"])
-        names_of_rows = dict.fromkeys(name for row in inside for name in row) or {"id": None}
-        of = {"id": pa.string(), "label": label}
+        names_of_rows = dict.fromkeys(name for row in inside for name in row)
+        if not inside:
+            names_of_rows = dict.fromkeys(["id", "text"] if layout.keep_text else ["id"])
+        of = {"id": pa.string(), "text": pa.string(), "label": label}
         columns: dict[str, Any] = {n: pa.array([row.get(n) for row in inside], of.get(n)) for n in names_of_rows}
         begin, end = first, last
         if layout.by_token:

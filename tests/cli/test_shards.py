@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import Run, TinyRun
@@ -106,6 +107,26 @@ def test_shards_of_a_few_features_are_merged(bertctl: Run, tiny_model: Path, tmp
     merged = bertctl(*words, tmp_path / "merged.npy", "--merge")
     assert merged.returncode == 0, merged.stderr
     assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "merged.npy").read_bytes()
+
+
+def test_shards_of_features_with_names_of_their_own_say_which_rows_they_have(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
+    """Two rows are one chunk: the second shard has a file without rows."""
+    (tmp_path / "lines.txt").write_text("the film was good\nthe film was bad\n", encoding="utf-8")
+    words = ["extract-features", tmp_path / "lines.txt", "--model", tiny_model, "--max-length", 8, "-o"]
+
+    for number in (1, 2):
+        done = bertctl(*words, tmp_path / "part-{shard}.parquet", "--shard", f"{number}/2")
+        assert done.returncode == 0, done.stderr
+
+    parts = sorted(tmp_path.glob("part-*.parquet"))
+    tables = [pq.read_table(part) for part in parts]
+    documents = [json.loads(part.with_name(f"{part.name}.json").read_text()) for part in parts]
+    assert [len(table) for table in tables] == [2, 0]
+    assert tables[0].schema == tables[1].schema
+    assert [document["row_ranges"] for document in documents] == [[[0, 2]], []]
+    assert not list(tmp_path.glob("*.parts"))
 
 
 @pytest.mark.slow
