@@ -1,14 +1,18 @@
 """Files that grow by whole records: what a killed attempt left behind its last whole record is cut off on opening."""
 
+import hashlib
 import io
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import DTypeLike
 
 from bertctl.arrays import Array
+from bertctl.documents import loading
 from bertctl.errors import DataError
 from bertctl.writing import failures_of, open_in_place
 
@@ -123,3 +127,88 @@ def open_array(path: Path) -> Array:
     except ValueError:  # no rows: there is nothing to map
         array = np.load(path, allow_pickle=False)
     return array
+
+
+Offsets = npt.NDArray[np.uint64]
+"""(N,) where each line of a file begins, in bytes."""
+
+_PIECE = 2**22  # bytes of a file of lines that are looked through at once
+
+
+class AppendedOffsets:
+    """Offsets of the lines of a file that grows, in a `.npy` file beside it.
+
+    They are known to be sound by a hash that is kept elsewhere. Offsets that do not fit to it are made anew.
+
+    Args:
+        path: The `.npy` file.
+        lines: The file of lines.
+        n_lines: Whole lines that are there already.
+        n_bytes: Their size.
+        digest: Hash of their offsets, as `sync` returned it; empty for lines that have no offsets yet.
+    """
+
+    def __init__(self, path: Path, lines: Path, n_lines: int, n_bytes: int, digest: str) -> None:
+        stored = stored_offsets(path, n_lines, digest) if n_lines else None
+        if stored is None:
+            offsets = line_offsets(lines, n_lines)
+            self._array = AppendedArray(path, (), np.uint64, None)
+            self._array.append(offsets)
+        else:
+            offsets = stored
+            self._array = AppendedArray(path, (), np.uint64, n_lines)
+        self._hash = hashlib.sha256(np.ascontiguousarray(offsets).data)
+        self._end = n_bytes
+
+    def append(self, lengths: Sequence[int]) -> None:
+        """Adds lines of these sizes in bytes."""
+        ends = self._end + np.cumsum(lengths, dtype=np.uint64)
+        starts = ends - np.array(lengths, dtype=np.uint64)
+        self._array.append(starts)
+        self._hash.update(np.ascontiguousarray(starts).data)
+        self._end += sum(lengths)
+
+    def sync(self) -> str:
+        """Makes the offsets outlive a loss of power; returns their hash."""
+        self._array.sync()
+        return self._hash.hexdigest()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._array.close()
+
+
+def stored_offsets(path: Path, n_lines: int, digest: str) -> Offsets | None:
+    """Returns the offsets of the first lines of a file, mapped into memory.
+
+    Args:
+        path: The `.npy` file.
+        n_lines: How many lines.
+        digest: Hash of their offsets.
+
+    Returns:
+        None where the file is not there, or does not hold the offsets that the hash is of.
+    """
+    try:
+        with loading(path):
+            offsets = open_array(path)[:n_lines]
+    except DataError:  # no file, or none of arrays
+        return None
+    if offsets.dtype != np.uint64 or offsets.shape != (n_lines,):
+        return None
+    is_sound = hashlib.sha256(np.ascontiguousarray(offsets).data).hexdigest() == digest
+    return offsets if is_sound else None
+
+
+def line_offsets(lines: Path, n_lines: int) -> Offsets:
+    """Returns where the first lines of a file begin, by reading it; fewer offsets where it has fewer whole lines."""
+    starts = [np.zeros(1, dtype=np.uint64)]
+    n_starts = 1
+    position = 0
+    with lines.open("rb") as file:
+        while n_starts <= n_lines and (piece := file.read(_PIECE)):
+            ends = np.flatnonzero(np.frombuffer(piece, dtype=np.uint8) == ord("\n")).astype(np.uint64)
+            starts.append(ends + np.uint64(position + 1))
+            n_starts += len(ends)
+            position += len(piece)
+    return np.concatenate(starts)[: min(n_lines, n_starts - 1)]

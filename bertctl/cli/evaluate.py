@@ -1,7 +1,7 @@
 """`bertctl evaluate`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,6 +9,9 @@ from bertctl.cli.output import Output, plain_table
 from bertctl.cli.processes import NumProcessesOption, in_processes, tell_shard, this_worker
 from bertctl.cli.recipe_options import MergeOption, OnErrorOption, OverwriteOption, RunRequest, ShardOption, takes_run
 from bertctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bertctl.data.file_lists import FileList
 
 
 @takes_run(
@@ -18,7 +21,7 @@ def evaluate(
     out: Output,
     run: RunRequest,
     split: Annotated[str | None, typer.Option("--split")] = None,
-    file: Annotated[Path | None, typer.Option("--file", metavar="FILE")] = None,
+    file: Annotated[list[str] | None, typer.Option("--file", metavar="FILE")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR")] = None,
     overwrite: OverwriteOption = False,
     calibrate: Annotated[bool, typer.Option("--calibrate")] = False,
@@ -35,7 +38,8 @@ def evaluate(
 
     Args:
         split: Split of the run's own data. Default: its validation splits.
-        file: A labelled file of your own: CSV, TSV, JSONL or Parquet.
+        file: A labelled file of your own: CSV, TSV, JSONL or Parquet. Repeatable, or a pattern such as
+            'part-*.jsonl': several files are scored as one.
         output: Folder for the scores of --file. Default: beside RUN, such as RUN-on-new for new.csv.
         calibrate: Fit a temperature on the split, which calibrates the probabilities of later predictions.
         threshold: Choose on the split the probability from which later predictions take the positive label: for F1, or
@@ -56,10 +60,11 @@ def evaluate(
     if output and not file:
         what = "-o goes with --file; a split is added to the run itself"
         raise UsageError(what, remedy="Leave -o out, or add --file FILE.")
-    target = output or (run.path.with_name(f"{run.path.name}-on-{file.stem}") if file else run.path)
-    if file:
+    source = _source(file or [])
+    target = output or _folder_of(run.path, source)
+    if source is not None:
         RunFolder.check_free(target, overwrite=overwrite)
-    sharing = Sharing.read(shard, merge, target, num_processes, ".zip")
+    sharing = Sharing.read(shard, merge, target, num_processes, ".zip", by_name=False)
     in_processes(num_processes, out)
     trained = run.open(listener=out)
     if not file:
@@ -73,13 +78,13 @@ def evaluate(
         _decide(out, trained, split, calibrate, threshold, shared, listener)
         return
     with out.third_party_kept(), sharing.workers(trained, shared) as workers:
-        if file:
+        if source is not None:
             metrics = evaluate_file(
-                trained, file, target, overwrite=overwrite, workers=workers, listener=listener, skipped=skipped
+                trained, source, target, overwrite=overwrite, workers=workers, listener=listener, skipped=skipped
             )
         else:
             metrics = evaluate_run(trained, split=split, workers=workers, listener=listener, skipped=skipped)
-    if tell_shard(sharing.shard, sharing.paths, out) or not workers.is_first:
+    if tell_shard(sharing, out, [str(path) for path in sharing.paths]) or not workers.is_first:
         return
     left_out = skipped.finish(target / "predictions", out) if skipped else {}
 
@@ -93,6 +98,34 @@ def evaluate(
     by_windows = {"by_windows": found} if found else {}
     out.answer({"run": str(target), **metrics, **by_windows, **left_out}, *tables)
     out.say(f"written to {target}")
+
+
+def _source(typed: list[str]) -> "Path | FileList | None":
+    """Returns the file, or the files, to score.
+
+    Raises:
+        UsageError: Stdin, which is no file to go back to.
+    """
+    from bertctl.data.file_lists import files_of
+
+    if not typed:
+        return None
+    source = files_of(typed)
+    return Path(source) if source == "-" else source
+
+
+def _folder_of(run: Path, source: "Path | FileList | None") -> Path:
+    """Returns where the scores go without -o: to the run itself, or beside it for a file.
+
+    Raises:
+        UsageError: Several files, which have no common name.
+    """
+    if source is None:
+        return run
+    if not isinstance(source, Path):
+        what = f"{source} are scored as one file, which has no name"
+        raise UsageError(what, remedy="Name the folder for the scores: -o DIR.")
+    return run.with_name(f"{run.name}-on-{source.stem}")
 
 
 def _decide(

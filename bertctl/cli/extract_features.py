@@ -8,7 +8,7 @@ import typer
 from bertctl.cli.completion import dataset_names
 from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes, tell_shard
-from bertctl.cli.recipe_options import MergeOption, OnErrorOption, RecipeRequest, ShardOption, takes_recipe
+from bertctl.cli.recipe_options import MergeOption, NamedShardOption, OnErrorOption, RecipeRequest, takes_recipe
 from bertctl.words import names_in
 
 
@@ -16,7 +16,7 @@ from bertctl.words import names_in
 def extract_features(
     out: Output,
     settings: RecipeRequest,
-    input: Annotated[str, typer.Argument(metavar="INPUT", autocompletion=dataset_names)],
+    input: Annotated[list[str], typer.Argument(metavar="INPUT ...", autocompletion=dataset_names)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT")],
     layers: Annotated[str, typer.Option("--layers", metavar="NAME,...")] = "last",
     pooling: Annotated[str, typer.Option("--pooling", metavar="cls|mean|max|mean-max|pooler|model|none")] = "mean",
@@ -34,7 +34,7 @@ def extract_features(
     backend: Annotated[Literal["auto", "torch", "onnx", "openvino"], typer.Option("--backend")] = "torch",
     resume: Annotated[bool, typer.Option("--resume")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
-    shard: ShardOption = None,
+    shard: NamedShardOption = None,
     merge: MergeOption = False,
     on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,
@@ -43,6 +43,8 @@ def extract_features(
 
     Args:
         input: Lines, CSV, TSV, JSONL, Parquet or CoNLL columns (.gz too), - for stdin, or a data set's name.
+
+            Several files, or a pattern such as 'part-*.parquet', are read as one.
         output: File to write: .npy, .npz, .safetensors, .parquet, .jsonl or .h5. OUT.json beside it describes it.
         layers: Layers by number or name, or `all`.
 
@@ -78,28 +80,32 @@ def extract_features(
 
     check_output(output, by_token=words is not None or pooling == "none")
     sharing = Sharing.read(shard, merge, output, num_processes, ".json")
+    output = sharing.resolve(output)
     bound_caches()
     recipe = settings.load("text-classification")
     check_backend(backend, device=recipe.runtime.device, precision=recipe.runtime.precision)
-    in_processes(num_processes, out, source=input)
+    in_processes(num_processes, out, source="-" if "-" in input else "")
     from bertctl.data.reading import SkippedRows
     from bertctl.features.extract import extract_features as extract_into
     from bertctl.features.extract_job import ExtractJob, VectorNames
-    from bertctl.features.source import Input
+    from bertctl.features.source import Input, input_name
     from bertctl.tokenization.long_texts import LongText
 
     shared = workers()
     out.quiet = out.quiet or shared.rank > 0
     vectors = VectorNames(tuple(names_in(layers)), tuple(names_in(pooling)), words, special_tokens, normalize, prompt)
     long = LongText.of(recipe.model, stride)
-    job = ExtractJob(output, long, input, dtype, keep_text, backend, resume, overwrite, sharing)
+    job = ExtractJob(output, long, input_name(input), dtype, keep_text, backend, resume, overwrite, sharing)
     skipped = SkippedRows() if on_error == "skip" else None
     rows = Input(input, recipe.data, kind=input_format, split=split, skipped=skipped)
     with out.third_party_kept():
         document = extract_into(recipe, rows, vectors, job, workers=shared, listener=out)
-    if tell_shard(sharing.shard, sharing.paths, out) or shared.rank:
+    if sharing.paths and tell_shard(sharing, out, [str(path) for path in sharing.paths]):
         return
-    left_out = skipped.finish(output, out) if skipped else {}
+    if shared.rank:
+        return
+    writes_skipped = sharing.shard is None or sharing.shard[0] == 1  # all shards read them
+    left_out = skipped.finish(output, out) if skipped and writes_skipped else {}
     out.answer({"output": str(output), **document, **left_out})
     shape = " x ".join(map(str, document["shape"]))
     out.say(f"{document['rows']} rows, {shape} {dtype}, written to {output}")

@@ -15,7 +15,7 @@ from bertctl.words import count
 def index(
     out: Output,
     given: VectorsGiven,
-    corpus: Annotated[str, typer.Argument(metavar="CORPUS")],
+    corpus: Annotated[list[str], typer.Argument(metavar="CORPUS ...")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="INDEX")],
     dtype: Annotated[Literal["float32", "float16", "int8"] | None, typer.Option("--dtype")] = None,
     append: Annotated[bool, typer.Option("--append")] = False,
@@ -28,6 +28,8 @@ def index(
 
     Args:
         corpus: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
+
+            Several files, or a pattern such as 'part-*.parquet', are read as one.
         output: Folder of the index.
         dtype: Type of its numbers: half and a quarter of the room, and what that costs is measured. Default: float32.
         append: Add the texts to an index that is there, with its own model, columns and settings.
@@ -38,6 +40,7 @@ def index(
         bertctl index articles.jsonl -o articles.index --text-column body
         bertctl index more.txt -o articles.index --append
     """
+    from bertctl.features.source import input_name
     from bertctl.run_folder import hold
     from bertctl.search.index import identified, make_index, there
 
@@ -52,7 +55,7 @@ def index(
             if there(output, **on) != before:  # another command has ended since
                 raise UsageError(f"{output} has changed just now", remedy="Type the command again.")
             document = make_index(
-                output, corpus, rows, model, kind, before=before, listener=out, remembered=texts.remembered
+                output, input_name(corpus), rows, model, kind, before=before, listener=out, remembered=texts.remembered
             )
     out.answer({"index": str(output), **document})
     out.say(f"{output}: {count(document['rows'], 'text')}, {document['size']} x {kind}")

@@ -9,7 +9,7 @@ from bertctl.cli import streams
 from bertctl.cli.help import RARE
 from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes, tell_shard, this_worker
-from bertctl.cli.recipe_options import MergeOption, OnErrorOption, ShardOption
+from bertctl.cli.recipe_options import MergeOption, NamedShardOption, OnErrorOption
 from bertctl.cli.rows_given import RowsGiven, takes_rows
 from bertctl.errors import UsageError
 
@@ -24,7 +24,7 @@ def predict(
     top_k: Annotated[int | None, typer.Option("--top-k", min=1, metavar="N")] = None,
     keep_columns: Annotated[str | None, typer.Option("--keep-columns", metavar="all|none|NAME,...")] = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", min=1)] = None,
-    shard: ShardOption = None,
+    shard: NamedShardOption = None,
     merge: MergeOption = False,
     on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,
@@ -66,8 +66,9 @@ def predict(
         raise UsageError("--format glue writes files", remedy="Say where: -o DIR.")
     if safe_csv and layout not in ("csv", "tsv"):
         raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
-    sharing = Sharing.read(shard, merge, output, num_processes, ".zip")
-    in_processes(num_processes, out, source=given.file)
+    sharing = Sharing.read(shard, merge, output, num_processes, ".json")
+    destined = None if output is None else sharing.resolve(output)
+    in_processes(num_processes, out, source="-" if "-" in given.files else "")
     trained = given.open({"evaluation.batch_size": batch_size} if batch_size else {}, out)
     from bertctl.data.reading import SkippedRows
     from bertctl.inference.carried_columns import KeptColumns
@@ -78,20 +79,32 @@ def predict(
     shared, listener = this_worker(out)
     skipped = SkippedRows() if on_error == "skip" else None
     stdout = streams.whole() if layout == "json" else streams.data()
-    with stdout as answers, out.third_party_kept(), sharing.workers(trained, shared) as workers:
+    with stdout as answers, out.third_party_kept():
         if layout == "glue" and output is not None:
             split = given.split or "test"
-            written = predict_glue(trained, split, data=given.data, output=output, workers=workers, listener=listener)
+            written = predict_glue(
+                trained, split, data=given.data, output=output, workers=shared, sharing=sharing, listener=listener
+            )
         else:
             chunks, total = given.chunks(trained, listener, skipped, layout)
-            destination = Destination(output, layout, answers, safe_csv=safe_csv)
+            destination = Destination(destined, layout, answers, safe_csv=safe_csv)
             kept = KeptColumns.parse(keep_columns, by_default=trained.recipe.evaluation.keep_text)
             written = predict_rows(
-                trained, chunks, destination, total=total, top_k=top_k, kept=kept, workers=workers, listener=listener
+                trained,
+                chunks,
+                destination,
+                total=total,
+                top_k=top_k,
+                kept=kept,
+                workers=shared,
+                sharing=sharing,
+                listener=listener,
             )
-    tell_shard(sharing.shard, sharing.paths, out)
-    if skipped is not None and workers.is_first:
-        written |= skipped.finish(output, out)
-    if output and workers.is_first:
+    writes_skipped = sharing.shard is None or (sharing.shard[0] == 1 and not sharing.paths)  # all shards read them
+    if skipped is not None and shared.is_first and writes_skipped:
+        written |= skipped.finish(destined, out)
+    if tell_shard(sharing, out, written.get("files", ())):
+        return
+    if output and shared.is_first:
         out.answer({"run": str(given.run.path), **written})
         out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")

@@ -1,8 +1,9 @@
 """Verbs whose work several processes share: how they are started, and which of them speaks."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +11,9 @@ from bertctl.cli.output import Output
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.accelerate_config import lone_process_warning
 from bertctl.runtime.launch import Workers, is_worker, launch, workers
+
+if TYPE_CHECKING:
+    from bertctl.inference.shards import Sharing
 
 NumProcessesOption = Annotated[
     int,
@@ -49,9 +53,20 @@ def this_worker(out: Output) -> tuple[Workers, Listener]:
     return shared, out if shared.is_first else SILENT
 
 
-def tell_shard(shard: tuple[int, int] | None, paths: tuple[Path, ...], out: Output) -> bool:
-    """Tells of the shard that this command has written, and returns whether that was its work."""
-    if shard:
-        out.answer({"shard": shard, "file": str(paths[0])})
-        out.say(f"written to {paths[0]}; when all shards are there, type the same command with --merge")
-    return shard is not None
+def tell_shard(sharing: "Sharing", out: Output, files: Sequence[str]) -> bool:
+    """Tells of the shard that this command has written, and returns whether a shard was its work.
+
+    Args:
+        sharing: As it was typed.
+        out: Receives the message.
+        files: Files of the shard.
+    """
+    if sharing.shard is None:
+        return False
+    [file, *_] = files
+    out.answer({"shard": sharing.shard, "file": file})
+    message = f"written to {file}"
+    if sharing.paths:
+        message += "; when all shards are there, type the same command with --merge"
+    out.say(message)
+    return True

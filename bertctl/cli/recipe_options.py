@@ -215,6 +215,12 @@ OnErrorOption = Annotated[
 ShardOption = Annotated[
     str | None, typer.Option("--shard", metavar="K/N", help="Compute shard K of N, into OUT.parts.")
 ]
+NamedShardOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shard", metavar="K/N", help="Compute shard K of N, into OUT.parts, or into OUT if its name has {shard}."
+    ),
+]
 MergeOption = Annotated[bool, typer.Option("--merge", help="Make OUT of the shards in OUT.parts: the same bytes.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in the folder.")]
 SetOption = Annotated[

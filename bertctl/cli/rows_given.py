@@ -24,7 +24,7 @@ class RowsGiven:
 
     Attributes:
         run: that answers.
-        file: path, `-` for stdin, or a text.
+        files: Paths and patterns that are read as one file, or `-` for stdin.
         texts: texts to take as they are.
         pairs: their second texts.
         split: of the run's own data, or of `data`.
@@ -35,7 +35,7 @@ class RowsGiven:
     """
 
     run: RunRequest
-    file: str = ""
+    files: Sequence[str] = ()
     texts: Sequence[str] = ()
     pairs: Sequence[str] = ()
     split: str | None = None
@@ -53,7 +53,7 @@ class RowsGiven:
         if bool(self.questions) == (self.context is None):
             what = "--question and --context need each other"
             raise UsageError(what, remedy='Such as --question "Who wrote it?" --context text.txt')
-        given = [bool(self.file), bool(self.texts or self.questions), bool(self.split or self.data)]
+        given = [bool(self.files), bool(self.texts or self.questions), bool(self.split or self.data)]
         if sum(given) > 1:
             what = "a file, --text or --question, and --split or --data exclude each other"
             raise UsageError(what, remedy="Give one of them.")
@@ -99,13 +99,15 @@ class RowsGiven:
             split = self.split or "test"
             rows = split_rows(run, split, data=self.data, layout=layout, listener=listener, skipped=skipped)
             return rows.parts(CHUNK), len(rows)
-        return unlabelled_rows(run, self.file, kind=self.kind, layout=layout, listener=listener, skipped=skipped), 0
+        chunks = unlabelled_rows(run, self.files, kind=self.kind, layout=layout, listener=listener, skipped=skipped)
+        return chunks, 0
 
 
 _FILE = Annotated[
-    str,
+    list[str] | None,
     typer.Argument(
-        metavar="[FILE|-|TEXT]", help="Lines, CSV, TSV, JSON, JSONL or Parquet (.gz too); - is stdin; or a text."
+        metavar="[FILE ...|-|TEXT]",
+        help="Lines, CSV, TSV, JSON, JSONL or Parquet (.gz too), also several or 'part-*.csv'; - is stdin; or a text.",
     ),
 ]
 _ABOUT = "File with the text that is asked about, or the text."
@@ -131,11 +133,30 @@ def takes_rows(*wanted: str | FieldOption) -> Decorator:
 
         lock(given)
         run = RunRequest(given.pop("run"), by_field(fields, given))
-        file, typed = given.pop("file"), [given.pop(one.name) for one in _OPTIONS]
+        files = given.pop("file") or []
+        typed = [given.pop(one.name) for one in _OPTIONS]
         texts, pairs, split, data, questions, context, kind = typed
-        if file and is_text(file):
-            file, texts = "", [file, *(texts or ())]
-        return RowsGiven(run, file, texts or (), pairs or (), split, data, questions or (), context, kind)
+        if len(files) > 1:
+            _refuse_words(files)
+        elif files and is_text(files[0]):
+            texts = [*files, *(texts or ())]
+            files = []
+        return RowsGiven(run, files, texts or (), pairs or (), split, data, questions or (), context, kind)
 
-    before = [parameter("run", ModelArgument), parameter("file", _FILE, "")]
+    before = [parameter("run", ModelArgument), parameter("file", _FILE, None)]
     return folds(before, [*_OPTIONS, *(row.parameter() for row in fields), LOCKED_OPTION], fold)
+
+
+def _refuse_words(arguments: Sequence[str]) -> None:
+    """Refuses several arguments that are not all files: mostly a text without its quotes.
+
+    Raises:
+        UsageError: With the first one that is no file.
+    """
+    from bertctl.data.file_names import is_text
+
+    word = next((argument for argument in arguments if is_text(argument)), None)
+    if word is not None:
+        text = " ".join(arguments)
+        what = f"several files can be read as one, and '{word}' is no file"
+        raise UsageError(what, remedy=f'Put a text in quotes: "{text}". Several texts: --text TEXT --text TEXT.')

@@ -13,6 +13,7 @@ import typer
 from bertctl.cli.completion import dataset_names, model_names
 from bertctl.cli.folding import folds, option, parameter
 from bertctl.cli.recipe_options import by_field, picked
+from bertctl.data.file_lists import expand_patterns
 from bertctl.data.file_names import is_text, names_a_file
 from bertctl.data.text_files import open_bytes, require_file, rows_expected, source_name, source_of
 from bertctl.errors import DataError, UsageError
@@ -185,7 +186,7 @@ def _fold_files(given: dict[str, Any]) -> TextSource:
     if bool(files) == (source.data is not None):
         what = "files and --data exclude each other" if files else "there are no texts"
         raise UsageError(what, remedy="Give files (- is stdin), or --data NAME.")
-    return replace(source, files=files or ())
+    return replace(source, files=expand_patterns(files or ()))
 
 
 _READ = [*_OPTIONS, *(row.parameter() for row in _TABLES)]

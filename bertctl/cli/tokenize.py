@@ -12,6 +12,7 @@ import typer
 from bertctl.cli import streams
 from bertctl.cli.output import Output
 from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, check_typed_texts, takes_texts
+from bertctl.data.file_lists import expand_patterns
 from bertctl.errors import DataError, UsageError
 from bertctl.writing import replacing_text
 
@@ -49,7 +50,7 @@ def tokenize(
 
     Args:
         texts: Texts; - reads lines from stdin.
-        file: Lines, CSV, TSV, JSONL or Parquet (.gz too), or - for stdin; repeatable.
+        file: Lines, CSV, TSV, JSONL or Parquet (.gz too), or - for stdin; repeatable, or a pattern: 'part-*.txt'.
         pair: Second text of the pair.
         layout: Format of the answer. Default: the aligned view on a terminal (tokens for files), jsonl in a pipe.
         output: File to write. Default: stdout.
@@ -102,7 +103,7 @@ def _inputs(
 ) -> tuple[list[str], list[str]]:
     """Returns the files to read and the texts given as arguments: one of the two, or none where a data set is named."""
     given = list(texts or ())
-    files = list(file or ())
+    files = expand_patterns(file or ())
     if given == ["-"]:
         given, files = [], [*files, "-"]
     check_typed_texts(given)

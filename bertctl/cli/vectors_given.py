@@ -113,17 +113,19 @@ class VectorsGiven:
         readings = self._readings(given, out, RememberedSettings({}, frozenset(), None), pairs=pairs)
         return (reading.rows for reading in readings)
 
-    def corpus(self, given: str, out: Output, index: "Index | None") -> "Corpus":
+    def corpus(self, given: Sequence[str], out: Output, index: "Index | None") -> "Corpus":
         """Returns the rows that an index is made of, read as those that are in it.
 
         What was typed goes before what the index remembers. Columns that were guessed then count where the file has
         them; columns, encoding, delimiter and header that were typed then are needed now.
 
         Args:
-            given: A file, - or a data set's name.
+            given: Files or patterns that are read as one file, - or a data set's name.
             out: Receives what is guessed.
             index: What is added to, or gone on with; None for a new one.
         """
+        from bertctl.features.source import input_name
+
         before = RememberedSettings.of(index)
         first, readings = _peek(self._readings(given, out, before.without(self.fields), pairs=False))
         rows = (reading.rows for reading in readings)
@@ -133,7 +135,7 @@ class VectorsGiven:
             needed = {name: value for name, value in kept.fields.items() if name not in kept.guessed}
             names = ", ".join(f"{name.partition('.')[2]} {value}" for name, value in needed.items())
             if names:
-                out.say(f"{given} is read as the index was made: {names}")
+                out.say(f"{input_name(given)} is read as the index was made: {names}")
             return Corpus(rows, has_ids, {})
         typed = {name: value for name, value in self.fields.items() if name in REMEMBERED_FIELDS}
         settings = first.settings if first is not None else None
@@ -147,20 +149,22 @@ class VectorsGiven:
         return Corpus(rows, has_ids, {"reading": remembered})
 
     def _readings(
-        self, given: str, out: Output, remembered: "RememberedSettings", *, pairs: bool
+        self, given: str | Sequence[str], out: Output, remembered: "RememberedSettings", *, pairs: bool
     ) -> "Iterator[Reading]":
         from bertctl.features.source import Input
 
         settings = replace(self, fields={**remembered.data_fields(), **self.fields}).recipe().data
         kind = self.options["input_format"]
-        if kind is None and given == "-":
+        if kind is None and given in ("-", ["-"]):
             kind = remembered.input_format
         hints = frozenset(name.partition(".")[2] for name in remembered.guessed)
         source = Input(given, settings, kind=kind, hints=hints)
         first, readings = _peek(source.readings(listener=out))
-        require_rows([first.rows] if first else [], given)
+        require_rows([first.rows] if first else [], source.name)
         if first is not None and first.rows.has("pair") and not pairs:
-            raise UsageError(f"{given} has two columns of texts", remedy="Name the one to read: --text-column NAME.")
+            raise UsageError(
+                f"{source.name} has two columns of texts", remedy="Name the one to read: --text-column NAME."
+            )
         return readings
 
     def read(self, given: str, out: Output, *, pairs: bool = False, typed: bool = False) -> Rows:

@@ -1,5 +1,6 @@
 """What the name of a file says: which format it has, and whether a word on the command line names a file at all."""
 
+import glob
 import os
 import re
 import shlex
@@ -77,6 +78,11 @@ def names_a_file(typed: str) -> bool:
     return path.suffix.lower() in _FILE_SUFFIXES and path.stem == path.stem.rstrip()  # not: "saved as .csv"
 
 
+def is_pattern(typed: str) -> bool:
+    """Returns whether a word stands for all files that match it, such as `part-*.parquet`; it is no file's own name."""
+    return glob.has_magic(typed) and not os.path.exists(typed)  # noqa: PTH110  # Path.exists raises for long texts
+
+
 def is_text(typed: str) -> bool:
     """Returns whether a text was typed where a file may stand, too.
 
@@ -85,4 +91,7 @@ def is_text(typed: str) -> bool:
     """
     if typed == "-" or os.path.exists(typed) or names_a_file(typed):  # noqa: PTH110  # Path.exists raises for long texts
         return False
-    return any(map(str.isspace, typed)) or not (Path(typed).suffix or "/" in typed)
+    has_blank = any(map(str.isspace, typed))
+    if not has_blank and is_pattern(typed) and glob.glob(typed):  # noqa: PTH207  # as it was typed
+        return False
+    return has_blank or not (Path(typed).suffix or "/" in typed)

@@ -22,6 +22,7 @@ from bertctl.data.reading import ReadOptions
 from bertctl.data.table import Table, entries_of, in_chunks, table_of_objects, table_of_records
 from bertctl.data.text_files import (
     LONGEST_DOCUMENT,
+    NoRowsError,
     Source,
     decoded_lines,
     first_bytes,
@@ -109,7 +110,7 @@ def read_tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterato
         if options.skipped is not None and options.skipped.errors:
             raise options.skipped.errors[-1]
         what = "has a header but no rows" if found is not None and found.columns else "has no rows"
-        raise DataError(f"{source_name(source)} {what}", remedy="Give a file with rows.")
+        raise NoRowsError(f"{source_name(source)} {what}", remedy="Give a file with rows.")
 
 
 def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Table]:
@@ -177,7 +178,7 @@ def _require_parquet(file: BinaryIO, name: str) -> None:
     """
     head = cast(io.BufferedReader, file).peek(len(PARQUET))[:64]
     if not head:
-        raise DataError(f"{name} is empty: it has no rows", remedy="Give a file with rows.")
+        raise NoRowsError(f"{name} is empty: it has no rows", remedy="Give a file with rows.")
     if not head.startswith(PARQUET):
         what = f"{name} is no Parquet file: it begins with {head[:24]!r}"
         raise DataError(what, remedy="Name it as what it is: .csv, .tsv, .jsonl or .txt, each also with .gz.")
@@ -248,7 +249,7 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
         if not line.isspace():
             break
     if not head or head[-1].isspace():
-        raise DataError(f"{source} is empty: it has no rows", remedy=form)
+        raise NoRowsError(f"{source} is empty: it has no rows", remedy=form)
     try:
         first = json.loads(head[-1])
     except (ValueError, RecursionError) as error:

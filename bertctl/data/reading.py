@@ -11,6 +11,7 @@ from bertctl.config.recipe_sections import DataSection
 from bertctl.data.annotations.annotators import one_row_per_task, unapproved
 from bertctl.data.columns import FileColumns, say_blank, say_guesses, warn_of_splits
 from bertctl.data.file_ids import FileIds, can_stand_for_rows, guess_id_column
+from bertctl.data.file_lists import FileList, readings_of_files
 from bertctl.data.groups import group_keys
 from bertctl.data.label_cells import NO_RULES, LabelRules
 from bertctl.data.rows import Rows
@@ -374,7 +375,7 @@ class Reader(ABC):
         return file_ids.attach(rows, sound, as_ids=not self.finds_ids)
 
     def read(
-        self, path: Path, settings: DataSection, *, split: str, label_needed: bool, **told: Unpack[Told]
+        self, path: Path | FileList, settings: DataSection, *, split: str, label_needed: bool, **told: Unpack[Told]
     ) -> Reading:
         """Returns a whole file; see `ReadOptions`.
 
@@ -386,15 +387,22 @@ class Reader(ABC):
         options = ReadOptions(settings, split, label_needed=label_needed, **told)
         return self.read_whole(path, options.skipping(options.skipped))
 
-    def read_whole(self, path: Path, options: ReadOptions) -> Reading:
+    def all_readings(self, source: Source | FileList, options: ReadOptions) -> Iterator[Reading]:
+        """Yields the rows of a file, of stdin or of several files, chunk by chunk."""
+        if isinstance(source, FileList):
+            yield from readings_of_files(self, source, options)
+        else:
+            yield from self.readings(source, options)
+
+    def read_whole(self, path: Path | FileList, options: ReadOptions) -> Reading:
         """Returns a whole file, read as `options` say; see `read`."""
-        found = list(self.readings(path, replace(options, form=self.form)))
+        found = list(self.all_readings(path, replace(options, form=self.form)))
         if not found:  # every record was left out
             raise DataError(f"{path} has no rows that can be read", remedy="Give a file with rows.")
         return found[0]
 
     def stream(
-        self, source: Source, settings: DataSection, *, chunk_rows: int | None = 2048, **told: Unpack[Told]
+        self, source: Source | FileList, settings: DataSection, *, chunk_rows: int | None = 2048, **told: Unpack[Told]
     ) -> Iterator[Rows]:
         """Yields the rows of a file or of stdin (`-`) in chunks of at most `chunk_rows` (None: all), labels optional.
 
@@ -410,9 +418,9 @@ class Reader(ABC):
             yield reading.rows
 
     def stream_readings(
-        self, source: Source, settings: DataSection, *, chunk_rows: int | None = 2048, **told: Unpack[Told]
+        self, source: Source | FileList, settings: DataSection, *, chunk_rows: int | None = 2048, **told: Unpack[Told]
     ) -> Iterator[Reading]:
         """Yields the same as `stream`, with the names of the columns."""
         told.setdefault("keep_labels", self.streams_labels)
         options = ReadOptions(settings, "predict", chunk_rows=chunk_rows, **told)
-        yield from self.readings(source, replace(options.skipping(options.skipped), form=self.form))
+        yield from self.all_readings(source, replace(options.skipping(options.skipped), form=self.form))

@@ -35,6 +35,10 @@ _SURVEYED_LINES = 500
 _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
+class NoRowsError(DataError):
+    """A file that is whole and has no rows."""
+
+
 def source_of(typed: str) -> Source:
     """Returns the file that was typed, or stdin."""
     return "-" if typed == "-" else Path(typed)
@@ -54,14 +58,14 @@ def require_file(path: Path) -> None:
     if path.is_file():
         return
     if path.is_dir():
-        raise UnavailableError(f"{path} is a folder, not a file", remedy=_names_in(path), file=path)
+        raise UnavailableError(f"{path} is a folder, not a file", remedy=names_in_folder(path), file=path)
     if path.exists():  # a pipe, /dev/stdin
         return
     if not path.parent.is_dir():
         what = f"{path} does not exist, nor does the folder {path.parent}"
         raise UnavailableError(what, remedy=for_a_text(path), file=path)
     what = hinted(f"{path} does not exist", path.name, (p.name for p in path.parent.iterdir()))
-    raise UnavailableError(what, remedy=f"{_names_in(path.parent)} {for_a_text(path)}".strip(), file=path)
+    raise UnavailableError(what, remedy=f"{names_in_folder(path.parent)} {for_a_text(path)}".strip(), file=path)
 
 
 def for_a_text(path: Path) -> str:
@@ -71,7 +75,8 @@ def for_a_text(path: Path) -> str:
     return "A text that looks like a file's name needs a blank before it and one behind it."
 
 
-def _names_in(folder: Path) -> str:
+def names_in_folder(folder: Path) -> str:
+    """Returns what there is in a folder, for a remedy."""
     visible = [path for path in folder.iterdir() if not path.name.startswith(".")]
     names = sorted((path.name + "/" * path.is_dir() for path in visible), key=natural_order)
     shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
@@ -198,7 +203,7 @@ def decoded_lines(
         raise UsageError(what, remedy="Usual ones: utf-8, utf-16, latin-1, cp1252.")
     first = file.readline(longest + 1)
     if not first:
-        raise DataError(f"{source} is empty: it has no rows", remedy="Give a file with rows.")
+        raise NoRowsError(f"{source} is empty: it has no rows", remedy="Give a file with rows.")
     used = encoding or _encoding_of(first[:4096], source, listener)
     is_wide = codecs.lookup(used).name.startswith(("utf-16", "utf-32"))
     if is_wide or not first.endswith(b"\n"):

@@ -186,7 +186,10 @@ def extract(
     workers.agree([settings.get(name) for name in _MUST_AGREE])
     path = job.sidecar if workers.count == 1 else job.folder / f"{workers.rank}.json"
     if shard:  # as one of so many processes, which waits for no other
-        path, settings, workers = job.sharing.paths[0], settings | {"shard": shard}, Workers(shard[0] - 1, shard[1])
+        settings = settings | {"shard": list(shard)}
+        workers = Workers(shard[0] - 1, shard[1])
+    if shard and job.sharing.paths:
+        [path] = job.sharing.paths
         folder = path.with_suffix("")
     # What another number of processes has begun is told apart by its settings.
     states = (one for one in job.folder.glob("[0-9]*.json") if one.stem.isdecimal())  # 1-of-3.json is a shard's
@@ -212,7 +215,9 @@ def extract(
                     stale.unlink(missing_ok=True)  # it says what is in the folder, which is made anew
                 with closing(VectorStore(folder, layout, begun)) as store:
                     _compute_all(stream, encoder, job, state, store, workers, listener)
-            return state.document(complete=False) if shard else _finish(job, layout, state, workers)
+            if job.sharing.paths:
+                return state.document(complete=False)
+            return _finish(job, layout, state, ALONE if shard else workers)
     except UnavailableError as error:
         if "disk is full" not in error.message:
             raise
@@ -397,7 +402,21 @@ def _finish(job: ExtractJob, layout: VectorLayout, state: _State, workers: Worke
         join_stores([path.with_suffix("") for path in paths], done, folder, layout)
     write_features(job.output, layout, folder)
     final = state.document(complete=True) | {"shape": [vectors, *layout.vector_shape]}
+    if job.sharing.shard:
+        final |= _rows_of_shard(progress, job.sharing.shard)
     write_json(job.sidecar, final)
     shutil.rmtree(job.folder, ignore_errors=True)
     workers.wait()
     return final
+
+
+def _rows_of_shard(progress: _Progress, shard: tuple[int, int]) -> dict[str, Any]:
+    """Returns which rows of the input a shard has: how many, and ranges of their numbers from 0 on."""
+    ranges = []
+    n_rows = first = 0
+    for process, rows, _ in progress.chunks:
+        if process == shard[0] - 1:
+            ranges.append([first, first + rows])
+            n_rows += rows
+        first += rows
+    return {"rows": n_rows, "rows_of_input": first, "row_ranges": ranges}

@@ -147,13 +147,17 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
     names = ["vector"] if len(layout.layers) == 1 else [f"vector_{layer}" for layer in layout.layers]
     group = max(1, min(_GROUP_ROWS, _GROUP_NUMBERS // (layout.size * len(layout.layers))))
     rows, first, label = stored_rows(folder), 0, _label_type(folder)
-    while inside := list(islice(rows, group)):
+    begun = False
+    while (inside := list(islice(rows, group))) or not begun:  # a shard may have no rows
+        begun = True
         last = first + len(inside)
         for row in inside:
             if label == pa.string() and row.get("label") is not None:
                 row["label"] = str(row["label"])
         names_of_rows = dict.fromkeys(name for row in inside for name in row)
-        of = {"label": label}
+        if not inside:
+            names_of_rows = dict.fromkeys(["id", "text"] if layout.keep_text else ["id"])
+        of = {"id": pa.string(), "text": pa.string(), "label": label}
         columns: dict[str, Any] = {n: pa.array([row.get(n) for row in inside], of.get(n)) for n in names_of_rows}
         begin, end = first, last
         if layout.by_token:

@@ -1,18 +1,19 @@
 """Where rows come from: a file or stdin by its format, words that are given as such, or a data set by its name."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
-from bertctl.data.file_names import suffix_of
+from bertctl.data.file_lists import files_of
+from bertctl.data.file_names import is_pattern, suffix_of
 from bertctl.data.reading import Reader, Reading, SkippedRows, Told
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.tagged_files import TaggingReader
-from bertctl.data.text_files import for_a_text, source_of
+from bertctl.data.text_files import for_a_text
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.features.chunks import READ_ROWS
@@ -30,7 +31,8 @@ class Input:
     """Names where rows come from.
 
     Attributes:
-        name: a path, `-` for stdin, or a data set of the catalog.
+        names: A path or a pattern, `-` for stdin, or a data set of the catalog; or several paths that are read as one
+            file.
         settings: columns and folder, where they were said.
         kind: format of a file; by its suffix when None.
         split: of a data set.
@@ -38,12 +40,17 @@ class Input:
         hints: Fields of `settings` that were said of another file: they count where this one has such columns.
     """
 
-    name: str
+    names: str | Sequence[str]
     settings: DataSection
     kind: str | None = None
     split: str | None = None
     skipped: SkippedRows | None = None
     hints: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """What messages call the rows."""
+        return input_name(self.names)
 
     def stream(self, *, listener: Listener = SILENT) -> Iterator[Rows]:
         """Returns the rows in order, `READ_ROWS` at once; see `readings`."""
@@ -57,16 +64,18 @@ class Input:
             DataError: rows that are not what they should be.
             UnavailableError: not there.
         """
-        if self.name != "-" and not Path(self.name).exists():
+        names = [self.names] if isinstance(self.names, str) else self.names
+        is_one_name = len(names) == 1 and not is_pattern(names[0])
+        if is_one_name and self.name != "-" and not Path(self.name).exists():
             rows = self._of_data_set(listener)
             listener.expect(len(rows))
             return (Reading(part, {}, self.settings) for part in _with_text(rows).parts(READ_ROWS))
         if self.split:
             raise UsageError("--split is for a data set by its name", remedy="Leave it out for a file.")
-        words = self.kind in WORD_FORMATS or (self.kind is None and suffix_of(Path(self.name)) in _WORD_SUFFIXES)
+        words = self.kind in WORD_FORMATS or (self.kind is None and suffix_of(Path(names[0])) in _WORD_SUFFIXES)
         reader: Reader = TaggingReader() if words else TEXT_READER
         told = Told(kind=self.kind, listener=listener, skipped=self.skipped, hints=self.hints)
-        readings = reader.stream_readings(source_of(self.name), self.settings, chunk_rows=READ_ROWS, **told)
+        readings = reader.stream_readings(files_of(names), self.settings, chunk_rows=READ_ROWS, **told)
         return (replace(reading, rows=_with_text(reading.rows)) for reading in readings)
 
     def _of_data_set(self, listener: Listener) -> Rows:
@@ -79,6 +88,11 @@ class Input:
                 file=self.name,
             )
         return rows_of_split(self.name, self.split or "train", self.settings, listener)
+
+
+def input_name(names: str | Sequence[str]) -> str:
+    """Returns what messages and documents call an input: its one name, or all of them."""
+    return names if isinstance(names, str) else " ".join(names)
 
 
 def rows_of_split(name: str, split: str, settings: DataSection, listener: Listener = SILENT) -> Rows:

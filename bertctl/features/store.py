@@ -6,6 +6,7 @@ whole. The file that was asked for is made of it at the end.
     counts.npy    (N,) tokens of each row; with token vectors, as what follows
     spans.npy     (T, 2) first and last + 1 character of each token
     ids.npy       (T,) token ids; not of words
+    offsets.npy   (N,) where each row begins in rows.jsonl, in bytes; of an index
 """
 
 import json
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from bertctl.appended import AppendedArray, AppendedFile, open_array
+from bertctl.appended import AppendedArray, AppendedFile, AppendedOffsets, open_array
 from bertctl.arrays import Array
 from bertctl.data.rows import Rows
 from bertctl.features.encoder import TokenVectors
@@ -83,9 +84,12 @@ class VectorStore:
         folder: made anew unless `state` is given.
         layout: of its rows.
         state: what `commit` returned, to go on from there.
+        has_offsets: Whether offsets.npy has the offset of each row in rows.jsonl, so that single rows can be read.
     """
 
-    def __init__(self, folder: Path, layout: VectorLayout, state: Mapping[str, int] | None) -> None:
+    def __init__(
+        self, folder: Path, layout: VectorLayout, state: Mapping[str, Any] | None, *, has_offsets: bool = False
+    ) -> None:
         for old in folder.glob("[!.]*") if state is None else ():  # the lock stays, which its maker holds
             old.unlink()
         self._layout = layout
@@ -95,6 +99,12 @@ class VectorStore:
         for name, (shape, dtype) in layout.arrays.items():
             rows = state["rows" if name == "counts" else "vectors"] if state else None
             self._arrays[name] = AppendedArray(folder / f"{name}.npy", shape, dtype, rows=rows)
+        self._offsets: AppendedOffsets | None = None
+        if has_offsets:
+            n_bytes = state["bytes"] if state else 0
+            digest = state.get("offsets_sha256", "") if state else ""
+            path = folder / "offsets.npy"
+            self._offsets = AppendedOffsets(path, folder / "rows.jsonl", self._rows, n_bytes, digest)
 
     def append(self, rows: Rows, vectors: Array, tokens: TokenVectors | None) -> None:
         """Adds rows with their vectors, (N, K, D), or (T, K, D) for tokens."""
@@ -109,18 +119,24 @@ class VectorStore:
             places = zip(tokens.spans.tolist(), tokens.second.tolist(), strict=True)
             for line, count in zip(lines, tokens.counts.tolist(), strict=True):
                 line["words"] = [line["pair" if of[1] else "text"][slice(*of[0])] for of in islice(places, count)]
-        self._lines.append("".join(json.dumps(line, ensure_ascii=False, default=str) + "\n" for line in lines).encode())
+        encoded = [f"{json.dumps(line, ensure_ascii=False, default=str)}\n".encode() for line in lines]
+        self._lines.append(b"".join(encoded))
+        if self._offsets is not None:
+            self._offsets.append([len(line) for line in encoded])
         self._rows += len(rows)
 
-    def commit(self) -> dict[str, int]:
+    def commit(self) -> dict[str, Any]:
         """Makes what was added outlive a kill; returns what the next attempt opens the folder with."""
         for array in self._arrays.values():
             array.sync()
-        return {"rows": self._rows, "vectors": self._arrays["vectors"].rows, "bytes": self._lines.sync()}
+        state = {"rows": self._rows, "vectors": self._arrays["vectors"].rows, "bytes": self._lines.sync()}
+        return state if self._offsets is None else state | {"offsets_sha256": self._offsets.sync()}
 
     def close(self) -> None:
         """Closes the files."""
         self._lines.close()
+        if self._offsets is not None:
+            self._offsets.close()
         for array in self._arrays.values():
             array.close()
 

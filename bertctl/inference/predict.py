@@ -2,9 +2,11 @@
 
 import collections
 import functools
+import hashlib
+import io
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -12,18 +14,29 @@ from typing import Any, TextIO
 from bertctl.catalog.datasets import find_dataset
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.task_names import PRETRAINING
+from bertctl.data.file_lists import files_of
 from bertctl.data.file_names import is_text
 from bertctl.data.question_files import questions_about, require_distinct_ids
 from bertctl.data.readers import READERS
 from bertctl.data.reading import ReadOptions, SkippedRows, Told
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
-from bertctl.data.text_files import read_text, require_file, source_of
+from bertctl.data.text_files import read_text, require_file
 from bertctl.errors import UsageError
+from bertctl.inference.answer_parts import (
+    ALL_CHUNKS,
+    LAYOUTS_OF_LINES,
+    AnswerShard,
+    AnswerShare,
+    MergedParts,
+    part_layout,
+    part_path,
+)
 from bertctl.inference.carried_columns import SUFFIX, KeptColumns, beside, cells, shown_name
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import truncation_counts, warn_of_truncation
 from bertctl.inference.layouts import glue_splits, write_answers, write_glue
+from bertctl.inference.shards import Sharing
 from bertctl.inference.trained import TrainedRun
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import ALONE, Workers
@@ -62,6 +75,28 @@ class Destination:
         if self.output is None:
             write(answers, self.stdout)
             return []
+        return self._write_files(answers, write, own)
+
+    def merge(self, parts: MergedParts, chunks: Iterable[Rows], own: AnswerFormat | None) -> list[str]:
+        """Writes the answers of all shards, and returns the files.
+
+        Args:
+            parts: The shards.
+            chunks: All rows, some at a time.
+            own: The layout, where the task has it and not `write_answers`.
+        """
+        if own is not None or self.layout not in LAYOUTS_OF_LINES:
+            return self.write(parts.answers(chunks), own)
+        assert self.output is not None  # noqa: S101 - `Sharing.read` refuses a merge without -o
+        with replacing_text(self.output) as out:
+            parts.copy(chunks, out)
+        return [str(self.output)]
+
+    def _write_files(
+        self, answers: Iterable[dict[str, Any]], write: Callable[..., None], own: AnswerFormat | None
+    ) -> list[str]:
+        """Writes a file, and those that the layout has beside it."""
+        assert self.output is not None  # noqa: S101 - as `write` has seen
         extra = own.extra if own else {}
         kept = list(answers) if extra else answers  # several files need them several times
         writers = {self.output: write, **{self.output.with_name(self.output.stem + end): extra[end] for end in extra}}
@@ -115,24 +150,35 @@ class Predictor:
         self.counts: dict[str, int] = {}
 
     def predict(
-        self, chunks: Iterable[Rows], *, reads: Sequence[str] = (), total: int = 0, listener: Listener = SILENT
+        self,
+        chunks: Iterable[Rows],
+        *,
+        reads: Sequence[str] = (),
+        total: int = 0,
+        share: AnswerShare = ALL_CHUNKS,
+        listener: Listener = SILENT,
     ) -> Iterator[dict[str, Any]]:
         """Yields an answer per row, in order: id, texts, prediction, probabilities, tokens, truncated.
 
         Args:
-            chunks: rows, some at a time; memory holds one chunk.
-            reads: further columns to be shown, where the rows have them.
-            total: rows in all the chunks, where that is known.
-            listener: hears of progress.
+            chunks: Rows, some at a time; memory holds one chunk.
+            reads: Further columns to be shown, where the rows have them.
+            total: Number of rows in all the chunks, where that is known.
+            share: Says which of the chunks are answered; of others nothing is computed.
+            listener: Receives the progress.
         """
         done = 0
-        for given in chunks:
-            answered = self.answer(given)
-            self._carry(given, listener)
-            done += len(given)
+        for rows, is_mine in share.marked(chunks):
+            is_first = done == 0  # a table has the columns that the first rows of the file have
+            done += len(rows)
+            if is_mine or is_first:
+                self._carry(rows, listener)
+            if is_mine:
+                answered = self.answer(rows)
             listener.advance("predicting", done, total)
-            for i in range(len(given)):
-                yield self.line(answered, i, reads)
+            if is_mine:
+                for i in range(len(rows)):
+                    yield self.line(answered, i, reads)
 
     def answer(self, given: Rows) -> Answered:
         """Returns rows with their answers; prediction looks at no labels."""
@@ -201,9 +247,14 @@ class Predictor:
             renamed = ", ".join(f"{name}{SUFFIX}" for name in self._clashes)
             what = f"the input has its own {listing([*self._clashes])}, so the model's answers are in {renamed}"
             listener.warn(f"{what}; --keep-columns none leaves the input's out")
-        if self.counts:
-            max_length, message = self.run.recipe.model.max_length, self.run.task.truncation
-            warn_of_truncation("input", self.counts, message=message, max_length=max_length, listener=listener)
+        _tell_truncation(self.run, self.counts, listener)
+
+
+def _tell_truncation(run: TrainedRun, counts: Mapping[str, int], listener: Listener) -> None:
+    """Says what was truncated of the rows that were answered, if there were any."""
+    if counts:
+        max_length = run.recipe.model.max_length
+        warn_of_truncation("input", counts, message=run.task.truncation, max_length=max_length, listener=listener)
 
 
 def _with_probability(answer: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -218,20 +269,20 @@ def _with_probability(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def unlabelled_rows(
     run: TrainedRun,
-    source: str,
+    source: str | Sequence[str],
     *,
     kind: str | None = None,
     layout: str = "jsonl",
     listener: Listener = SILENT,
     skipped: SkippedRows | None = None,
 ) -> Iterator[Rows]:
-    """Returns the rows of a file or of stdin (`-`), some at a time; the first ones are checked now.
+    """Returns the rows of files or of stdin (`-`), some at a time; the first ones are checked now.
 
     They have labels only if the layout of the answers shows them.
 
     Args:
         run: says how the rows are read.
-        source: path, or `-`.
+        source: A path or a pattern, several of them that are read as one file, or `-`.
         kind: format of the file; by its suffix when None.
         layout: of the answers. Where they are written by their ids, all rows are looked at first.
         listener: hears what was guessed.
@@ -245,7 +296,8 @@ def unlabelled_rows(
     told = Told(kind=kind, listener=listener, hints=run.column_hints, skipped=skipped)
     if layout in run.task.formats and "label" in run.task.formats[layout].reads:
         told["keep_labels"] = True  # gold labels are written beside the answers
-    chunks = reader.stream(source_of(source), run.file_settings, chunk_rows=None if by_id else CHUNK, **told)
+    names = [source] if isinstance(source, str) else source
+    chunks = reader.stream(files_of(names), run.file_settings, chunk_rows=None if by_id else CHUNK, **told)
     first = next(chunks, None)
     if first is None:
         return iter(())
@@ -332,31 +384,51 @@ def predict_rows(
     top_k: int | None = None,
     kept: KeptColumns = KeptColumns(),  # noqa: B008
     workers: Workers = ALONE,
+    sharing: Sharing = Sharing(),  # noqa: B008
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
-    """Writes an answer per row, and returns counts and the files written.
+    """Writes an answer per row, or those of a shard, and returns counts and the files written.
 
     Args:
-        run: opened.
-        chunks: rows, some at a time.
-        destination: where the answers go.
-        total: rows in all the chunks, where that is known.
-        top_k: answer with so many labels.
-        kept: columns of the file that general layouts carry over.
-        workers: the processes that share the work; the first one writes.
-        listener: hears of progress.
+        run: Opened.
+        chunks: Rows, some at a time.
+        destination: Where the answers go.
+        total: Number of rows in all the chunks, where that is known.
+        top_k: Answer with so many labels.
+        kept: Columns of the file that general layouts carry over.
+        workers: The processes that share the work; the first one writes.
+        sharing: Says whether this is a shard of the work, or the merge of all shards.
+        listener: Receives the progress.
+
+    Raises:
+        UsageError: Shards that are to be merged were made of other rows, or with other settings.
+        DataError: Such a shard is damaged.
     """
     own = run.task.formats.get(destination.layout)
+    kept = KeptColumns() if own else kept
+    settings_hash = _settings_hash(run, destination, top_k, kept)
+    if sharing.is_merge:
+        merged = MergedParts(sharing.paths, settings_hash, destination.layout)
+        watched = _watched(chunks, total, listener)
+        files = destination.merge(merged, watched, own)
+        listener.finish("merging")
+        _tell_truncation(run, merged.counts, listener)
+        return {"examples": 0, **merged.counts, "files": files}
+
     predictor = Predictor(
-        run,
-        run.load(workers),
-        top_k=top_k,
-        kept=KeptColumns() if own else kept,
-        one_table=destination.layout in ("csv", "tsv"),
+        run, run.load(workers), top_k=top_k, kept=kept, one_table=destination.layout in ("csv", "tsv")
     )
     reads = own.reads if own else ()
+    if sharing.shard is not None and sharing.paths:
+        shard = AnswerShard(*sharing.shard, settings_hash, part_layout(destination.layout))
+        answers = predictor.predict(chunks, reads=reads, total=total, share=shard, listener=listener)
+        return _write_part(answers, predictor, shard, destination, sharing, listener)
+
+    share = ALL_CHUNKS
+    if sharing.shard is not None:
+        share = AnswerShard(*sharing.shard, settings_hash, destination.layout)
     chunks = workers.seen(chunks)
-    answers = predictor.predict(chunks, reads=reads, total=total, listener=listener)
+    answers = predictor.predict(chunks, reads=reads, total=total, share=share, listener=listener)
     if not workers.is_first:
         collections.deque(answers, maxlen=0)  # its share of the work is done, and another one writes
         return dict(predictor.counts)
@@ -365,18 +437,64 @@ def predict_rows(
     return {"examples": 0, **predictor.counts, "files": files}
 
 
+def _write_part(
+    answers: Iterable[dict[str, Any]],
+    predictor: Predictor,
+    shard: AnswerShard,
+    destination: Destination,
+    sharing: Sharing,
+    listener: Listener,
+) -> dict[str, Any]:
+    """Writes the answers of a shard that is to be merged, and its record; returns counts and the file."""
+    [record] = sharing.paths
+    assert destination.output is not None  # noqa: S101 - `Sharing.read` refuses shards without -o
+    assert sharing.shard is not None  # noqa: S101
+    part = part_path(destination.output, destination.layout, sharing.shard)
+    record.unlink(missing_ok=True)  # an earlier one is not about the new part
+    with replacing_text(part) as out:
+        layout = part_layout(destination.layout)
+        write_answers(answers, shard.counted(out), layout=layout, safe_csv=destination.safe_csv)
+    predictor.finish(listener)
+    shard.write_record(record, part, predictor.counts)
+    return {"examples": 0, **predictor.counts, "files": [str(part)]}
+
+
+def _settings_hash(run: TrainedRun, destination: Destination, top_k: int | None, kept: KeptColumns) -> str:
+    """Returns the hash of everything but the rows that decides what stands in the answers."""
+    own = run.task.formats.get(destination.layout)
+    layout = [part_layout(destination.layout), destination.safe_csv, own.reads if own else ()]
+    return hashlib.sha256(json.dumps([run.hash, layout, top_k, kept.names]).encode()).hexdigest()
+
+
+def _watched(chunks: Iterable[Rows], total: int, listener: Listener) -> Iterator[Rows]:
+    """Yields the rows whose answers are merged, and tells how many there have been."""
+    done = 0
+    for rows in chunks:
+        done += len(rows)
+        listener.advance("merging", done, total)
+        yield rows
+
+
 def predict_glue(
-    run: TrainedRun, name: str, *, data: str | None, output: Path, workers: Workers = ALONE, listener: Listener = SILENT
+    run: TrainedRun,
+    name: str,
+    *,
+    data: str | None,
+    output: Path,
+    workers: Workers = ALONE,
+    sharing: Sharing = Sharing(),  # noqa: B008
+    listener: Listener = SILENT,
 ) -> dict[str, Any]:
     """Writes the files that the GLUE server takes for a split; `test` is both test splits of MNLI.
 
     Args:
-        run: opened.
-        name: of the split.
-        data: another data set's catalog name, such as `ax`.
-        output: folder for one file per split.
-        workers: the processes that share the work; the first one writes.
-        listener: hears of progress.
+        run: Opened.
+        name: Name of the split.
+        data: Another data set's catalog name, such as `ax`.
+        output: Folder for one file per split.
+        workers: The processes that share the work; the first one writes.
+        sharing: Says whether this is a shard of the work, or the merge of all shards.
+        listener: Receives the progress.
 
     Returns:
         Counts, and the files written.
@@ -387,6 +505,26 @@ def predict_glue(
     about = _about(run, data)
     dataset, wanted = glue_splits(about.recipe.data, name)
     splits = about.load_data([row.name for row in wanted], listener=listener).splits
+    destination = Destination(output, "glue", io.StringIO())
+    settings_hash = _settings_hash(run, destination, None, KeptColumns())
+    chunks = itertools.chain.from_iterable(splits[row.name].parts(CHUNK) for row in wanted)
+    total = sum(len(splits[row.name]) for row in wanted)
+    if sharing.is_merge:
+        merged = MergedParts(sharing.paths, settings_hash, "glue")
+        predictions = [{"prediction": answer["prediction"]} for answer in merged.answers(chunks)]
+        merged_answers = iter(predictions)
+        for row in wanted:
+            of_split = itertools.islice(merged_answers, len(splits[row.name]))
+            write_glue(of_split, output / row.glue_file, dataset=dataset)
+        _tell_truncation(run, merged.counts, listener)
+        return {**merged.counts, "files": [str(output / row.glue_file) for row in wanted]}
+
+    if sharing.shard is not None:
+        predictor = Predictor(run, run.load())
+        shard = AnswerShard(*sharing.shard, settings_hash, part_layout("glue"))
+        answers = predictor.predict(chunks, total=total, share=shard, listener=listener)
+        return _write_part(answers, predictor, shard, destination, sharing, listener)
+
     splits = dict(zip(splits, workers.seen(splits.values()), strict=True))
     predictor = Predictor(run, run.load(workers))
     files = []

@@ -9,6 +9,7 @@ from typing import Any
 from bertctl.config.dump import dump_recipe
 from bertctl.config.load import REACHING, refuse_unnamed
 from bertctl.config.recipe_files import expanded_path
+from bertctl.data.file_lists import FileList
 from bertctl.data.readers import READERS
 from bertctl.data.reading import SkippedRows, Told
 from bertctl.data.recipe_data import groups_of, label_rules, limited
@@ -78,7 +79,7 @@ def evaluate_run(
 
 def evaluate_file(
     run: TrainedRun,
-    path: Path,
+    path: Path | FileList,
     output: Path,
     *,
     overwrite: bool = False,
@@ -98,7 +99,8 @@ def evaluate_file(
         listener=listener, hints=run.column_hints, skipped=skipped, labels=label_rules(run.recipe, can_name=False)
     )
     own_files = [expanded_path(file) for file in run.recipe.data.own_files.values() if file]
-    settings = reader.settled(run.file_settings, [path, *own_files])
+    paths = path.paths if isinstance(path, FileList) else (path,)
+    settings = reader.settled(run.file_settings, [*paths, *own_files])
     reading = reader.read(path, settings, split="file", label_needed=True, **told)
     rows = limited({"file": reading.rows}, run.recipe, listener)["file"]
     groups = groups_of(rows, run.recipe, reading.columns, required=False)
@@ -114,8 +116,9 @@ def evaluate_file(
     if not workers.is_first:
         return metrics
     folder = RunFolder.create(output, overwrite=overwrite)
+    command = " ".join([f"bertctl evaluate {run.folder.path}", *(f"--file {file}" for file in paths)])
     with folder.held():
-        write_text(folder.recipe, dump_recipe(run.recipe, command=f"bertctl evaluate {run.folder.path} --file {path}"))
+        write_text(folder.recipe, dump_recipe(run.recipe, command=command))
         _write(run, folder, results, metrics)
         folder.set_status("done", step=0)
     return metrics

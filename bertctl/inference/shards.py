@@ -1,9 +1,13 @@
 """`--shard K/N`, then `--merge`: machines that never meet share the work of a verb, and the result is that of one.
 
-They share it as processes do (`Engine.forward`): batches are formed once, every N-th is a shard's, and what the model
-gives for all of them is a sum. Here the summands wait in OUT.parts/K-of-N.zip: for each sum, in order, the `rows` that
-are not 0 and their `values`. The merge reads the rows again and makes metrics and files of the sums by the same code as
-ever; of each forward pass it computes one batch, to know the shapes. The comment of a file seals what it was made of.
+`predict` and `extract-features` deal out whole chunks of rows (`answer_parts.py`, `features/extract.py`). Where OUT has
+`{shard}` in its name, each shard is a file under its own name, and there is nothing to merge.
+
+The metrics of `evaluate` are about all rows, so it shares the work as processes do (`Engine.forward`): batches are
+formed once, every N-th is a shard's, and what the model gives for all of them is a sum. The summands wait in
+OUT.parts/K-of-N.zip: for each sum, in order, the `rows` that are not 0 and their `values`. The merge reads the rows
+again and makes metrics and files of the sums by the same code as ever; of each forward pass it computes one batch, to
+know the shapes. The comment of a file seals what it was made of.
 """
 
 import hashlib
@@ -24,12 +28,22 @@ from bertctl.arrays import Array
 from bertctl.documents import loading
 from bertctl.errors import UsageError
 from bertctl.runtime.launch import Workers, is_worker
+from bertctl.words import shorten
 from bertctl.writing import replacing
 
 if TYPE_CHECKING:
     from bertctl.inference.trained import TrainedRun
 
+_RECORD = re.compile(r"\d+-of-\d+")
+
 AGAIN = "Run that shard again, with the run, the rows and the options of the others."
+PLACEHOLDER = "{shard}"
+"""Stands for `00001-of-00100` in the name of an output whose shards need no merge."""
+
+
+def shard_name(number: int, count: int) -> str:
+    """Returns how files that need no merge name a shard: `00001-of-00100`, which sorts as numbers do."""
+    return f"{number:05}-of-{count:05}"
 
 
 def read_shard(given: str | None) -> tuple[int, int] | None:
@@ -48,46 +62,68 @@ def read_shard(given: str | None) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Sharing:
-    """Says what this command does of the work: a shard, the merge of all shards, or without both the whole.
+    """What this command does of the work: a shard, the merge of all shards, or without both all of it.
 
     Attributes:
-        shard: number, from 1, and count.
-        paths: of the shards; of one, where it goes: OUT.parts/K-of-N and a suffix.
+        shard: Number, from 1, and count.
+        paths: Records of the shards, OUT.parts/K-of-N and a suffix; of a shard, its own one. Empty where the shards
+            need no merge.
     """
 
     shard: tuple[int, int] | None = None
     paths: tuple[Path, ...] = ()
 
     @classmethod
-    def read(cls, shard: str | None, merge: bool, output: Path | None, processes: int, suffix: str) -> "Sharing":
+    def read(
+        cls, shard: str | None, merge: bool, output: Path | None, processes: int, suffix: str, *, by_name: bool = True
+    ) -> "Sharing":
         """Reads `--shard K/N` and `--merge`; nothing is loaded.
 
         Args:
-            shard: as it was typed.
-            merge: whether --merge was.
+            shard: As it was typed.
+            merge: Whether --merge was typed.
             output: OUT.
             processes: `--num-processes`.
-            suffix: of the files of shards.
+            suffix: Suffix of the records of shards.
+            by_name: Whether `{shard}` in the name of OUT makes a file of each shard.
 
         Raises:
             UsageError: no such shard; options that exclude each other; shards that are missing, or of several counts.
         """
         part = read_shard(shard)
+        is_pattern = output is not None and PLACEHOLDER in str(output)
+        if is_pattern:
+            _check_pattern(output, part, merge=merge, by_name=by_name)
         if not (part or merge):
             return cls()
         if output is None or (part and merge) or processes > 1 or is_worker():
             remedy = "Give -o OUT with --shard 1/2, then with --shard 2/2, then with --merge: shards go to OUT.parts."
             raise UsageError("--shard and --merge exclude each other and --num-processes, and need -o", remedy=remedy)
-        folder = output.with_name(f"{output.name}.parts")
+        if is_pattern:
+            return cls(part)
+        folder = parts_folder(output)
         if part:
             return cls(part, (folder / f"{part[0]}-of-{part[1]}{suffix}",))
-        found = [path.stem for path in folder.glob(f"*-of-*{suffix}")]
-        count = max((int(name.rpartition("-")[2]) for name in found if re.fullmatch(r"\d+-of-\d+", name)), default=1)
-        wanted = [f"{number}-of-{count}" for number in range(1, count + 1)]
-        if wrong := sorted(set(found).symmetric_difference(wanted)):
+        names = {path.stem for path in folder.glob(f"*-of-*{suffix}") if _RECORD.fullmatch(path.stem)}
+        count = max((int(name.rpartition("-")[2]) for name in names), default=1)
+        expected = [f"{number}-of-{count}" for number in range(1, count + 1)]
+        unexpected = sorted(names.symmetric_difference(expected))
+        if unexpected:
             remedy = "Run the same command with --shard K/N for each that is missing; delete those of another N."
-            raise UsageError(f"{folder}: missing, or of another whole: {', '.join(wrong)}", remedy=remedy)
-        return cls(None, tuple(folder / f"{name}{suffix}" for name in wanted))
+            shown = shorten(", ".join(unexpected), 200)
+            raise UsageError(f"{folder}: missing, or of another whole: {shown}", remedy=remedy)
+        return cls(None, tuple(folder / f"{name}{suffix}" for name in expected))
+
+    @property
+    def is_merge(self) -> bool:
+        """Whether this command merges shards."""
+        return self.shard is None and bool(self.paths)
+
+    def resolve(self, output: Path) -> Path:
+        """Returns where this command writes: OUT, with the shard in its name where there is a place for it."""
+        if self.shard is None or self.paths:
+            return output
+        return Path(str(output).replace(PLACEHOLDER, shard_name(*self.shard)))
 
     @contextmanager
     def workers(self, run: "TrainedRun", whole: Workers) -> Iterator[Workers]:
@@ -107,6 +143,29 @@ class Sharing:
             files = [zipfile.ZipFile(path) for path in self.paths]
         # No batch is left for such a rank.
         yield _Shard(2**40 * len(files), len(files), is_apart=False, by=run.hash, files=files)
+
+
+def parts_folder(output: Path) -> Path:
+    """Returns the folder of the shards that are to be merged into an output: OUT.parts."""
+    return output.with_name(f"{output.name}.parts")
+
+
+def _check_pattern(output: Path | None, shard: tuple[int, int] | None, *, merge: bool, by_name: bool) -> None:
+    """Refuses an output with a place for the shard in its name, where there is no shard or something to merge.
+
+    Raises:
+        UsageError: With what to type.
+    """
+    if not by_name:
+        what = f"-o {output}: the scores of shards are merged, so they have one place"
+        raise UsageError(what, remedy=f"Leave {PLACEHOLDER} out.")
+    if merge:
+        readable = str(output).replace(PLACEHOLDER, "*")
+        what = f"-o {output}: shards with names of their own need no merge"
+        raise UsageError(what, remedy=f"Read them as one input: '{readable}'.")
+    if shard is None:
+        what = f"-o {output} has a place for the shard, and there is no --shard"
+        raise UsageError(what, remedy="Add --shard K/N, such as --shard 1/100.")
 
 
 @dataclass(frozen=True)

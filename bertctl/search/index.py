@@ -4,14 +4,18 @@
                    files were read
     vectors.npy    (N, D), for cosines of length 1; as int8 whole numbers of nearly the same direction
     rows.jsonl     id, text and label of each row
+    offsets.npy    (N,) where each row begins in rows.jsonl, in bytes; indexes of older versions have none
     graph-HASH.usearch    perhaps, under the name of what it was made of: the vectors again, and which are near
 
-The two grow; index.json says how much of them is whole. Letters: N rows, D size of a vector, K nearest rows.
+They grow; index.json says how much of them is whole, and which offsets are sound. Letters: N rows, D size of a vector,
+K nearest rows.
 """
 
 import hashlib
+import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -21,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from bertctl.appended import open_array
+from bertctl.appended import Offsets, line_offsets, open_array, stored_offsets
 from bertctl.arrays import Array, Floats32
 from bertctl.data.rows import Rows
 from bertctl.documents import loading, read_json
@@ -47,7 +51,8 @@ _ASKED, _FEW = 100, 20
 _GRAPH_METRICS = {"cosine": "cos", "dot": "ip", "euclidean": "l2sq"}
 """usearch's names of measures."""
 
-_FILES = {"index.json", "vectors.npy", "rows.jsonl"}
+_FILES = {"index.json", "vectors.npy", "rows.jsonl", "offsets.npy"}
+_PIECE = 2**16  # bytes of rows.jsonl that are read at once where the end of a line is looked for
 _NOTHING: dict[str, Any] = {"source": "", "rows": 0, "texts_sha256": ""}
 """What is read of a corpus before it is begun."""
 
@@ -133,19 +138,84 @@ class Index:
         Raises:
             DataError: damaged files.
         """
-        path = self.folder / "rows.jsonl"
+        stored = IndexRows(self)
         for part, vectors in queries:
             found = self.nearest(vectors, top)
-            wanted = {*found.rows.ravel().tolist()}
-            with loading(path, remedy=_AGAIN), path.open("rb") as file:
-                lines = {number: dict(json.loads(line)) for number, line in enumerate(file) if number in wanted}
-            if len(lines) < len(wanted) or not all({"id", "text"} <= line.keys() for line in lines.values()):
-                what = f"{path} is damaged: it has fewer rows than vectors, or one without an id and a text"
-                raise DataError(what, remedy=_AGAIN, file=path)
+            lines = stored.read({*found.rows.ravel().tolist()})
             for i, (rows, scores) in enumerate(zip(found.rows.tolist(), found.scores.tolist(), strict=True)):
                 asked = {"query_id": part.answer_id(i), "query": part.columns["text"][i]}
                 for rank, (row, score) in enumerate(zip(rows, scores, strict=True), start=1):
                     yield {**asked, "rank": rank, "score": round(score, 6), **lines[row]}
+
+
+class IndexRows:
+    """Rows of an index, by their numbers.
+
+    Each is read by its offset, so that the others stay on the disk. Where an index has no sound offsets, the file is
+    looked through once.
+
+    Args:
+        index: The index.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self._path = index.folder / "rows.jsonl"
+        self._n_rows = int(index.document["rows"])
+        digest = index.document.get("offsets_sha256")
+        offsets = None
+        if isinstance(digest, str):
+            offsets = stored_offsets(index.folder / "offsets.npy", self._n_rows, digest)
+        self._are_stored = offsets is not None
+        self._offsets = offsets if offsets is not None else self._scanned()
+
+    def read(self, numbers: Collection[int]) -> dict[int, dict[str, Any]]:
+        """Returns rows by their numbers: id, text and label.
+
+        Raises:
+            DataError: The file is damaged.
+        """
+        with loading(self._path, remedy=_AGAIN), self._path.open("rb", buffering=0) as file:
+            lines = {number: self._line(file, number) for number in sorted(numbers)}
+            if self._are_stored and None in lines.values():  # the lines are not where they were written
+                self._are_stored = False
+                self._offsets = self._scanned()
+                lines = {number: self._line(file, number) for number in lines}
+            rows = {number: dict(json.loads(line)) for number, line in lines.items() if line is not None}
+        if len(rows) < len(lines) or not all({"id", "text"} <= row.keys() for row in rows.values()):
+            what = f"{self._path} is damaged: it has fewer rows than vectors, or one without an id and a text"
+            raise DataError(what, remedy=_AGAIN, file=self._path)
+        return rows
+
+    def _scanned(self) -> Offsets:
+        with loading(self._path, remedy=_AGAIN):
+            return line_offsets(self._path, self._n_rows)
+
+    def _line(self, file: io.FileIO, number: int) -> bytes | None:
+        """Returns the line of a row; None where no line begins at its offset, or it ends elsewhere."""
+        if number >= len(self._offsets):
+            return None
+        start = int(self._offsets[number])
+        before = min(start, 1)
+        if number + 1 < len(self._offsets):
+            size = int(self._offsets[number + 1]) - start
+            content = os.pread(file.fileno(), before + size, start - before)
+        else:
+            content = _up_to_line_feed(file, start - before, skipped=before)
+        begins_line = content[:before] in (b"", b"\n")
+        line = content[before:]
+        is_line = begins_line and line.find(b"\n") == len(line) - 1 and line != b""
+        return line if is_line else None
+
+
+def _up_to_line_feed(file: io.FileIO, start: int, *, skipped: int) -> bytes:
+    """Returns the bytes of a file from an offset up to the first line feed behind the skipped ones."""
+    content = b""
+    while piece := os.pread(file.fileno(), _PIECE, start + len(content)):
+        content += piece
+        end = content.find(b"\n", skipped)
+        if end >= 0:
+            return content[: end + 1]
+    return content
 
 
 @dataclass(frozen=True)
@@ -370,7 +440,9 @@ def make_index(
         return document
 
     layout = VectorLayout((model.made["layer"],), model.made["size"], dtype, by_token=False, pooling="")
-    with closing(VectorStore(folder, layout, said if before else None)) as store, outliving(lambda: _rows_in(folder)):
+    state = said if before else None
+    opened = closing(VectorStore(folder, layout, state, has_offsets=True))
+    with opened as store, outliving(lambda: _rows_in(folder)):
         if before is None:  # what is added to stays whole until the first rows are
             saved(complete=False)
         for rows, vectors in model.stream(unread(), listener):

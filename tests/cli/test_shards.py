@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import Run, TinyRun
@@ -27,11 +28,18 @@ def _shards(bertctl: Run, words: list[object], count: int) -> None:
     for number in range(1, count + 1):
         done = bertctl(*words, "--shard", f"{number}/{count}")
         assert done.returncode == 0, done.stderr
-        assert f"{number}-of-{count}" in done.stderr
+        assert any(name in done.stderr for name in (f"{number}-of-{count}", f"0000{number}-of-0000{count}"))
         assert done.stdout == ""
 
 
-@pytest.mark.parametrize("name", ["answers.jsonl", pytest.param("answers.csv.gz", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "answers.jsonl",
+        pytest.param("answers.csv.gz", marks=pytest.mark.slow),
+        pytest.param("answers.json", marks=pytest.mark.slow),
+    ],
+)
 def test_four_shards_of_predict_are_the_bytes_of_one(
     bertctl: Run, tiny_run: TinyRun, rows: Path, tmp_path: Path, name: str
 ) -> None:
@@ -39,12 +47,29 @@ def test_four_shards_of_predict_are_the_bytes_of_one(
     assert bertctl(*words, tmp_path / name).returncode == 0
     _shards(bertctl, [*words, tmp_path / "merged" / name], 4)
     assert not (tmp_path / "merged" / name).exists()
-    sizes = [path.stat().st_size for path in (tmp_path / "merged" / f"{name}.parts").iterdir()]
-    assert max(sizes) < 1.2 * min(sizes), "each has a quarter"
+    records = [json.loads(path.read_text()) for path in sorted((tmp_path / "merged" / f"{name}.parts").glob("*.json"))]
+    assert [record["counts"].get("examples", 0) for record in records] == [2048, 52, 0, 0], "whole chunks of 2,048 rows"
     merged = bertctl(*words, tmp_path / "merged" / name, "--merge", "--json")
     assert merged.returncode == 0, merged.stderr
     assert json.loads(merged.stdout)["examples"] == 2100
     assert (tmp_path / name).read_bytes() == (tmp_path / "merged" / name).read_bytes()
+
+
+def test_shards_with_names_of_their_own_need_no_merge(
+    bertctl: Run, tiny_run: TinyRun, rows: Path, tmp_path: Path
+) -> None:
+    words = ["predict", tiny_run.path, rows, "--batch-size", 16, "-o"]
+    assert bertctl(*words, tmp_path / "all.jsonl").returncode == 0
+
+    for number in (1, 2):
+        done = bertctl(*words, tmp_path / "parts" / "part-{shard}.jsonl", "--shard", f"{number}/2", "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["file"].endswith(f"part-0000{number}-of-00002.jsonl")
+
+    names = [path.name for path in sorted((tmp_path / "parts").iterdir())]
+    assert names == ["part-00001-of-00002.jsonl", "part-00002-of-00002.jsonl"]
+    parts = b"".join((tmp_path / "parts" / name).read_bytes() for name in names)
+    assert parts == (tmp_path / "all.jsonl").read_bytes(), "of two chunks each shard has one"
 
 
 def test_three_shards_of_evaluate_are_the_bytes_of_one(
@@ -82,6 +107,26 @@ def test_shards_of_a_few_features_are_merged(bertctl: Run, tiny_model: Path, tmp
     merged = bertctl(*words, tmp_path / "merged.npy", "--merge")
     assert merged.returncode == 0, merged.stderr
     assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "merged.npy").read_bytes()
+
+
+def test_shards_of_features_with_names_of_their_own_say_which_rows_they_have(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
+    """Two rows are one chunk: the second shard has a file without rows."""
+    (tmp_path / "lines.txt").write_text("the film was good\nthe film was bad\n", encoding="utf-8")
+    words = ["extract-features", tmp_path / "lines.txt", "--model", tiny_model, "--max-length", 8, "-o"]
+
+    for number in (1, 2):
+        done = bertctl(*words, tmp_path / "part-{shard}.parquet", "--shard", f"{number}/2")
+        assert done.returncode == 0, done.stderr
+
+    parts = sorted(tmp_path.glob("part-*.parquet"))
+    tables = [pq.read_table(part) for part in parts]
+    documents = [json.loads(part.with_name(f"{part.name}.json").read_text()) for part in parts]
+    assert [len(table) for table in tables] == [2, 0]
+    assert tables[0].schema == tables[1].schema
+    assert [document["row_ranges"] for document in documents] == [[[0, 2]], []]
+    assert not list(tmp_path.glob("*.parts"))
 
 
 @pytest.mark.slow
@@ -129,32 +174,51 @@ def _other_text(data: Path, parts: Path) -> None:
 
 
 def _missing(data: Path, parts: Path) -> None:
-    (parts / "2-of-2.zip").unlink()
+    (parts / "2-of-2.json").unlink()
 
 
 def _twice(data: Path, parts: Path) -> None:
-    shutil.copy(parts / "1-of-2.zip", parts / "2-of-2.zip")
+    shutil.copy(parts / "1-of-2.json", parts / "2-of-2.json")
 
 
 def _other_count(data: Path, parts: Path) -> None:
-    shutil.copy(parts / "1-of-2.zip", parts / "1-of-3.zip")
+    shutil.copy(parts / "1-of-2.json", parts / "1-of-3.json")
 
 
 def _cut(data: Path, parts: Path) -> None:
-    (parts / "2-of-2.zip").write_bytes((parts / "2-of-2.zip").read_bytes()[:200])
+    (parts / "1-of-2.json").write_bytes((parts / "1-of-2.json").read_bytes()[:200])
+
+
+def _cut_answers(data: Path, parts: Path) -> None:
+    part = parts / "part-00001-of-00002.jsonl"
+    part.write_bytes(part.read_bytes()[:200])
+
+
+def _no_answers(data: Path, parts: Path) -> None:
+    (parts / "part-00001-of-00002.jsonl").unlink()
+
+
+def _changed_answers(data: Path, parts: Path) -> None:
+    part = parts / "part-00001-of-00002.jsonl"
+    part.write_bytes(part.read_bytes().replace(b"dull", b"fine"))
 
 
 @pytest.mark.parametrize(
     ("change", "options", "code", "said"),
     [
-        (_fewer, (), 2, "1-of-2.zip"),
+        (_fewer, (), 2, "1-of-2.json"),
         (_other_text, (), 2, "is another shard, or of other rows"),
         (None, ("--max-length", "9"), 2, "of other rows, run or options"),
-        (None, ("--batch-size", "8"), 2, "1-of-2.zip"),
+        (None, ("--batch-size", "8"), 2, "1-of-2.json"),
         (_missing, (), 2, "out.jsonl.parts: missing, or of another whole: 2-of-2"),
-        (_twice, (), 2, "2-of-2.zip is another shard"),
+        (_twice, (), 2, "2-of-2.json is another shard"),
         (_other_count, (), 2, "of another whole: 1-of-2, 2-of-2, 2-of-3, 3-of-3"),
-        (_cut, (), 3, "out.jsonl.parts can't be used: BadZipFile"),
+        (_cut, (), 3, "1-of-2.json"),
+        (_cut_answers, (), 3, "part-00001-of-00002.jsonl is damaged"),
+        (_no_answers, (), 3, "part-00001-of-00002.jsonl is missing"),
+        (_changed_answers, (), 3, "part-00001-of-00002.jsonl is damaged"),
+        (None, ("--top-k", "1"), 2, "of other rows, run or options"),
+        (None, ("--format", "csv"), 2, "1-of-2.json is another shard"),
     ],
 )
 def test_a_merge_refuses(
@@ -181,6 +245,8 @@ def test_a_merge_refuses(
         (("--shard", "1/4", "--merge", "-o", "x"), "exclude each other"),
         (("--shard", "1/4", "--num-processes", "2", "-o", "x"), "exclude each other"),
         (("--merge", "-o", "x"), "x.parts: missing, or of another whole: 1-of-1"),
+        (("-o", "x-{shard}.jsonl"), "x-{shard}.jsonl has a place for the shard, and there is no --shard"),
+        (("--merge", "-o", "x-{shard}.jsonl"), "shards with names of their own need no merge"),
     ],
 )
 def test_refusals_before_anything_is_read(bertctl: Run, tiny_run: TinyRun, tmp_path: Path, options, said) -> None:
@@ -188,3 +254,50 @@ def test_refusals_before_anything_is_read(bertctl: Run, tiny_run: TinyRun, tmp_p
     assert refused.returncode == 2, refused.stderr
     assert said in refused.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_several_files_are_answered_as_one(bertctl: Run, tiny_run: TinyRun, rows: Path, tmp_path: Path) -> None:
+    header, *lines = rows.read_text().splitlines(keepends=True)
+    (tmp_path / "part-9.csv").write_text(header + "".join(lines[:700]))
+    (tmp_path / "part-10.csv").write_text(header + "".join(lines[700:]))
+    words = ["predict", tiny_run.path, "-q"]
+    whole = bertctl(*words, rows)
+
+    by_pattern = bertctl(*words, str(tmp_path / "part-*.csv"))
+    by_names = bertctl(*words, tmp_path / "part-9.csv", tmp_path / "part-10.csv")
+
+    assert whole.returncode == 0, whole.stderr
+    assert by_pattern.stdout == whole.stdout
+    assert by_names.stdout == whole.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["evaluate", "extract-features", "index"])
+def test_several_files_are_scored_and_indexed_as_one(
+    bertctl: Run, tiny_run: TinyRun, tiny_model: Path, rows: Path, tmp_path: Path, verb: str
+) -> None:
+    header, *lines = rows.read_text().splitlines(keepends=True)
+    (tmp_path / "part-9.csv").write_text(header + "".join(lines[:700]))
+    (tmp_path / "part-10.csv").write_text(header + "".join(lines[700:]))
+    options: list[object] = ["--model", tiny_model, "--text-column", "text", "--max-length", "16"]
+    words = {
+        "evaluate": (["evaluate", tiny_run.path, "--file"], [], "predictions/file.jsonl"),
+        "extract-features": (["extract-features"], options, ".npy"),
+        "index": (["index"], options, "vectors.npy"),
+    }
+    command, more, result = words[verb]
+    outputs = []
+    for name, source in (("whole", rows), ("parts", tmp_path / "part-*.csv")):
+        output = tmp_path / (name + result if result.startswith(".") else name)
+        done = bertctl(*command, str(source), *more, "-o", output)
+        assert done.returncode == 0, done.stderr
+        outputs.append(output if result.startswith(".") else output / result)
+
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+
+
+def test_a_text_without_its_quotes_is_no_list_of_files(bertctl: Run, tiny_run: TinyRun) -> None:
+    refused = bertctl("predict", tiny_run.path, "a", "fine", "film")
+
+    assert refused.returncode == 2
+    assert 'Put a text in quotes: "a fine film"' in refused.stderr
