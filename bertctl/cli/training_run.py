@@ -81,6 +81,7 @@ def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: b
         from bertctl.sweeps.few_shot import prepare
     else:
         from bertctl.training.job import prepare
+    from bertctl.baselines.run_baselines import make_baselines
     from bertctl.reporting.card import write_card
     from bertctl.reporting.outcomes import closing_tables
     from bertctl.reporting.summary import time_line
@@ -105,7 +106,11 @@ def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: b
             out.answer(_plan(job, str(path)) | {"long_texts": kept}, *text, *([_plan_table(job)] if watched else []))
             return
         options = RunOptions(
-            strict=strict, workers=workers, on_start=lambda folder: log.write_to(folder.log), on_finish=write_card
+            strict=strict,
+            workers=workers,
+            make_baselines=make_baselines,
+            on_start=lambda folder: log.write_to(folder.log),
+            on_finish=write_card,
         )
         result = start(job, output, resume=going_on, overwrite=flags.overwrite, options=options, listener=listener)
     if not workers.is_first:
