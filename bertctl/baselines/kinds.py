@@ -13,6 +13,9 @@ FROZEN = "frozen"
 TFIDF = "tfidf"
 WORD_TAGS = "word-tags"
 
+MAJORITY = "majority"
+"""The answer that ignores the input, under the name that tables have for it; every run has its scores."""
+
 
 @dataclass(frozen=True)
 class BaselineKind:
@@ -32,14 +35,8 @@ KINDS: Mapping[str, BaselineKind] = {
     TFIDF: BaselineKind("TF-IDF with a linear model", "TF-IDF, linear model"),
     WORD_TAGS: BaselineKind("the most frequent tag of each word", "most frequent tag of each word"),
 }
-"""The baselines that are computed beside a run, by the name that metrics.json, files and `gate --beats` have."""
-
-OF_TASK: Mapping[str, tuple[str, ...]] = {
-    "text-classification": (FROZEN, TFIDF),
-    "text-regression": (FROZEN, TFIDF),
-    "token-classification": (FROZEN, WORD_TAGS),
-}
-"""The baselines of each task that has some."""
+"""The baselines that are computed beside a run, by the name that metrics.json, files and `gate --beats` have. A task
+says which of them it has."""
 
 
 def verdict_on(gain: float, low: float, high: float, *, higher_is_better: bool) -> BaselineVerdict:

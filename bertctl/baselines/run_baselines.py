@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertctl.baselines.frozen import Answered, frozen_answers
-from bertctl.baselines.kinds import FROZEN, KINDS, OF_TASK, TFIDF, comparison_sentence, difference_document
+from bertctl.baselines.kinds import FROZEN, KINDS, TFIDF, comparison_sentence, difference_document
 from bertctl.baselines.word_counts import tfidf_answers, word_tag_answers
 from bertctl.documents import read_json, read_json_lines
 from bertctl.errors import BertctlError, said_of
@@ -60,7 +60,7 @@ class RunBaselines:
         self._folder = folder
         self._listener = listener
         self._splits = list(dict.fromkeys((job.selection, *job.evaluated)))
-        names = OF_TASK[job.recipe.task]
+        names = job.task.baselines
         self._scores = self._earlier_scores(names)
         if self._scores is None:
             self._scores = self._compute(names)
@@ -136,7 +136,7 @@ class RunBaselines:
         for name in names:
             try:
                 with generators_kept():
-                    scores[name] = self._scored(name, self._answers(name))
+                    scores[name] = self._scored(self._answers(name))
             except Exception as error:  # noqa: BLE001 - no run is lost by a baseline
                 self._listener.warn(f"{KINDS[name].title} could not be computed, the run goes on: {said_of(error)}")
         trim_heap()
@@ -154,7 +154,7 @@ class RunBaselines:
             return tfidf_answers(self._job, self._splits)
         return word_tag_answers(self._job, self._splits)
 
-    def _scored(self, name: str, answered: Answered) -> Scores:
+    def _scored(self, answered: Answered) -> Scores:
         job = self._job
         metrics: dict[str, dict[str, float]] = {}
         lines: dict[str, list[Line]] = {}
@@ -203,7 +203,7 @@ class RunBaselines:
 
 def make_baselines(job: Job, folder: RunFolder, listener: Listener) -> RunBaselines | None:
     """Computes the baselines that a recipe asks for; None where it asks for none, or its task has none."""
-    if not job.recipe.evaluation.baselines or job.recipe.task not in OF_TASK:
+    if not job.recipe.evaluation.baselines or not job.task.baselines:
         return None
     most = max(len(job.data.splits[split]) for split in (job.selection, *job.evaluated))
     if most < FEWEST_SCORED:

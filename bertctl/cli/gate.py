@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bertctl.cli.completion import run_folders
+from bertctl.cli.completion import one_of, run_folders
 from bertctl.cli.output import Output, Shown, plain_table
 from bertctl.cli.pipelines import ReportFiles, publish_checks, takes_report_files
 
 if TYPE_CHECKING:
     from bertctl.reporting.gate import GateResult
 
-BaselineName = Literal["frozen", "tfidf", "word-tags", "majority"]
+_BASELINES = ("frozen", "tfidf", "word-tags", "majority")
 
 
 @takes_report_files()
@@ -26,7 +26,9 @@ def gate(
     min_slice: Annotated[list[str] | None, typer.Option("--min-slice", metavar="COLUMN=VALUE:METRIC=X")] = None,
     baseline: Annotated[Path | None, typer.Option("--baseline", metavar="RUN2", autocompletion=run_folders)] = None,
     max_drop: Annotated[list[str] | None, typer.Option("--max-drop", metavar="METRIC=X")] = None,
-    beats: Annotated[list[BaselineName] | None, typer.Option("--beats", metavar="BASELINE")] = None,
+    beats: Annotated[
+        list[str] | None, typer.Option("--beats", metavar="BASELINE", autocompletion=one_of(*_BASELINES))
+    ] = None,
     policy: Annotated[Literal["strict", "point", "lenient"], typer.Option("--policy")] = "strict",
     split: Annotated[str | None, typer.Option("--split")] = None,
     allow_constant: Annotated[bool, typer.Option("--allow-constant")] = False,
@@ -66,13 +68,12 @@ def gate(
     """
     from bertctl.catalog.mlflow_models import SCHEME, registered_run
     from bertctl.reporting.gate import gate as judge
-    from bertctl.reporting.limits import Kind, Limit, parse_limit
+    from bertctl.reporting.limits import Kind, baseline_limit, parse_limit
 
     asked: dict[Kind, list[str] | None]
     asked = {"min": minimum, "max": maximum, "min-slice": min_slice, "max-drop": max_drop}
     limits = [parse_limit(kind, text) for kind, texts in asked.items() for text in texts or ()]
-    # The metric is the run's primary one, which is known once the run is read.
-    limits += [Limit("beats", "", 0.0, baseline=name) for name in beats or ()]
+    limits += [baseline_limit(name) for name in beats or ()]
     registered = str(baseline).startswith(SCHEME)
     with registered_run(str(baseline)) if registered else contextlib.nullcontext(baseline) as other:
         result = judge(run, limits, baseline=other, split=split, policy=policy, allow_constant=allow_constant)

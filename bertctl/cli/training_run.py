@@ -164,6 +164,8 @@ def _plan_table(job: Any) -> Shown:
     table = plain_table("plan", "")
     table.add_row("rows", ", ".join(f"{len(features):,} {split}" for split, features in job.features.items()))
     table.add_row("steps", f"{job.steps:,} ({count(job.epochs, 'epoch')})")
+    if job.recipe.evaluation.baselines and job.task.baselines:
+        table.add_row("baselines", f"{', '.join(job.task.baselines)}: up to a tenth of the training's time")
     table.add_row("memory", f"about {human_bytes(job.memory)}")
     table.add_row("recipe", "to keep it: --dry-run > FILE.yaml; -v prints every field")
     return table

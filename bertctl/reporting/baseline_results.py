@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertctl.baselines.kinds import KINDS
+from bertctl.baselines.kinds import KINDS, MAJORITY
 from bertctl.documents import loading, read_json_lines
 from bertctl.errors import UsageError
 from bertctl.metrics.paired import Difference
@@ -15,9 +15,6 @@ from bertctl.run_folder import DAMAGED
 from bertctl.tasks.answers import Line
 from bertctl.tasks.registry import answer_type
 from bertctl.words import listing
-
-MAJORITY = "majority"
-"""The answer that ignores the input, under the name that tables have for it."""
 
 
 def baseline_title(name: str) -> str:
@@ -113,9 +110,10 @@ def _missing(run: FinishedRun, name: str, split: str) -> UsageError:
         return UsageError(f"{run.path} has no constant answer to compare with on '{split}'", remedy=remedy)
     scored = list(_entry(run, name).get("metrics", {}))
     if scored:
+        splits = ", ".join([*scored, split])
         return UsageError(
             f"{run.path} has {baseline_title(name)} on {listing(scored)}, not on '{split}'",
-            remedy=f"Type --split {scored[0]}, or train with --set evaluation.splits='[{', '.join([*scored, split])}]'.",
+            remedy=f"Type --split {scored[0]}, or train with --set evaluation.splits='[{splits}]'.",
         )
     computed = list(run.metrics.get("baselines", {}))
     if computed:

@@ -361,7 +361,7 @@ class _Judge:
         return _with_ways_out(judgement, bound, at_least=at_least)
 
     def _judge_gain(self, limit: Limit, policy: Policy, baseline_name: str) -> Judgement:
-        """Returns whether the run is better than a baseline: whether the interval of the difference excludes no gain."""
+        """Returns whether a run is better than a baseline: the interval of their difference has to exclude no gain."""
         metric = self.ours.metric(self.split, limit.metric)
         if not metric.is_defined:
             return self._undefined(limit, metric, policy)
@@ -376,9 +376,10 @@ class _Judge:
         verdict = decide(change.value, low, high, bound, at_least=at_least, policy=policy, clusters=change.clusters)
         title = baseline_title(baseline_name)
         differing = "" if change.changed is None else f", {change.changed} of {change.n} examples differ"
+        interval = f"{low:+.4f} to {high:+.4f}; {change.method}, p {change.p:.2g}{differing}"
         message = _sentence(
             f"{metric_name(limit.metric, self.ours.metrics)} is {metric.value:.4f} against {baseline:.4f} of {title}, "
-            f"a change of {change.value:+.4f} ({low:+.4f} to {high:+.4f}; {change.method}, p {change.p:.2g}{differing})",
+            f"a change of {change.value:+.4f} ({interval})",
             verdict,
             policy,
             (low, high),

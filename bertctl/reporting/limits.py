@@ -5,12 +5,13 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from bertctl.baselines.kinds import KINDS, MAJORITY
 from bertctl.errors import UsageError
 from bertctl.metrics.clusters import TOO_FEW
 from bertctl.metrics.value import MetricValue
 from bertctl.tasks.class_answers import OF_LABEL
 from bertctl.tasks.registry import find_metric
-from bertctl.words import as_number
+from bertctl.words import as_number, listing, unknown
 
 Policy = Literal["strict", "point", "lenient"]
 GateVerdict = Literal["pass", "fail", "inconclusive"]
@@ -54,6 +55,18 @@ class Limit:
             return f"{self.kind} {self.baseline}"
         where = f"{self.slice[0]}={self.slice[1]}:" if self.slice else ""
         return f"{self.kind} {where}{self.metric}={self.limit:g}"
+
+
+def baseline_limit(name: str) -> Limit:
+    """Returns the limit of `--beats NAME`; its metric is the run's primary one, which is known once the run is read.
+
+    Raises:
+        UsageError: There is no such baseline.
+    """
+    known = [*KINDS, MAJORITY]
+    if name not in known:
+        raise UsageError(f"--beats {name}: {unknown('baseline', name, known)}", remedy=f"It fits: {listing(known)}.")
+    return Limit("beats", "", 0.0, baseline=name)
 
 
 def parse_limit(kind: Kind, text: str) -> Limit:
