@@ -27,6 +27,7 @@ from bertctl.tasks.sequences import SequenceFeatures
 from bertctl.tasks.word_windows import WordFeatures
 from bertctl.tokenization.long_texts import LongText
 from bertctl.training.job import Job
+from bertctl.words import count
 
 _STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
 _USUAL_STRENGTH = 1e-2
@@ -37,6 +38,9 @@ _CHOICE_OUTPUTS = 60_000
 """Rows times labels that the strength, a tenfold step, is chosen on."""
 
 _CHOICE_ROWS = (500, 3_000)
+_SHORT_SPLIT = 1_000
+"""Rows of a split that is read however short the run is."""
+
 _ROWS_AT_ONCE = 4_096
 _PHASE = "baselines: the frozen encoder"
 
@@ -66,6 +70,12 @@ def frozen_answers(job: Job, splits: Sequence[str], listener: Listener) -> Answe
     settings = classifier_settings(job.task, seed=job.recipe.training.seed)
     train = job.data.splits["train"]
     readable, tokens = _readable(job, splits)
+    for split in splits:
+        if split not in readable:
+            rows = count(len(job.data.splits[split]), "row")
+            listener.say(
+                f"the frozen encoder is not scored on {split}: {rows} would take over a tenth of the run's time"
+            )
     labels = present(job.features["train"].labels)  # type: ignore[attr-defined]
     chosen = frozen_sample(
         job, row_labels(train, labels), tokens=tokens, n_outputs=settings.n_outputs, by_word=reader.by_word
@@ -135,7 +145,8 @@ def _readable(job: Job, splits: Sequence[str]) -> tuple[list[str], int]:
     readable: list[str] = []
     for split in splits:
         needed = int(job.features[split].lengths.sum())
-        if not readable or needed <= tokens / 2:
+        is_short = len(job.data.splits[split]) <= _SHORT_SPLIT
+        if not readable or is_short or needed <= tokens / 2:
             readable.append(split)
             tokens -= needed
     return readable, tokens

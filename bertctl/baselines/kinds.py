@@ -30,6 +30,8 @@ class BaselineKind:
     tables: str
 
 
+_ROUNDING = 1e-9
+
 KINDS: Mapping[str, BaselineKind] = {
     FROZEN: BaselineKind("the frozen encoder's classifier", "frozen encoder, linear classifier"),
     TFIDF: BaselineKind("TF-IDF with a linear model", "TF-IDF, linear model"),
@@ -53,6 +55,18 @@ def verdict_on(gain: float, low: float, high: float, *, higher_is_better: bool) 
     if bad_end > 0:
         return "better"
     return "unclear" if signed_gain > 0 else "not better"
+
+
+def is_full_score(comparison: Mapping[str, Any], metric: str) -> bool:
+    """Returns whether a run has all that can be had of a metric, so that no run could be better.
+
+    Args:
+        comparison: Entry of `differences` in metrics.json.
+        metric: The primary one.
+    """
+    known = find_metric(metric)
+    is_fraction = known is not None and known.is_fraction and known.higher_is_better
+    return is_fraction and comparison["baseline"] + comparison["value"] >= 1.0 - _ROUNDING
 
 
 def comparison_sentence(name: str, split: str, metric: str, comparison: Mapping[str, Any]) -> str:
@@ -82,6 +96,8 @@ def comparison_sentence(name: str, split: str, metric: str, comparison: Mapping[
         change = f"{factor * gain:+{digits}}{unit}, {interval}"
         return f"{split}: not clearly better than {title} ({metric} {value:.3f}): {change}"
     score = value + gain
+    if is_full_score(comparison, metric):
+        return f"{split}: {metric} {score:.3f}, and {title} has {value:.3f} too"
     comparative = "above" if higher_is_better else "below"
     change = f"a difference of {factor * gain:.1f}{unit}" if is_fraction else f"a difference of {gain:.4f}"
     return f"{split}: {metric} {score:.3f} is not {comparative} the {value:.3f} of {title} ({change}, {interval})"

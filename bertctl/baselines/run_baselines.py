@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertctl.baselines.frozen import Answered, frozen_answers
-from bertctl.baselines.kinds import FROZEN, KINDS, TFIDF, comparison_sentence, difference_document
+from bertctl.baselines.kinds import FROZEN, KINDS, TFIDF, comparison_sentence, difference_document, is_full_score
 from bertctl.baselines.word_counts import tfidf_answers, word_tag_answers
 from bertctl.documents import read_json, read_json_lines
 from bertctl.errors import BertctlError, said_of
@@ -21,7 +21,7 @@ from bertctl.runtime.seeding import generators_kept
 from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import find_metric
 from bertctl.training.job import Job
-from bertctl.words import count, human_seconds
+from bertctl.words import count
 from bertctl.writing import write_json, write_jsonl
 
 FEWEST_SCORED = 20
@@ -96,7 +96,7 @@ class RunBaselines:
                 continue
             comparison = entry["differences"][split]
             sentence = comparison_sentence(name, split, self._job.primary, comparison)
-            if comparison["verdict"] == "not better":
+            if comparison["verdict"] == "not better" and not is_full_score(comparison, self._job.primary):
                 self._listener.warn(sentence)
                 weaker.append(name)
             else:
@@ -141,10 +141,9 @@ class RunBaselines:
                 self._listener.warn(f"{KINDS[name].title} could not be computed, the run goes on: {said_of(error)}")
         trim_heap()
         self._write(scores)
-        seconds = time.perf_counter() - started
-        self._job.seconds["baselines"] = seconds
+        self._job.seconds["baselines"] = time.perf_counter() - started
         if scores:
-            self._listener.say(f"baselines, {human_seconds(seconds)}: {self._summary(scores)}")
+            self._listener.say(f"baselines: {self._summary(scores)}")
         return scores
 
     def _answers(self, name: str) -> Answered:

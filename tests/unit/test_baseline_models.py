@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import StandardScaler
 
 from bertctl.baselines.frozen import fit_classifier
-from bertctl.baselines.kinds import comparison_sentence, difference_document, verdict_on
+from bertctl.baselines.kinds import comparison_sentence, difference_document, is_full_score, verdict_on
 from bertctl.baselines.run_baselines import paired_comparison
 from bertctl.baselines.sampling import stratified
 from bertctl.baselines.word_counts import LinearModel, TextFeatures, WordTags
@@ -168,6 +168,17 @@ def test_a_sentence_has_the_values_and_the_interval_in_points(gain, sentence):
     comparison = difference_document(difference, 0.871, ends, higher_is_better=True)
 
     assert comparison_sentence("tfidf", "test", "accuracy", comparison) == sentence
+
+
+def test_nothing_is_better_than_a_full_score():
+    difference = Difference(0.0, -0.1, 0.1, p=1.0, n=40, method="McNemar, exact", changed=0)
+
+    comparison = difference_document(difference, 1.0, (-0.1, 0.1), higher_is_better=True)
+
+    assert comparison["verdict"] == "not better"
+    assert is_full_score(comparison, "accuracy")
+    sentence = "validation: accuracy 1.000, and TF-IDF with a linear model has 1.000 too"
+    assert comparison_sentence("tfidf", "validation", "accuracy", comparison) == sentence
 
 
 def test_a_comparison_is_mcnemars_and_allows_for_the_choice_of_the_epoch():
