@@ -161,10 +161,11 @@ class RunBaselines:
             rows = job.data.splits[split]
             answers = job.task.lines({"logits": logits}, job.features[split], rows)
             clusters = numbered(rows.groups) if rows.groups else None
-            lines[split] = [{"id": line_id(rows.answer_id(i)), **_rounded(line)} for i, line in enumerate(answers)]
+            answered_rows = [{"id": line_id(rows.answer_id(i)), **_rounded(line)} for i, line in enumerate(answers)]
             if clusters is not None:
-                for line, cluster in zip(lines[split], clusters.tolist(), strict=True):
+                for line, cluster in zip(answered_rows, clusters.tolist(), strict=True):
                     line["cluster"] = cluster
+            lines[split] = [*answered_rows]
             scored = job.task.answers.score(lines[split], resamples=0, seed=0)
             metrics[split] = {
                 metric: value.value

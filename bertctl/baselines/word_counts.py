@@ -206,7 +206,8 @@ class WordTags:
         for row, word in zip(frequencies, words, strict=True):
             for label, number in self._counts.get(word, {}).items():
                 row[label] += number
-        return np.log(np.maximum(frequencies, 1e-30)).astype(np.float32)
+        logits: Floats32 = np.log(np.maximum(frequencies, 1e-30)).astype(np.float32)
+        return logits
 
 
 def _words(rows: Rows) -> list[str]:
