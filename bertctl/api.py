@@ -18,6 +18,7 @@ import numpy as np
 
 from bertctl.addresses import refuse_address
 from bertctl.arrays import Floats32
+from bertctl.baselines.run_baselines import make_baselines
 from bertctl.config.load import NULL
 from bertctl.config.load import load_recipe as load_recipe_with
 from bertctl.config.schema import Recipe
@@ -218,7 +219,8 @@ def finetune(
     resolved = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, fields)
     if listener is None:
         listener = NotebookListener() if in_notebook() else SILENT
-    place, options = None if output is None else Path(output), RunOptions(strict=strict, on_finish=write_card)
+    place = None if output is None else Path(output)
+    options = RunOptions(strict=strict, make_baselines=make_baselines, on_finish=write_card)
     with _ONE_TRAINS, generators_kept():
         result = run_recipe(
             resolved, output=place, resume=resume, overwrite=overwrite, options=options, listener=listener

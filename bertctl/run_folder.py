@@ -6,6 +6,7 @@ RUN/environment.json         versions, device, threads, precision, seeds, data h
 RUN/metrics.json             values, intervals, n; the same bytes from one equal run to the next
 RUN/performance.json         timings, throughput, padding share, peak memory
 RUN/predictions/SPLIT.jsonl  one line per example
+RUN/baselines/NAME.SPLIT.jsonl  one line per example, of the simple models beside the run; scores.json
 RUN/history.jsonl            one line a logging step
 RUN/log.txt                  third-party warnings that were kept off the screen
 RUN/model/                   weights, config and tokenizer, for the Auto classes of transformers
@@ -94,10 +95,15 @@ class RunFolder:
         self.model = path / "model"
         self.encoder = path / "encoder"
         self.checkpoints = path / "checkpoints"
+        self.baseline_scores = path / "baselines" / "scores.json"
 
     def predictions(self, split: str) -> Path:
         """Returns the prediction file of a split."""
         return self.path / "predictions" / f"{split}.jsonl"
+
+    def baseline_predictions(self, name: str, split: str) -> Path:
+        """Returns the prediction file of a baseline, such as `frozen`, for a split."""
+        return self.path / "baselines" / f"{name}.{split}.jsonl"
 
     def command(self, verb: str) -> str:
         """Returns the command that does this run again, as a shell takes it."""
@@ -305,6 +311,7 @@ class RunFolder:
 _CONTENT = {
     "model": ("*.json", "*.safetensors", "*.txt", "*.model", "README.md"),
     "predictions": ("*.jsonl",),
+    "baselines": ("*.jsonl", "scores.json"),
     "encoder": ("[0-9]_*", "*.json", "*.safetensors", "*.txt", "*.model"),
     "checkpoints": ("step-*", "draw-*", "average"),
     "trackers": ("*",),

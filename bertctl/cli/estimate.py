@@ -50,9 +50,10 @@ def estimate_table(document: Mapping[str, Any]) -> Shown:
         "train": f"train {document['steps']:,} steps",
         "evaluate": f"score {count} time{'s' if count > 1 else ''}",
         "save": f"save weights, {document['checkpoints']} checkpoints",
+        "baselines": "baselines beside it, at most",
         "total": "the whole run",
     }
-    rows = [(name, document["seconds"][phase]) for phase, name in names.items()]
+    rows = [(name, document["seconds"][phase]) for phase, name in names.items() if phase in document["seconds"]]
     cells = document["sweep"]["cells"]
     if cells > 1:
         rows.append((f"{cells} such runs", document["sweep"]["seconds"]))

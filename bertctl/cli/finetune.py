@@ -10,7 +10,16 @@ from bertctl.cli.training_run import RunFlags, carry_out, takes_flags
 
 
 @takes_recipe(
-    "model", "long_texts", "data", "confirming", "training", "compute", "evaluation", "long_runs", "deterministic"
+    "model",
+    "long_texts",
+    "data",
+    "confirming",
+    "training",
+    "compute",
+    "evaluation",
+    "baselines",
+    "long_runs",
+    "deterministic",
 )
 @takes_flags
 def finetune(

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bertctl.cli.completion import run_folders
+from bertctl.cli.completion import one_of, run_folders
 from bertctl.cli.output import Output, Shown, plain_table
 from bertctl.cli.pipelines import ReportFiles, publish_checks, takes_report_files
 
 if TYPE_CHECKING:
     from bertctl.reporting.gate import GateResult
+
+_BASELINES = ("frozen", "tfidf", "word-tags", "majority")
 
 
 @takes_report_files()
@@ -24,6 +26,9 @@ def gate(
     min_slice: Annotated[list[str] | None, typer.Option("--min-slice", metavar="COLUMN=VALUE:METRIC=X")] = None,
     baseline: Annotated[Path | None, typer.Option("--baseline", metavar="RUN2", autocompletion=run_folders)] = None,
     max_drop: Annotated[list[str] | None, typer.Option("--max-drop", metavar="METRIC=X")] = None,
+    beats: Annotated[
+        list[str] | None, typer.Option("--beats", metavar="BASELINE", autocompletion=one_of(*_BASELINES))
+    ] = None,
     policy: Annotated[Literal["strict", "point", "lenient"], typer.Option("--policy")] = "strict",
     split: Annotated[str | None, typer.Option("--split")] = None,
     allow_constant: Annotated[bool, typer.Option("--allow-constant")] = False,
@@ -47,6 +52,10 @@ def gate(
         baseline: Run to compare with: a run folder (paired by example), a metrics.json (unpaired), or mlflow:NAME@alias
             for a run that was registered in MLflow.
         max_drop: The metric may be at most X worse than the baseline's; repeatable.
+        beats: The run's primary metric must be better than this baseline's on the same rows: frozen (linear classifier
+            on the frozen encoder), tfidf, word-tags (the most frequent tag of each word) or majority; repeatable.
+
+            All but majority are there where the run was trained with --baselines.
         policy: strict: decide by the 95 % interval. point: by the value alone. lenient: as strict, but inconclusive
             checks pass with a warning.
         split: Split to look at. Default: validation, or the one that chose the weights.
@@ -55,14 +64,16 @@ def gate(
     Examples:
         bertctl gate runs/new --min accuracy=0.9
         bertctl gate runs/new --baseline runs/old --max-drop accuracy=0.01
+        bertctl gate runs/new --beats frozen --beats tfidf
     """
     from bertctl.catalog.mlflow_models import SCHEME, registered_run
     from bertctl.reporting.gate import gate as judge
-    from bertctl.reporting.limits import Kind, parse_limit
+    from bertctl.reporting.limits import Kind, baseline_limit, parse_limit
 
     asked: dict[Kind, list[str] | None]
     asked = {"min": minimum, "max": maximum, "min-slice": min_slice, "max-drop": max_drop}
     limits = [parse_limit(kind, text) for kind, texts in asked.items() for text in texts or ()]
+    limits += [baseline_limit(name) for name in beats or ()]
     registered = str(baseline).startswith(SCHEME)
     with registered_run(str(baseline)) if registered else contextlib.nullcontext(baseline) as other:
         result = judge(run, limits, baseline=other, split=split, policy=policy, allow_constant=allow_constant)
@@ -100,7 +111,7 @@ def _answer(result: "GateResult") -> list[Shown]:
     colours = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
     for judgement in result.judgements:
         value, low, high = judgement.judged
-        sign = "+" if judgement.limit.kind == "max-drop" else ""
+        sign = "+" if judgement.change is not None else ""
         table.add_row(
             judgement.limit.name,
             format(value, f"{sign}.4f"),

@@ -141,6 +141,7 @@ GROUPS: Mapping[str, Sequence[FieldOption]] = {
         FieldOption("evaluation.keep_text", "--text/--no-text", bool),
         FieldOption("evaluation.metric_scripts", "--metric", list[str], "PATH", RARE),
     ),
+    "baselines": (FieldOption("evaluation.baselines", "--baselines/--no-baselines", bool, panel=RARE),),
     "renaming": (FieldOption("token_classification.rename_tags", "--rename-tag", list[str], "OLD=NEW"),),
     "answers": (
         FieldOption("token_classification.scheme", "--scheme", panel="Answers"),

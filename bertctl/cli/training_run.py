@@ -74,6 +74,7 @@ def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: b
         in_processes(flags.num_processes, out, config=flags.accelerate_config)
     check_environment()
 
+    from bertctl.baselines.run_baselines import make_baselines
     from bertctl.jobs.prepare import prepare
     from bertctl.reporting.card import write_card
     from bertctl.reporting.outcomes import closing_tables
@@ -99,7 +100,11 @@ def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: b
             out.answer(_plan(job, str(path)) | {"long_texts": kept}, *text, *([_plan_table(job)] if watched else []))
             return
         options = RunOptions(
-            strict=strict, workers=workers, on_start=lambda folder: log.write_to(folder.log), on_finish=write_card
+            strict=strict,
+            workers=workers,
+            make_baselines=make_baselines,
+            on_start=lambda folder: log.write_to(folder.log),
+            on_finish=write_card,
         )
         result = start(job, output, resume=going_on, overwrite=flags.overwrite, options=options, listener=listener)
     if not workers.is_first:
@@ -153,6 +158,8 @@ def _plan_table(job: Any) -> Shown:
     table = plain_table("plan", "")
     table.add_row("rows", ", ".join(f"{len(features):,} {split}" for split, features in job.features.items()))
     table.add_row("steps", f"{job.steps:,} ({count(job.epochs, 'epoch')})")
+    if job.recipe.evaluation.baselines and job.task.baselines:
+        table.add_row("baselines", f"{', '.join(job.task.baselines)}: up to a tenth of the training's time")
     table.add_row("memory", f"about {human_bytes(job.memory)}")
     table.add_row("recipe", "to keep it: --dry-run > FILE.yaml; -v prints every field")
     return table

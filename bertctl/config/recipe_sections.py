@@ -302,6 +302,11 @@ class EvaluationSection(RecipeSection):
     """Whether prediction files hold the texts."""
     settings_compared: Annotated[PositiveInt, Mark.NO_NUMBER] = 1
     """Among how many settings a sweep chose, or will choose, this one by these scores. Sweeps write it."""
+    baselines: Annotated[bool, Mark.NO_NUMBER] = False
+    """Score simple models beside the run, and say where it is not better. They are the frozen encoder's linear
+    classifier, and TF-IDF with a linear model (of words: the most frequent tag of each). They take at most about a
+    tenth of the run's time. Texts with labels or scores and words with tags have them; the runs of a sweep compute
+    none."""
     metric_scripts: Annotated[list[Text], Mark.IS_PATH, Mark.BY_CONTENT] = []
     """Local `evaluate` metric scripts to compute as well. They are run where `--metric` names them on the command
     line, and nowhere else."""

@@ -203,7 +203,7 @@ def prediction_lines(result: SplitResult, *, settings: EvaluationSection) -> Ite
     windows = windows_of(result.features)
     in_windows = bool((windows > 1).any())
     for i, answer in enumerate(result.lines):
-        line: dict[str, Any] = {"id": _line_id(rows.answer_id(i))}
+        line: dict[str, Any] = {"id": line_id(rows.answer_id(i))}
         if not rows.file_ids and rows.has("id"):  # ids that can't stand for the rows
             line["file_id"] = as_json(rows.columns["id"][i])
         if settings.keep_text:
@@ -215,7 +215,7 @@ def prediction_lines(result: SplitResult, *, settings: EvaluationSection) -> Ite
         yield line
 
 
-def _line_id(value: Any) -> Any:
+def line_id(value: Any) -> Any:
     """Returns a file's id as a prediction file has it, by which lines are paired: a list or an object as its JSON."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 

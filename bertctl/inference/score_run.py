@@ -60,6 +60,7 @@ def evaluate_run(
     with run.folder.held() if workers.is_first else nullcontext():  # another evaluate may add its splits meanwhile
         metrics = run.task.answers.named_today(run.folder.read(run.folder.metrics))
         fresh = metrics_document(results, primary=metrics["primary"]["name"], selection=metrics["primary"]["split"])
+        _drop_stale_differences(metrics, fresh["metrics"])
         metrics["metrics"] |= fresh["metrics"]
         metrics["baseline"] = metrics.get("baseline", {}) | _baseline(run, metrics.get("constant_answer"), results)
         decision = read_decision(run.folder)
@@ -122,6 +123,19 @@ def evaluate_file(
         _write(run, folder, results, metrics)
         folder.set_status("done", step=0)
     return metrics
+
+
+def _drop_stale_differences(metrics: dict[str, Any], fresh: dict[str, Any]) -> None:
+    """Takes the differences from baselines out of metrics.json where a split has other scores than before.
+
+    A threshold or a temperature changes answers; `gate --beats` computes the difference anew by the predictions.
+    """
+    primary = metrics["primary"]["name"]
+    for split, by_name in fresh.items():
+        before = metrics["metrics"].get(split, {}).get(primary, {}).get("value")
+        if by_name.get(primary, {}).get("value") != before:
+            for baseline in metrics.get("baselines", {}).values():
+                baseline["differences"].pop(split, None)
 
 
 def _note_decision(metrics: dict[str, Any], decision: Decision | None, splits: Iterable[str]) -> None:

@@ -256,6 +256,24 @@ def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
     return Difference(value, low, high, math.erfc(z / math.sqrt(2)) if value else 1.0, a.n, "unpaired", None)
 
 
+def simultaneous(
+    value: float, ends: tuple[float | None, float | None], k: int, *, at_least: bool
+) -> tuple[float | None, float | None]:
+    """Returns an interval whose bad end holds for the best of k, each with an interval like this (Bonferroni).
+
+    Args:
+        value: of the best.
+        ends: of its 95 % interval; None where there is none.
+        k: how many were compared on the same examples.
+        at_least: whether the low end is the bad one.
+    """
+    low, high = ends
+    if low is None or high is None or k <= 1:
+        return ends
+    wider = statistics.quantile_of_normal(1 - (1 - statistics.CONFIDENCE) / k) / statistics.quantile_of_normal()
+    return (value - (value - low) * wider, high) if at_least else (low, value + (high - value) * wider)
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Returns p values adjusted by Holm's step-down method (1979), in the order given; each at most 1."""
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])

@@ -15,6 +15,7 @@ from bertctl.catalog.models import MODELS
 from bertctl.documents import loading
 from bertctl.modeling.families import model_positions
 from bertctl.modeling.output_names import output_names
+from bertctl.reporting.baseline_results import baselines_table
 from bertctl.reporting.document import Column, TableBlock
 from bertctl.reporting.markdown import code_span, escaped, table_lines
 from bertctl.reporting.outcomes import calibration_error
@@ -122,6 +123,8 @@ def _page(run: RunContents, config: Mapping[str, Any]) -> str:
     if run.recipe.get("description"):
         parts.append(escaped(str(run.recipe["description"])))
     parts += ["## Results", _results_table(run)]
+    if (beside := baselines_table(run.metrics)) is not None:
+        parts.append(table_lines(beside).rstrip("\n"))
     ece = calibration_error(run.answered, run.answers.from_lines(run.answered)) if run.answered else None
     if ece is not None:
         parts.append(f"Expected calibration error on {escaped(run.shown)}, 15 bins: {figure(ece)}.")

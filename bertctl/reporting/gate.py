@@ -20,10 +20,11 @@ from typing import Any
 from bertctl.documents import loading
 from bertctl.errors import ExitCode, UsageError
 from bertctl.metrics.clusters import FEW, TOO_FEW
-from bertctl.metrics.paired import Difference, detectable, score_interval
+from bertctl.metrics.paired import Difference, detectable, score_interval, simultaneous
 from bertctl.metrics.value import MetricValue
+from bertctl.reporting.baseline_results import baseline_difference, baseline_title, stored_difference
 from bertctl.reporting.findings import BAD_FIRST, Check, Verdict
-from bertctl.reporting.limits import GateVerdict, Limit, Policy, against_constant, decide, has_too_few, simultaneous
+from bertctl.reporting.limits import ANY_GAIN, GateVerdict, Limit, Policy, against_constant, decide, has_too_few
 from bertctl.reporting.pairing import Pair, not_computable, unpaired
 from bertctl.reporting.runs import FinishedRun, read_run
 from bertctl.reporting.slices import slice_contributions
@@ -45,8 +46,8 @@ class Judgement:
         limit: what was asked.
         verdict: by the policy.
         metric: of the run (or its slice), with its interval.
-        change: run minus baseline, for drops.
-        baseline: the baseline's value, for drops.
+        change: run minus baseline, for drops and gains.
+        baseline: the baseline's value, for drops and gains.
         corrected: the interval for the best of all that was compared on the split; the plain one without a choice.
         detectable: smallest distance from the limit that these examples show in 4 of 5 cases; None without interval.
         message: a sentence.
@@ -78,6 +79,7 @@ class Judgement:
             "check": limit.name,
             "kind": limit.kind,
             "metric": limit.metric,
+            **({"beats": limit.baseline} if limit.baseline else {}),
             "slice": {"column": limit.slice[0], "value": limit.slice[1]} if limit.slice else None,
             "limit": limit.limit,
             "verdict": self.verdict,
@@ -202,7 +204,7 @@ def gate(
         raise UsageError(
             "the gate was given nothing to check",
             remedy="Say what must hold: --min accuracy=0.91, --max loss=0.4, --min-slice 'label=neg:recall=0.85', "
-            "or --baseline RUN2 --max-drop accuracy=0.005.",
+            "--baseline RUN2 --max-drop accuracy=0.005, or --beats frozen.",
         )
     drops = any(limit.kind == "max-drop" for limit in limits)
     if drops and baseline is None:
@@ -212,6 +214,7 @@ def gate(
     ours = read_run(run)
     theirs = read_run(baseline) if baseline is not None else None
     chosen = ours.split(split)
+    limits = [replace(limit, metric=ours.primary) if limit.kind == "beats" else limit for limit in limits]
     with loading(f"the run {run}" + (f" or {baseline}" if baseline else ""), remedy=DAMAGED):
         judge = _Judge(ours, theirs, chosen, allow_constant=allow_constant)
         judgements = tuple(judge.verdict_on(limit, policy) for limit in limits)
@@ -244,6 +247,8 @@ class _Judge:
         """Returns the verdict on one limit."""
         if limit.kind == "max-drop" and self.theirs is not None:
             return self._judge_drop(limit, policy, self.theirs)
+        if limit.baseline is not None:
+            return self._judge_gain(limit, policy, limit.baseline)
         metric = self._slice(limit, *limit.slice) if limit.slice else self.ours.metric(self.split, limit.metric)
         at_least = limit.kind != "max"
         if metric.higher_is_better != at_least:
@@ -351,6 +356,47 @@ class _Judge:
             baseline=baseline.value,
             corrected=(low, high),
             detectable=detectable,
+            message=message,
+        )
+        return _with_ways_out(judgement, bound, at_least=at_least)
+
+    def _judge_gain(self, limit: Limit, policy: Policy, baseline_name: str) -> Judgement:
+        """Returns whether a run is better than a baseline: the interval of their difference has to exclude no gain."""
+        metric = self.ours.metric(self.split, limit.metric)
+        if not metric.is_defined:
+            return self._undefined(limit, metric, policy)
+        if self.ours.folder is None:
+            change, baseline = stored_difference(self.ours, baseline_name, self.split)
+        else:
+            change, baseline = baseline_difference(self.ours, baseline_name, self.split, self.lines)
+
+        at_least = metric.higher_is_better
+        bound = ANY_GAIN if at_least else -ANY_GAIN
+        low, high = simultaneous(change.value, (change.low, change.high), self.compared, at_least=at_least)
+        verdict = decide(change.value, low, high, bound, at_least=at_least, policy=policy, clusters=change.clusters)
+        title = baseline_title(baseline_name)
+        differing = "" if change.changed is None else f", {change.changed} of {change.n} examples differ"
+        interval = f"{low:+.4f} to {high:+.4f}; {change.method}, p {change.p:.2g}{differing}"
+        message = _sentence(
+            f"{metric_name(limit.metric, self.ours.metrics)} is {metric.value:.4f} against {baseline:.4f} of {title}, "
+            f"a change of {change.value:+.4f} ({interval})",
+            verdict,
+            policy,
+            (low, high),
+            f"better than {title}",
+            is_good=change.value >= bound if at_least else change.value <= bound,
+            bad_end_is_low=at_least,
+            clusters=change.clusters,
+        )
+        verdict, message = self._above_constant(limit, metric, policy, verdict, message)
+        judgement = Judgement(
+            limit=limit,
+            verdict=verdict,
+            metric=metric,
+            change=change,
+            baseline=baseline,
+            corrected=(low, high),
+            detectable=_detectable(change.value, low, high, n=metric.n, at_least=at_least),
             message=message,
         )
         return _with_ways_out(judgement, bound, at_least=at_least)

@@ -5,17 +5,20 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from bertctl.baselines.kinds import KINDS, MAJORITY
 from bertctl.errors import UsageError
 from bertctl.metrics.clusters import TOO_FEW
-from bertctl.metrics.statistics import CONFIDENCE, quantile_of_normal
 from bertctl.metrics.value import MetricValue
 from bertctl.tasks.class_answers import OF_LABEL
 from bertctl.tasks.registry import find_metric
-from bertctl.words import as_number
+from bertctl.words import as_number, listing, unknown
 
 Policy = Literal["strict", "point", "lenient"]
 GateVerdict = Literal["pass", "fail", "inconclusive"]
-Kind = Literal["min", "max", "min-slice", "max-drop"]
+Kind = Literal["min", "max", "min-slice", "max-drop", "beats"]
+
+ANY_GAIN = 1e-9
+"""The least by which a run has to be better than a baseline: more than what rounding makes of no difference."""
 
 _SAME = 1e-12
 _SLICE = re.compile(r"^(?P<column>[^=:]+)=(?P<value>.*):(?P<metric>[^=:]+)$", re.DOTALL)
@@ -36,18 +39,34 @@ class Limit:
         metric: its name.
         limit: the number; of a drop, how much may be lost.
         slice: column and value, for min-slice.
+        baseline: Name of the baseline, for beats.
     """
 
     kind: Kind
     metric: str
     limit: float
     slice: tuple[str, str] | None = None
+    baseline: str | None = None
 
     @property
     def name(self) -> str:
         """As typed: `min accuracy=0.91`."""
+        if self.baseline is not None:
+            return f"{self.kind} {self.baseline}"
         where = f"{self.slice[0]}={self.slice[1]}:" if self.slice else ""
         return f"{self.kind} {where}{self.metric}={self.limit:g}"
+
+
+def baseline_limit(name: str) -> Limit:
+    """Returns the limit of `--beats NAME`; its metric is the run's primary one, which is known once the run is read.
+
+    Raises:
+        UsageError: There is no such baseline.
+    """
+    known = [*KINDS, MAJORITY]
+    if name not in known:
+        raise UsageError(f"--beats {name}: {unknown('baseline', name, known)}", remedy=f"It fits: {listing(known)}.")
+    return Limit("beats", "", 0.0, baseline=name)
 
 
 def parse_limit(kind: Kind, text: str) -> Limit:
@@ -71,24 +90,6 @@ def parse_limit(kind: Kind, text: str) -> Limit:
     if kind == "max-drop" and limit < 0:
         raise UsageError(f"--max-drop {text}: a drop is 0 or more", remedy="Give how much may be lost, such as 0.005.")
     return Limit(kind, metric, limit, (where["column"].strip(), where["value"].strip()) if where else None)
-
-
-def simultaneous(
-    value: float, ends: tuple[float | None, float | None], k: int, *, at_least: bool
-) -> tuple[float | None, float | None]:
-    """Returns an interval whose bad end holds for the best of k, each with an interval like this (Bonferroni).
-
-    Args:
-        value: of the best.
-        ends: of its 95 % interval; None where there is none.
-        k: how many were compared on the same examples.
-        at_least: whether the low end is the bad one.
-    """
-    low, high = ends
-    if low is None or high is None or k <= 1:
-        return ends
-    wider = quantile_of_normal(1 - (1 - CONFIDENCE) / k) / quantile_of_normal()
-    return (value - (value - low) * wider, high) if at_least else (low, value + (high - value) * wider)
 
 
 def has_too_few(clusters: int | None) -> bool:

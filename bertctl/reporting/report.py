@@ -17,6 +17,7 @@ from bertctl.documents import read_json_lines
 from bertctl.errors import UsageError
 from bertctl.inference.decision import Decision, read_decision
 from bertctl.reporting import charts, outcomes
+from bertctl.reporting.baseline_results import baselines_table
 from bertctl.reporting.document import (
     Block,
     Cell,
@@ -212,6 +213,8 @@ def _result(run: RunContents) -> Section:
         drawn = partial(charts.metric_chart, rows)
         blocks.append(Chart(drawn, f"{run.shown}: value, 95 % interval, and (bar) the answer that ignores the text."))
     blocks.append(results_table(run.metrics, dataset=run.recipe.get("data", {}).get("name")))
+    if (beside := baselines_table(run.metrics)) is not None:
+        blocks.append(beside)
     if run.decision is not None:
         blocks.append(Note(decision_words(run.decision)))
     return Section("result", "Result", blocks)

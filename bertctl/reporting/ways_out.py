@@ -27,7 +27,7 @@ def examples_needed(limit: Limit, value: float, end: float, bound: float, n: int
     is_good = value > bound if end < value else value < bound
     if not is_good or gap <= _SAME:
         return None
-    if limit.kind != "max-drop" and _is_fraction(limit.metric) and 0 < end < 1 and 0 < bound < 1:
+    if limit.kind not in ("max-drop", "beats") and _is_fraction(limit.metric) and 0 < end < 1 and 0 < bound < 1:
         # Wilson's interval of a share p has its end e where n = z^2 e (1 - e) / (p - e)^2.
         ratio = (bound * (1 - bound) / gap**2) / (end * (1 - end) / (value - end) ** 2)
     else:
@@ -73,8 +73,7 @@ def ways_out(limit: Limit, value: float, end: float | None, bound: float, metric
         more = "Hardly any number of examples would pass it: the value is at the limit."
     else:
         more = "More examples like these would fail it: the value itself misses the limit."
-    return (
-        more,
-        f"These examples are enough for {limit_that_passes(limit, end)}.",
-        "--policy point decides by the value alone, --policy lenient passes inconclusive checks with a warning.",
-    )
+    policies = "--policy point decides by the value alone, --policy lenient passes inconclusive checks with a warning."
+    if limit.kind == "beats":
+        return more, policies
+    return more, f"These examples are enough for {limit_that_passes(limit, end)}.", policies

@@ -129,7 +129,7 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     Raises:
         BertctlError: any refusal: settings, files, labels, model, device.
     """
-    base = _without_test(request.recipe, listener)
+    base = _without_test(request.recipe, listener).with_fields("evaluation", baselines=False)  # the same for all runs
     if request.folds is not None and request.folds < 2:
         raise UsageError(f"--folds {request.folds}: it must be at least 2")
     if request.jobs is not None and request.jobs < 1:

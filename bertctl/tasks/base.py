@@ -137,6 +137,7 @@ class Task(ABC):
         reader: of its files, where `data.readers.READERS` names no other.
         formats: layouts of answers that are this task's own.
         truncation: how it is said that something of an example was cut off.
+        baselines: Simple models that a run of this task is scored beside, by their names in metrics.json.
         compares_vectors: Whether similarities are ranked; a trained model is then scored in fp32 on a CPU.
     """
 
@@ -147,6 +148,7 @@ class Task(ABC):
     reader: ClassVar[Reader] = TextReader(stratify=True)
     formats: ClassVar[Mapping[str, AnswerFormat]] = {}
     truncation: ClassVar[TruncationMessage] = TruncationMessage()
+    baselines: ClassVar[tuple[str, ...]] = ()
     compares_vectors: ClassVar[bool] = False
 
     @property

@@ -61,6 +61,7 @@ class TextClassification(Task):
     auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
     columns: ClassVar[tuple[str, ...]] = ("text",)
     answer_type: ClassVar[type[Answers]] = ClassAnswers
+    baselines: ClassVar[tuple[str, ...]] = ("frozen", "tfidf")
 
     @property
     def answers(self) -> ClassAnswers:

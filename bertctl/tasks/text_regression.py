@@ -46,6 +46,7 @@ class TextRegression(Task):
     auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
     columns: ClassVar[tuple[str, ...]] = ("text",)
     answer_type: ClassVar[type[Answers]] = ScoreAnswers
+    baselines: ClassVar[tuple[str, ...]] = ("frozen", "tfidf")
     primary_metric: ClassVar[str] = "spearman"
 
     @classmethod

@@ -69,6 +69,7 @@ class TokenClassification(Task):
     auto_class: ClassVar[str] = "AutoModelForTokenClassification"
     columns: ClassVar[tuple[str, ...]] = ("words",)
     answer_type: ClassVar[type[Answers]] = TagAnswers
+    baselines: ClassVar[tuple[str, ...]] = ("frozen", "word-tags")
     formats: ClassVar[Mapping[str, AnswerFormat]] = FORMATS
     truncation: ClassVar[TruncationMessage] = TruncationMessage("have a word that is longer than {max_length} tokens")
 

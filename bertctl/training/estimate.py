@@ -42,6 +42,9 @@ TIMED_STEPS = 10
 
 _LEAST_SPREAD = 0.25
 """The share by which an estimate may be off at least: clocks and neighbours change as much within minutes."""
+BASELINES_SHARE = 0.1
+"""Time of the simple models beside a run, at most, as a share of its training."""
+
 _BUSY = 0.5  # timed steps that are off by this share of what their sizes explain
 _SCORED_ROWS = 256
 _HISTORY_LINE = 200  # bytes
@@ -87,6 +90,9 @@ def estimate_run(
         save = rehearsal.saving(checkpoints)
         disk = _disk(job, rehearsal.folder, checkpoints, line_bytes)
     seconds = {"start": start, "train": train, "evaluate": evaluate, "save": save}
+    beside = 0.0
+    if job.recipe.evaluation.baselines and job.task.baselines:
+        beside = seconds["baselines"] = BASELINES_SHARE * train
     seconds["total"] = sum(seconds.values())
     document = {
         "schema": SCHEMA,
@@ -109,7 +115,7 @@ def estimate_run(
         "disk_bytes": {**disk, "free": free_bytes(place)},
         "sweep": {
             "cells": cells,
-            "seconds": _between(seconds["total"] * cells, spread),
+            "seconds": _between((seconds["total"] - beside) * cells, spread),  # which have no baselines
             "disk_bytes": disk["run"] * cells,
         },
         "busy": spread > _BUSY,

@@ -3,13 +3,14 @@
 import contextlib
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from bertctl.config.task_names import PRETRAINING
 from bertctl.documents import read_json_lines
 from bertctl.errors import BertctlError, DivergedError, InterruptedRunError, said_of
+from bertctl.inference.evaluate import SplitResult
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import DAMAGED, RunFolder
 from bertctl.runtime.launch import ALONE, Workers
@@ -48,6 +49,16 @@ class Result:
     trained: bool = True
 
 
+class Baselines(Protocol):
+    """Simple models that were scored before the training, to be compared with the run."""
+
+    def metrics(self, results: Mapping[str, SplitResult], chosen: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what metrics.json says of them, given the run's scores and what chose its weights."""
+
+    def announce(self, metrics: Mapping[str, Any]) -> None:
+        """Says how the run stands beside them, given the content of metrics.json."""
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """How a run is carried out; its numbers do not depend on it.
@@ -58,6 +69,7 @@ class RunOptions:
         early_stopping: may end the run early.
         model_file: when RUN/model is written.
         checkpoint_pause: seconds from the start, and from each checkpoint, before the end of an epoch saves another.
+        make_baselines: Scores simple models before the training, in the first process; None where there are none.
         on_start: called with the run folder before anything is trained, in each process.
         on_finish: called with the run folder when it is finished, in the first process (writes the model card).
     """
@@ -67,6 +79,7 @@ class RunOptions:
     early_stopping: EarlyStopping = NO_EARLY_STOPPING
     model_file: ModelFile = "each time"
     checkpoint_pause: float = 0.0
+    make_baselines: Callable[[Job, RunFolder, Listener], Baselines | None] | None = None
     on_start: Callable[[RunFolder], None] | None = None
     on_finish: Callable[[RunFolder], None] | None = None
 
@@ -103,6 +116,7 @@ def run(
     with this.signals.handle_signals():  # to the end: what torchrun sends when another worker dies hides no error
         try:
             this.writer.write_inputs()
+            this.compute_baselines()
             this.train(checkpoint)
             with this.signals.interruptible():
                 result = this.finish()
@@ -134,6 +148,17 @@ class _TrainingRun:
         self.checkpoints = Checkpoints(folder, job.hash, listener=listener)
         self.checkpointing: Checkpointing | None = None
         self.is_trained = False
+        self.baselines: Baselines | None = None
+
+    def compute_baselines(self) -> None:
+        """Scores the simple models beside the run, while the encoder is as it was."""
+        workers = self.options.workers
+        if self.options.make_baselines is None:
+            return
+        if workers.is_first:
+            with self.signals.interruptible() if workers.count == 1 else contextlib.nullcontext():
+                self.baselines = self.options.make_baselines(self.job, self.folder, self.listener)
+        workers.wait()
 
     def train(self, checkpoint: Checkpoint | None) -> None:
         """Trains from the first step, or the checkpoint's, to the last."""
@@ -221,6 +246,8 @@ class _TrainingRun:
         selection.score_best(state)
         job.seconds |= {"train": state.seconds, "evaluate": selection.seconds}
         metrics = run_metrics(job, selection.results, state, selection.average)
+        if self.baselines is not None:
+            metrics |= self.baselines.metrics(selection.results, metrics["selected_on"])
         performance = run_performance(job, state, self.options.workers)
         self.writer.write_results(selection.results, metrics, performance)
         selection.finish()
@@ -231,6 +258,8 @@ class _TrainingRun:
         went_on = not (state.stop_reason or collapsed)
         if job.recipe.task != PRETRAINING and went_on and self.options.workers.is_first:
             self._warn_if_undertrained()
+        if self.baselines is not None:
+            self.baselines.announce(metrics)
         return Result(self.folder, metrics, performance)
 
     def _warn_if_undertrained(self) -> None:

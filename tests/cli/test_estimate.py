@@ -54,6 +54,7 @@ def test_a_person_gets_a_table_with_the_sweep(bertctl: Run, opinions: Path, tiny
         "train 8 steps",
         "score 2 times",
         "save weights, 2 checkpoints",
+        "baselines beside it, at most",
         "the whole run",
         "3 such runs",
         "memory",

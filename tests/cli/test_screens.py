@@ -135,7 +135,7 @@ def test_a_dry_run_ends_with_rows_steps_and_memory(terminal, bertctl, intents, t
     words += ["--text-column", "text", "--label-column", "intent", "--dry-run"]
     lines = shown(terminal(*words))
     assert len(lines) <= LINES
-    assert [line.split()[0] for line in lines[-5:-1]] == ["rows", "steps", "memory", "recipe"]
+    assert [line.split()[0] for line in lines[-6:-1]] == ["rows", "steps", "baselines", "memory", "recipe"]
     recorded("finetune-dry-run", lines)
     piped = bertctl(*words)
     (tmp_path / "kept.yaml").write_text(piped.stdout, encoding="utf-8")

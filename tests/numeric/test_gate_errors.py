@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 from bertctl.metrics import classification, contributions
-from bertctl.reporting.limits import against_constant, decide, simultaneous
+from bertctl.metrics.paired import simultaneous
+from bertctl.reporting.limits import against_constant, decide
 from bertctl.reporting.runs import FITTED
 
 TRIALS = 2_000

@@ -1,0 +1,1 @@
+"""Simple models beside a run: what a frozen encoder or word counts reach on the same rows."""

@@ -1,0 +1,213 @@
+"""The frozen encoder's classifier: what `bertctl probe` makes by default, on a sample of the training rows.
+
+The encoder is read from the model's files, so it is as it was before the fine-tuning, whenever this is called.
+
+Letters: N rows or words, D size of a vector, C outputs.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from bertctl.arrays import Array, Floats32, Ints
+from bertctl.baselines.sampling import affordable_tokens, frozen_sample, row_labels
+from bertctl.data.rows import Rows
+from bertctl.features.encoded_windows import EncodedWindows
+from bertctl.features.encoder import Encoder, VectorSpec
+from bertctl.modeling.classifiers import LOGISTIC, RIDGE, ClassifierSettings, LinearFunction, choose_strength, fit
+from bertctl.modeling.layers import choose_layers, join_states, layer_count
+from bertctl.modeling.linear_head import FIRST_OF_WORD
+from bertctl.progress import Listener
+from bertctl.tasks.base import Features, Task
+from bertctl.tasks.batches import present
+from bertctl.tasks.probabilities import softmax
+from bertctl.tasks.sequences import SequenceFeatures
+from bertctl.tasks.word_windows import WordFeatures
+from bertctl.tokenization.long_texts import LongText
+from bertctl.training.job import Job
+from bertctl.words import count
+
+_STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
+_USUAL_STRENGTH = 1e-2
+"""Of so few rows that there is nothing to choose by."""
+
+_FOLDS = 3
+_CHOICE_OUTPUTS = 60_000
+"""Rows times labels that the strength, a tenfold step, is chosen on."""
+
+_CHOICE_ROWS = (500, 3_000)
+_SHORT_SPLIT = 1_000
+"""Rows of a split that is read however short the run is."""
+
+_ROWS_AT_ONCE = 4_096
+_PHASE = "baselines: the frozen encoder"
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a baseline answers.
+
+    Attributes:
+        logits: Split -> (N, C), as a network's head would give them for its rows or words.
+        details: How it was fitted, for metrics.json.
+    """
+
+    logits: Mapping[str, Array]
+    details: Mapping[str, Any]
+
+
+def frozen_answers(job: Job, splits: Sequence[str], listener: Listener) -> Answered:
+    """Fits a linear classifier to the frozen encoder's vectors and answers splits with it.
+
+    Args:
+        job: Made ready.
+        splits: To answer, the selection split first. What can't be read in time is left out, but not the first.
+        listener: Receives progress.
+    """
+    reader = _VectorReader(job, listener)
+    settings = classifier_settings(job.task, seed=job.recipe.training.seed)
+    train = job.data.splits["train"]
+    readable, tokens = _readable(job, splits)
+    for split in splits:
+        if split not in readable:
+            rows = count(len(job.data.splits[split]), "row")
+            listener.say(
+                f"the frozen encoder is not scored on {split}: {rows} would take over a tenth of the run's time"
+            )
+    labels = present(job.features["train"].labels)  # type: ignore[attr-defined]
+    chosen = frozen_sample(
+        job, row_labels(train, labels), tokens=tokens, n_outputs=settings.n_outputs, by_word=reader.by_word
+    )
+    reader.total = len(chosen) + sum(len(job.data.splits[split]) for split in readable)
+    try:
+        vectors, sample_labels = reader.training_rows(train, chosen)
+        fitted = fit_classifier(vectors, sample_labels, settings)
+        logits = {split: reader.logits(job.data.splits[split], fitted) for split in readable}
+    finally:
+        listener.finish(_PHASE)
+    return Answered(logits, {"rows": len(chosen), "classifier": settings.classifier, "strength": fitted.strength})
+
+
+def classifier_settings(task: Task, *, seed: int) -> ClassifierSettings:
+    """Returns how the classifier of a task is trained."""
+    head = task.head()
+    is_regression = head["problem_type"] == "regression"
+    return ClassifierSettings(
+        classifier=RIDGE if is_regression else LOGISTIC,
+        multi_label=head["problem_type"] == "multi_label_classification",
+        n_outputs=int(head["num_labels"]),
+        balanced=False,
+        strengths=_STRENGTHS,
+        folds=_FOLDS,
+        seed=seed,
+        labels=tuple(head.get("id2label", {}).values()),
+    )
+
+
+def fit_classifier(vectors: Floats32, labels: Array, settings: ClassifierSettings) -> LinearFunction:
+    """Returns the classifier on all vectors, its strength chosen by cross-validation on a part of them.
+
+    Args:
+        vectors: (N, D).
+        labels: (N,), or (N, C) for several labels.
+        settings: Of the classifier.
+    """
+    fewest, most = _CHOICE_ROWS
+    size = min(most, max(fewest, _CHOICE_OUTPUTS // settings.n_outputs))
+    part = np.random.default_rng(settings.seed).permutation(len(labels))[:size]
+    targets = labels[part]
+    is_one_label = not settings.multi_label and not settings.is_regression
+    if len(part) < 2 * settings.folds or (is_one_label and len(np.unique(targets)) < 2):
+        return fit(vectors, labels, _USUAL_STRENGTH, settings)
+
+    def score(logits: Floats32) -> float:
+        return _score(logits, targets, settings)
+
+    strength, _ = choose_strength(vectors[part], targets, settings, score)
+    return fit(vectors, labels, strength, settings)
+
+
+def _score(logits: Floats32, labels: Array, settings: ClassifierSettings) -> float:
+    """Returns how good answers are: the likelihood of what is right; of scores the squared error, negative."""
+    if settings.is_regression:
+        return -float(np.square(logits[:, 0] - labels).mean())
+    if settings.multi_label:
+        return -float((np.logaddexp(0.0, logits) - labels * logits).mean())
+    likelihood = softmax(logits)[np.arange(len(labels)), labels.astype(np.int64)]
+    return float(np.log(np.maximum(likelihood, 1e-12)).mean())
+
+
+def _readable(job: Job, splits: Sequence[str]) -> tuple[list[str], int]:
+    """Returns the splits that can be read in time, and the tokens that are left for training rows."""
+    tokens = affordable_tokens(job)
+    readable: list[str] = []
+    for split in splits:
+        needed = int(job.features[split].lengths.sum())
+        is_short = len(job.data.splits[split]) <= _SHORT_SPLIT
+        if not readable or is_short or needed <= tokens / 2:
+            readable.append(split)
+            tokens -= needed
+    return readable, tokens
+
+
+class _VectorReader:
+    """Reads rows with the frozen encoder, some thousand at a time, so that their vectors fit in memory.
+
+    Args:
+        job: Made ready.
+        listener: Receives progress.
+
+    Attributes:
+        by_word: Whether each word has a vector.
+        total: Rows that will be read, for the progress.
+    """
+
+    def __init__(self, job: Job, listener: Listener) -> None:
+        self._job = job
+        self._listener = listener
+        self._rows_read = 0
+        self.by_word = "words" in job.task.columns
+        self.total = 0
+        layers = choose_layers(["last"], layer_count(job.source.config))
+        words = FIRST_OF_WORD if self.by_word else None
+        spec = VectorSpec(layers, words=words, windows=LongText.of(job.recipe.model).pooling)
+        self._layer = layers[0]
+        self._encoder = Encoder.open(job.source, spec, job.compute)
+
+    def training_rows(self, rows: Rows, indices: Ints) -> tuple[Floats32, Array]:
+        """Returns vectors (N, D) and labels of some rows, or of their words."""
+        vectors: list[Floats32] = []
+        labels: list[Array] = []
+        for features in self._parts(rows.select(indices.tolist())):
+            vectors.append(self._vectors(features))
+            labels.append(present(features.labels))  # type: ignore[attr-defined]
+        return np.concatenate(vectors), np.concatenate(labels)
+
+    def logits(self, rows: Rows, fitted: LinearFunction) -> Floats32:
+        """Returns (N, C) what a classifier answers."""
+        return np.concatenate([fitted.logits(self._vectors(features)) for features in self._parts(rows)])
+
+    def _parts(self, rows: Rows) -> Iterator[Features]:
+        length = self._job.recipe.model.max_length
+        for part in rows.parts(_ROWS_AT_ONCE):
+            yield self._job.task.encode(part, self._encoder.engine.tokenizer, max_length=length)
+            self._rows_read += len(part)
+            self._listener.advance(_PHASE, self._rows_read, self.total)
+
+    def _vectors(self, features: Features) -> Floats32:
+        if not self.by_word:
+            (vectors,) = self._encoder.texts(EncodedWindows.of(cast(SequenceFeatures, features)))
+            return vectors
+
+        import torch
+
+        words = cast(WordFeatures, features)
+        states = {
+            state: np.empty((words.num_predictions, width), dtype=np.float32)
+            for state, width in self._encoder.widths.items()
+        }
+        self._encoder.first_tokens(words, states)
+        tensors = {state: torch.from_numpy(values) for state, values in states.items()}
+        return cast(Floats32, join_states(self._layer, tensors).numpy())

@@ -1,0 +1,123 @@
+"""Which baselines there are, what they are called, and what is said of a run beside them. No torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bertctl.metrics.paired import Difference
+from bertctl.tasks.registry import find_metric
+
+BaselineVerdict = Literal["better", "unclear", "not better"]
+
+FROZEN = "frozen"
+TFIDF = "tfidf"
+WORD_TAGS = "word-tags"
+
+MAJORITY = "majority"
+"""The answer that ignores the input, under the name that tables have for it; every run has its scores."""
+
+
+@dataclass(frozen=True)
+class BaselineKind:
+    """A simple model that a run should beat.
+
+    Attributes:
+        title: Its name in sentences.
+        tables: Its name in tables.
+    """
+
+    title: str
+    tables: str
+
+
+_ROUNDING = 1e-9
+
+KINDS: Mapping[str, BaselineKind] = {
+    FROZEN: BaselineKind("the frozen encoder's classifier", "frozen encoder, linear classifier"),
+    TFIDF: BaselineKind("TF-IDF with a linear model", "TF-IDF, linear model"),
+    WORD_TAGS: BaselineKind("the most frequent tag of each word", "most frequent tag of each word"),
+}
+"""The baselines that are computed beside a run, by the name that metrics.json, files and `gate --beats` have. A task
+says which of them it has."""
+
+
+def verdict_on(gain: float, low: float, high: float, *, higher_is_better: bool) -> BaselineVerdict:
+    """Returns what the interval of a paired difference says of a run and a baseline.
+
+    Args:
+        gain: The run's metric minus the baseline's.
+        low: Lower end of its interval.
+        high: Upper end.
+        higher_is_better: Direction of the metric.
+    """
+    bad_end = low if higher_is_better else -high
+    signed_gain = gain if higher_is_better else -gain
+    if bad_end > 0:
+        return "better"
+    return "unclear" if signed_gain > 0 else "not better"
+
+
+def is_full_score(comparison: Mapping[str, Any], metric: str) -> bool:
+    """Returns whether a run has all that can be had of a metric, so that no run could be better.
+
+    Args:
+        comparison: Entry of `differences` in metrics.json.
+        metric: The primary one.
+    """
+    known = find_metric(metric)
+    is_fraction = known is not None and known.is_fraction and known.higher_is_better
+    return is_fraction and comparison["baseline"] + comparison["value"] >= 1.0 - _ROUNDING
+
+
+def comparison_sentence(name: str, split: str, metric: str, comparison: Mapping[str, Any]) -> str:
+    """Returns how a run stands beside a baseline, in a sentence without a full stop.
+
+    Args:
+        name: Of the baseline.
+        split: That both were scored on.
+        metric: The primary one.
+        comparison: Entry of `differences` in metrics.json.
+    """
+    title = KINDS[name].title
+    value = comparison["baseline"]
+    gain = comparison["value"]
+    low = comparison["corrected"]["low"]
+    high = comparison["corrected"]["high"]
+    known = find_metric(metric)
+    is_fraction = known is not None and known.is_fraction
+    higher_is_better = known is None or known.higher_is_better
+    factor = 100 if is_fraction else 1
+    unit = " points" if is_fraction else ""
+    digits = ".1f" if is_fraction else ".4f"
+    interval = f"95 % {factor * low:{digits}} to {factor * high:{digits}}"
+    if comparison["verdict"] == "better":
+        return f"{split}: beats {title} ({metric} {value:.3f}) by {factor * abs(gain):{digits}}{unit}, {interval}"
+    if comparison["verdict"] == "unclear":
+        change = f"{factor * gain:+{digits}}{unit}, {interval}"
+        return f"{split}: not clearly better than {title} ({metric} {value:.3f}): {change}"
+    score = value + gain
+    if is_full_score(comparison, metric):
+        return f"{split}: {metric} {score:.3f}, and {title} has {value:.3f} too"
+    comparative = "above" if higher_is_better else "below"
+    change = f"a difference of {factor * gain:.1f}{unit}" if is_fraction else f"a difference of {gain:.4f}"
+    return f"{split}: {metric} {score:.3f} is not {comparative} the {value:.3f} of {title} ({change}, {interval})"
+
+
+def difference_document(
+    difference: Difference, baseline: float, corrected: tuple[float, float], *, higher_is_better: bool
+) -> dict[str, Any]:
+    """Returns an entry of `differences` in metrics.json.
+
+    Args:
+        difference: The run's metric minus the baseline's.
+        baseline: The baseline's metric.
+        corrected: The interval with what the split has chosen allowed for.
+        higher_is_better: Direction of the metric.
+    """
+    low, high = corrected
+    return {
+        "baseline": baseline,
+        **difference.as_json(),
+        "corrected": {"low": low, "high": high},
+        "verdict": verdict_on(difference.value, low, high, higher_is_better=higher_is_better),
+    }

@@ -1,0 +1,253 @@
+"""The baselines of a run: computed once before the training, kept in the run folder, compared with it at the end."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bertctl.baselines.frozen import Answered, frozen_answers
+from bertctl.baselines.kinds import FROZEN, KINDS, TFIDF, comparison_sentence, difference_document, is_full_score
+from bertctl.baselines.word_counts import tfidf_answers, word_tag_answers
+from bertctl.documents import read_json, read_json_lines
+from bertctl.errors import BertctlError, said_of
+from bertctl.inference.evaluate import SplitResult, line_id
+from bertctl.metrics.clusters import numbered
+from bertctl.metrics.paired import simultaneous
+from bertctl.progress import Listener
+from bertctl.run_folder import DAMAGED, SCHEMA, RunFolder
+from bertctl.runtime.heap import trim_heap
+from bertctl.runtime.seeding import generators_kept
+from bertctl.tasks.answers import Answers, Line
+from bertctl.tasks.registry import find_metric
+from bertctl.training.job import Job
+from bertctl.words import count
+from bertctl.writing import write_json, write_jsonl
+
+FEWEST_SCORED = 20
+"""Scored rows below which no baseline is computed: hardly any difference would show."""
+
+_DIGITS = 6
+"""Of probabilities in the prediction files of baselines."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A baseline, fitted and scored.
+
+    Attributes:
+        details: How it was fitted.
+        metrics: Split -> name -> value.
+        lines: Split -> a line per row: id, gold answer, prediction, probabilities.
+    """
+
+    details: Mapping[str, Any]
+    metrics: Mapping[str, Mapping[str, float]]
+    lines: Mapping[str, Sequence[Line]]
+
+
+class RunBaselines:
+    """The baselines of one run.
+
+    Args:
+        job: The run's job, before anything was trained.
+        folder: The run.
+        listener: Receives progress, and what a baseline that fails says.
+    """
+
+    def __init__(self, job: Job, folder: RunFolder, listener: Listener) -> None:
+        self._job = job
+        self._folder = folder
+        self._listener = listener
+        self._splits = list(dict.fromkeys((job.selection, *job.evaluated)))
+        names = job.task.baselines
+        self._scores = self._earlier_scores(names)
+        if self._scores is None:
+            self._scores = self._compute(names)
+
+    def metrics(self, results: Mapping[str, SplitResult], chosen: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what metrics.json says of the baselines, with the paired differences of the primary metric.
+
+        Args:
+            results: The run's scores by split.
+            chosen: What was chosen on which split, as metrics.json has it under `selected_on`.
+        """
+        document: dict[str, Any] = {}
+        for name, scores in (self._scores or {}).items():
+            differences = {
+                split: difference
+                for split, lines in scores.lines.items()
+                if split in results and (difference := self._difference(results[split], lines, split, chosen))
+            }
+            metrics = {split: dict(values) for split, values in scores.metrics.items()}
+            document[name] = {**scores.details, "metrics": metrics, "differences": differences}
+        return {"baselines": document} if document else {}
+
+    def announce(self, metrics: Mapping[str, Any]) -> None:
+        """Says how the run stands beside each baseline; a warning where it is not better.
+
+        Args:
+            metrics: Content of metrics.json.
+        """
+        weaker: list[str] = []
+        for name, entry in metrics.get("baselines", {}).items():
+            split = headline_split(entry["differences"], self._job.selection)
+            if split is None:
+                continue
+            comparison = entry["differences"][split]
+            sentence = comparison_sentence(name, split, self._job.primary, comparison)
+            if comparison["verdict"] == "not better" and not is_full_score(comparison, self._job.primary):
+                self._listener.warn(sentence)
+                weaker.append(name)
+            else:
+                self._listener.say(sentence)
+        if weaker:
+            self._listener.say(self._ways_out(weaker))
+
+    def _ways_out(self, weaker: Sequence[str]) -> str:
+        recipe = self._folder.recipe
+        epochs = self._job.recipe.training.epochs
+        longer = f"train longer (--epochs {2 * epochs:g}), with the rate that `bertctl lr-find {recipe}` suggests"
+        if FROZEN in weaker:
+            return f"`bertctl probe {recipe}` makes a model of the frozen encoder's classifier; or {longer}"
+        return f"to get above it: {longer}, or take a larger encoder (--model)"
+
+    def _earlier_scores(self, names: Sequence[str]) -> dict[str, Scores] | None:
+        """Returns the scores that the run left before it was interrupted; None where there are none."""
+        if not self._folder.baseline_scores.exists():
+            return None
+        try:
+            document = read_json(self._folder.baseline_scores, remedy=DAMAGED)
+            scores = {}
+            for name in [name for name in names if name in document["baselines"]]:
+                entry = document["baselines"][name]
+                lines = {
+                    split: read_json_lines(self._folder.baseline_predictions(name, split), "", remedy=DAMAGED)
+                    for split in entry["metrics"]
+                }
+                scores[name] = Scores(entry["details"], entry["metrics"], lines)
+        except (BertctlError, KeyError, TypeError, AttributeError):
+            return None
+        return scores
+
+    def _compute(self, names: Sequence[str]) -> dict[str, Scores]:
+        started = time.perf_counter()
+        scores: dict[str, Scores] = {}
+        for name in names:
+            try:
+                with generators_kept():
+                    scores[name] = self._scored(self._answers(name))
+            except Exception as error:  # noqa: BLE001 - no run is lost by a baseline
+                self._listener.warn(f"{KINDS[name].title} could not be computed, the run goes on: {said_of(error)}")
+        trim_heap()
+        self._write(scores)
+        self._job.seconds["baselines"] = time.perf_counter() - started
+        if scores:
+            self._listener.say(f"baselines: {self._summary(scores)}")
+        return scores
+
+    def _answers(self, name: str) -> Answered:
+        if name == FROZEN:
+            return frozen_answers(self._job, self._splits, self._listener)
+        if name == TFIDF:
+            return tfidf_answers(self._job, self._splits)
+        return word_tag_answers(self._job, self._splits)
+
+    def _scored(self, answered: Answered) -> Scores:
+        job = self._job
+        metrics: dict[str, dict[str, float]] = {}
+        lines: dict[str, list[Line]] = {}
+        for split, logits in answered.logits.items():
+            rows = job.data.splits[split]
+            answers = job.task.lines({"logits": logits}, job.features[split], rows)
+            clusters = numbered(rows.groups) if rows.groups else None
+            answered_rows = [{"id": line_id(rows.answer_id(i)), **_rounded(line)} for i, line in enumerate(answers)]
+            if clusters is not None:
+                for line, cluster in zip(answered_rows, clusters.tolist(), strict=True):
+                    line["cluster"] = cluster
+            lines[split] = [*answered_rows]
+            scored = job.task.answers.score(lines[split], resamples=0, seed=0)
+            metrics[split] = {
+                metric: value.value
+                for metric, value in scored.items()
+                if value.is_defined and math.isfinite(value.value)
+            }
+        return Scores(answered.details, metrics, lines)
+
+    def _write(self, scores: Mapping[str, Scores]) -> None:
+        """Writes the answers, then the scores: where these are there, all is."""
+        for name, baseline in scores.items():
+            for split, lines in baseline.lines.items():
+                write_jsonl(self._folder.baseline_predictions(name, split), lines)
+        document = {
+            name: {"details": dict(baseline.details), "metrics": baseline.metrics} for name, baseline in scores.items()
+        }
+        write_json(self._folder.baseline_scores, {"schema": SCHEMA, "baselines": document})
+
+    def _summary(self, scores: Mapping[str, Scores]) -> str:
+        split = self._job.selection
+        primary = self._job.primary
+        parts = [
+            f"{KINDS[name].title} {baseline.metrics[split][primary]:.4f}"
+            for name, baseline in scores.items()
+            if primary in baseline.metrics.get(split, {})
+        ]
+        return f"{split} {primary} of {', of '.join(parts)}" if parts else f"no {primary}"
+
+    def _difference(
+        self, result: SplitResult, lines: Sequence[Line], split: str, chosen: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        compared = math.prod(entry.get("of", 1) for entry in chosen.values() if entry["split"] == split)
+        return paired_comparison(result.task.answers, result.lines, lines, self._job.primary, compared=compared)
+
+
+def make_baselines(job: Job, folder: RunFolder, listener: Listener) -> RunBaselines | None:
+    """Computes the baselines that a recipe asks for; None where it asks for none, or its task has none."""
+    if not job.recipe.evaluation.baselines or not job.task.baselines:
+        return None
+    most = max(len(job.data.splits[split]) for split in (job.selection, *job.evaluated))
+    if most < FEWEST_SCORED:
+        listener.say(f"baselines: none, as {count(most, 'row')} to score on can't tell models apart")
+        return None
+    return RunBaselines(job, folder, listener)
+
+
+def paired_comparison(
+    answers: Answers, lines: Sequence[Line], baseline_lines: Sequence[Line], metric: str, *, compared: int
+) -> dict[str, Any] | None:
+    """Returns how a run's metric differs from a baseline's on the same rows; None where lines don't give the metric.
+
+    Args:
+        answers: What the lines mean.
+        lines: The run's, with their gold answers.
+        baseline_lines: The baseline's, in the same order.
+        metric: Name.
+        compared: Among how many evaluations the run was chosen by these rows.
+    """
+    ours = answers.contributions(lines, metric)
+    theirs = answers.contributions(baseline_lines, metric)
+    if ours is None or theirs is None:
+        return None
+    difference = ours.difference(theirs)
+    known = find_metric(metric)
+    higher_is_better = known is None or known.higher_is_better
+    ends = (difference.low, difference.high)
+    low, high = simultaneous(difference.value, ends, compared, at_least=higher_is_better)
+    corrected = (difference.low if low is None else low, difference.high if high is None else high)
+    return difference_document(difference, theirs.value, corrected, higher_is_better=higher_is_better)
+
+
+def headline_split(splits: Mapping[str, Any], selection: str) -> str | None:
+    """Returns the split to speak of: one that has chosen nothing, else the one that picked the weights."""
+    untouched = [split for split in splits if split != selection]
+    if untouched:
+        return untouched[-1]
+    return selection if selection in splits else None
+
+
+def _rounded(line: Line) -> dict[str, Any]:
+    """Returns a line whose probabilities take less room."""
+    probabilities = line.get("probabilities")
+    if not isinstance(probabilities, dict):
+        return dict(line)
+    return {**line, "probabilities": {name: round(value, _DIGITS) for name, value in probabilities.items()}}

@@ -1,0 +1,94 @@
+"""How many rows a baseline may read: a tenth of the run's time for all of them together."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bertctl.arrays import Array, Ints
+from bertctl.data.rows import Rows
+from bertctl.training.job import Job
+
+READING_SHARE = 0.08
+"""Share of the run's time that the frozen encoder may read; fitting and TF-IDF come on top."""
+
+_READING = 1 / 3
+"""Time for a token that is read, as a share of that for one that is trained on: there is no backward pass."""
+
+FEWEST_ROWS = 500
+"""Rows that are read however short the run is: fewer would make a baseline that is easy to beat."""
+
+MOST_ROWS = 20_000
+_MOST_OUTPUTS = 1_000_000
+"""Training rows times labels: a logistic regression takes a few seconds for so many."""
+
+MOST_WORDS = 20_000
+"""Tagged words that a classifier is fitted to."""
+
+_MOST_CHARACTERS = 10_000_000
+"""Characters that TF-IDF reads for its vocabulary: a few seconds."""
+
+
+def affordable_tokens(job: Job) -> int:
+    """Returns how many tokens the frozen encoder may read in its share of the run's time."""
+    passes = job.steps / job.steps_per_epoch
+    return int(READING_SHARE / _READING * passes * int(job.features["train"].lengths.sum()))
+
+
+def frozen_sample(job: Job, labels: Array, *, tokens: int, n_outputs: int, by_word: bool) -> Ints:
+    """Returns (n,) the training rows that the frozen encoder reads, ascending: all, or each label's share.
+
+    Args:
+        job: Made ready.
+        labels: (N,) number of each row's label; one number for all where rows have several, or none.
+        tokens: That may be read.
+        n_outputs: Labels.
+        by_word: Whether each word has a label.
+    """
+    features = job.features["train"]
+    n_rows = len(labels)
+    per_row = max(1.0, features.lengths.sum() / n_rows)
+    most = min(MOST_ROWS, _MOST_OUTPUTS // n_outputs)
+    if by_word:
+        words_per_row = max(1.0, features.num_predictions / n_rows)
+        most = min(most, int(MOST_WORDS / words_per_row))
+    size = min(max(FEWEST_ROWS, int(tokens / per_row)), most)
+    return stratified(labels, size, seed=job.recipe.data.split_seed)
+
+
+def text_sample(job: Job, labels: Array, texts: Sequence[Any], *, n_outputs: int) -> Ints:
+    """Returns (n,) the training rows that TF-IDF reads, ascending."""
+    n_rows = len(labels)
+    per_row = max(1.0, sum(len(str(text)) for text in texts) / n_rows)
+    size = min(n_rows, _MOST_OUTPUTS // n_outputs, int(_MOST_CHARACTERS / per_row))
+    return stratified(labels, max(FEWEST_ROWS, size), seed=job.recipe.data.split_seed)
+
+
+def stratified(labels: Array, size: int, *, seed: int) -> Ints:
+    """Returns (size,) row numbers, ascending, with each label's share and at least one row of each.
+
+    Args:
+        labels: (N,).
+        size: How many; all rows where there are no more.
+        seed: Of the order within a label.
+    """
+    n_rows = len(labels)
+    if n_rows <= size:
+        return np.arange(n_rows)
+
+    order = np.random.default_rng(seed).permutation(n_rows)
+    _, numbers, counts = np.unique(labels[order], return_inverse=True, return_counts=True)
+    by_label = np.argsort(numbers, kind="stable")
+    first_of_label = np.cumsum(counts) - counts
+    ranks = np.empty(n_rows, dtype=np.int64)
+    ranks[by_label] = np.arange(n_rows) - np.repeat(first_of_label, counts)
+    place = ranks / counts[numbers]
+    return np.sort(order[np.argsort(place, kind="stable")[:size]])
+
+
+def row_labels(rows: Rows, labels: Array | None) -> Array:
+    """Returns (N,) what rows are stratified by: their label numbers; zeros where rows have none, several or scores."""
+    is_number = labels is not None and labels.ndim == 1 and len(labels) == len(rows)
+    if labels is None or not is_number or not np.issubdtype(labels.dtype, np.integer):
+        return np.zeros(len(rows), dtype=np.int64)
+    return labels

@@ -1,0 +1,126 @@
+"""A run beside its baselines: the paired differences, by the predictions that the run folder has, and their table."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertctl.baselines.kinds import KINDS, MAJORITY
+from bertctl.documents import loading, read_json_lines
+from bertctl.errors import UsageError
+from bertctl.metrics.paired import Difference
+from bertctl.reporting.document import Cell, Column, TableBlock
+from bertctl.reporting.pairing import not_computable
+from bertctl.reporting.runs import FinishedRun, aligned
+from bertctl.reporting.summary import figure
+from bertctl.run_folder import DAMAGED
+from bertctl.tasks.answers import Line
+from bertctl.tasks.registry import answer_type
+from bertctl.words import listing
+
+
+def baseline_title(name: str) -> str:
+    """Returns the name of a baseline in sentences."""
+    return "the constant answer" if name == MAJORITY else KINDS[name].title
+
+
+def baseline_difference(run: FinishedRun, name: str, split: str, lines: Sequence[Line]) -> tuple[Difference, float]:
+    """Returns the run's primary metric minus a baseline's on the same rows, and the baseline's value.
+
+    Args:
+        run: As read.
+        name: Of the baseline, or `majority`.
+        split: That was scored.
+        lines: The run's predictions of the split.
+
+    Raises:
+        UsageError: The run has no such baseline on the split, or was scored on other rows since.
+        UnavailableError: The baseline's predictions are gone.
+        DataError: They are damaged.
+    """
+    answers = answer_type(str(run.task)).from_lines(lines)
+    metric = run.primary
+    if name == MAJORITY:
+        constant = run.metrics.get("constant_answer")
+        if constant is None:
+            raise _missing(run, name, split)
+        theirs = [answers.answered(line, constant) for line in lines]
+    else:
+        theirs = aligned(list(lines), _baseline_lines(run, name, split), names=(str(run.path), baseline_title(name)))
+    with loading(f"the baselines of {run.path}", remedy=DAMAGED):
+        ours = answers.contributions(lines, metric)
+        other = answers.contributions(theirs, metric)
+    if ours is None or other is None:
+        raise not_computable(metric, str(run.task))
+    return ours.difference(other), other.value
+
+
+def stored_difference(run: FinishedRun, name: str, split: str) -> tuple[Difference, float]:
+    """Returns the difference that metrics.json has, where there is nothing but that.
+
+    Raises:
+        UsageError: It has none.
+    """
+    entry = _entry(run, name).get("differences", {}).get(split)
+    if entry is None:
+        raise _missing(run, name, split)
+    fields = ("value", "low", "high", "p", "n", "method")
+    numbers = {field: entry[field] for field in fields}
+    return Difference(**numbers, changed=entry["examples_changed"], clusters=entry.get("clusters")), entry["baseline"]
+
+
+def baselines_table(metrics: Mapping[str, Any]) -> TableBlock | None:
+    """Returns a row per baseline and split: its value, and by how much the run is better; None without baselines.
+
+    Args:
+        metrics: Content of metrics.json.
+    """
+    primary = metrics["primary"]["name"]
+    numbers = (primary, "run minus baseline", "95 % interval")
+    columns = [Column("baseline"), Column("split"), *(Column(name, number=True) for name in numbers), Column("run is")]
+    rows: list[list[str | Cell]] = []
+    for name, entry in metrics.get("baselines", {}).items():
+        for split, difference in entry["differences"].items():
+            ends = difference["corrected"]
+            interval = f"{ends['low']:+.4f} to {ends['high']:+.4f}"
+            verdict = Cell(difference["verdict"], wrong=difference["verdict"] == "not better")
+            cells = (figure(difference["baseline"]), f"{difference['value']:+.4f}", interval)
+            rows.append([KINDS[name].tables, split, *cells, verdict])
+    if not rows:
+        return None
+    caption = "Simple models on the same rows, computed beside the run; the interval is of the paired difference."
+    return TableBlock(columns, rows, caption)
+
+
+def _entry(run: FinishedRun, name: str) -> Mapping[str, Any]:
+    entry: Mapping[str, Any] = run.metrics.get("baselines", {}).get(name, {})
+    return entry
+
+
+def _baseline_lines(run: FinishedRun, name: str, split: str) -> list[Line]:
+    if run.folder is None or split not in _entry(run, name).get("metrics", {}):
+        raise _missing(run, name, split)
+    path = run.folder.baseline_predictions(name, split)
+    lines: list[Line] = [*read_json_lines(path, "", remedy=DAMAGED)]
+    return lines
+
+
+def _missing(run: FinishedRun, name: str, split: str) -> UsageError:
+    """Returns the refusal of a baseline that the run does not have on a split."""
+    if name == MAJORITY:
+        remedy = "Give the run's folder: its predictions and metrics.json are needed."
+        return UsageError(f"{run.path} has no constant answer to compare with on '{split}'", remedy=remedy)
+    scored = list(_entry(run, name).get("metrics", {}))
+    if scored:
+        splits = ", ".join([*scored, split])
+        return UsageError(
+            f"{run.path} has {baseline_title(name)} on {listing(scored)}, not on '{split}'",
+            remedy=f"Type --split {scored[0]}, or train with --set evaluation.splits='[{splits}]'.",
+        )
+    computed = list(run.metrics.get("baselines", {}))
+    if computed:
+        remedy = f"It has: {listing([*computed, MAJORITY])}."
+    else:
+        remedy = (
+            "Train with --baselines. Or make the frozen encoder's classifier with `bertctl probe` and compare: "
+            "--baseline PROBE --max-drop METRIC=0."
+        )
+    return UsageError(f"{run.path} has no baseline '{name}'", remedy=remedy)
