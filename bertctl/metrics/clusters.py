@@ -11,9 +11,17 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 
 from bertctl.arrays import Floats, Ints, numbers_of
-from bertctl.metrics.statistics import SAME, Statistic, chunk_sizes, counted_kinds, student_stretch
+from bertctl.metrics.statistics import (
+    FEW_UNITS,
+    SAME,
+    Statistic,
+    chunk_sizes,
+    counted_kinds,
+    degrees_of_freedom,
+    student_stretch,
+)
 
-FEW = 40
+FEW = FEW_UNITS
 """Clusters below which an interval is said to be rough: the spread between so few is not known well."""
 
 TOO_FEW = 5
@@ -83,7 +91,7 @@ def _design_effect(alone: float, sums_G: Floats, n: float) -> float:
     if G < 2 or alone <= SAME:
         return n / G
     together = G / (G - 1) * float((sums_G**2).sum())
-    return max(1.0, together / alone) * student_stretch(G - 1) ** 2
+    return max(1.0, together / alone) * student_stretch(degrees_of_freedom(G)) ** 2
 
 
 def cluster_means(values_N: Floats, clusters_N: Ints | None) -> Floats:

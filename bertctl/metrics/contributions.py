@@ -77,7 +77,7 @@ def f1_of_overlap(share: float) -> float:
 
 @dataclass(frozen=True)
 class Proportion:
-    """Hits among trials, of which a metric is a growing function: its interval is Wilson's, with that function.
+    """Hits among trials, of which a metric is a growing function: its interval is the share's, with that function.
 
     Precision is a share of what was answered, recall of what is gold. F1 = 2 TP / (2 TP + FP + FN) is 2 J / (1 + J)
     of the share J = TP / (TP + FP + FN) of everything that is gold, answered or both.
@@ -102,7 +102,7 @@ class Proportion:
         if n_trials == 0:
             return self.metric(0.0), self.metric(1.0)
         effect = design_effect_of_ratio(self.hits, self.trials, clusters)
-        low, high = statistics.wilson_interval(float(self.hits.sum()) / effect, n_trials / effect)
+        low, high = statistics.share_interval(float(self.hits.sum()) / effect, n_trials / effect)
         return self.metric(low), self.metric(high)
 
 
@@ -127,6 +127,9 @@ class Contributions:
         clusters: (N,) number of the group that an example belongs to; None where each stands by itself.
         proportion: hits and trials behind the metric; None where it is no function of a share.
         lowest: least value that the metric can have.
+        highest: greatest value that it can have.
+        of_mean: the metric as a growing function of the mean of the first column, which is not negative; None where it
+            is no such function.
     """
 
     rows: Floats
@@ -142,6 +145,8 @@ class Contributions:
     clusters: Ints | None = None
     proportion: Proportion | None = None
     lowest: float = 0.0
+    highest: float = 1.0
+    of_mean: Callable[[float], float] | None = None
 
     @cached_property
     def value(self) -> float:
@@ -198,11 +203,12 @@ class Contributions:
         if self.proportion is not None:
             return self.proportion.interval(self.clusters)
         if self.family in ("mean", "ratio"):
-            values = self.value + cluster_means(self._linear - self.value, self.clusters)
-            if len(values) < 2:
+            return self._interval_of_mean(self._linear, resamples, seed)
+        if self.of_mean is not None:
+            low, high = self._interval_of_mean(self.rows[:, 0], resamples, seed)
+            if low is None or high is None:
                 return None, None
-            low, high = statistics.mean_interval(values, resamples=resamples, seed=seed)
-            return max(0.0, low), high
+            return self.of_mean(low), self.of_mean(high)
         if not self.is_defined or (self.method == "percentile" and len(self.rows) < _FEWEST_DRAWN):
             return None, None
         kinds, counts, place = self._counted
@@ -213,11 +219,21 @@ class Contributions:
         else:
             if self.clusters is not None:
                 statistic, counts = self._by_cluster(self.clusters)
-            low, high = statistics.bootstrap_interval(
-                statistic, counts, resamples=resamples, seed=seed, method=method, bounds=(self.lowest, 1.0)
+            scale = statistics.Scale(self.lowest, self.highest)
+            low, high = statistics.statistic_interval(
+                statistic, counts, resamples=resamples, seed=seed, method=method, scale=scale
             )
         # The mean of many fractions, added up in another order, may leave the interval by its last digit.
-        return max(self.lowest, min(low, self.value)), min(1.0, max(high, self.value))
+        return max(self.lowest, min(low, self.value)), min(self.highest, max(high, self.value))
+
+    def _interval_of_mean(self, values: Floats, resamples: int, seed: int) -> tuple[float | None, float | None]:
+        """Returns the interval of the mean of (N,) values that are not negative; None, None of a single unit."""
+        mean = float(values.mean())
+        units = mean + cluster_means(values - mean, self.clusters)
+        if len(units) < 2:
+            return None, None
+        low, high = statistics.mean_interval(units, resamples=resamples, seed=seed, never_negative=True)
+        return max(0.0, low), high
 
     def _by_cluster(self, clusters: Ints) -> tuple[statistics.Statistic, Ints]:
         """Returns the metric as a function of how often each cluster counts, and how often it does."""

@@ -169,7 +169,7 @@ def bootstrap_difference(
         (rows_a, rows_b), units, make = cluster_units(clusters, (rows_a, rows_b), possible.reshape(-1, S), make)
         kinds, counts, _ = statistics.counted_kinds(np.hstack([rows_a, rows_b]), units.reshape(-1, 2))
         S, difference = 1, _difference_of(make, kinds)
-    interval = interval or statistics.bootstrap_interval(
+    interval = interval or statistics.statistic_interval(
         difference, counts, resamples=resamples, seed=_SEED, method=method
     )
     differs = (kinds[:, :S] != kinds[:, S:]).any(axis=1)

@@ -83,6 +83,8 @@ def rmse(gold: Floats, predicted: Floats) -> Contributions:
         possible=np.empty((0, 2)),
         kinds="single",
         method="percentile",
+        highest=math.inf,
+        of_mean=math.sqrt,
     )
 
 
@@ -116,6 +118,7 @@ def r2(gold: Floats, predicted: Floats) -> Contributions:
         kinds="single",
         method="percentile",
         is_defined=len(gold) >= 2 and not _is_constant(gold),
+        lowest=-math.inf,
     )
 
 

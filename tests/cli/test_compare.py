@@ -51,10 +51,11 @@ def _labels_run(path, *, seed, right, n=N, digest="aaaaaaaaaa"):
     )
 
 
-def _scores_run(path, *, seed):
+def _scores_run(path, *, seed, shift=0.0, factor=1.0):
     rng = np.random.default_rng(0)
     gold = rng.normal(size=N)
     answers = gold + np.random.default_rng([seed, 1]).normal(0, 0.3 * seed, N)
+    answers = factor * answers + shift
     metrics = regression_metrics(gold, answers, resamples=200, seed=0)
     lines = [
         {"id": str(i), "text": "t", "gold": float(g), "prediction": float(a)}
@@ -175,6 +176,19 @@ def test_scores_have_differences_but_no_sides(bertctl, runs):
     verdicts = {one["metric"]: one["verdict"] for one in document["differences"]}
     assert verdicts == {"pearson": "worse", "spearman": "worse", "mse": "worse"}
     assert document["changed_sides"] == []
+
+
+@pytest.mark.parametrize(("shift", "factor"), [(2.0, 1.0), (0.0, 0.5), (-4.0, 10.0)])
+def test_p_of_a_correlation_does_not_move_with_the_scale_of_a_runs_scores(bertctl, runs, tmp_path, shift, factor):
+    moved = _scores_run(tmp_path / "moved", seed=2, shift=shift, factor=factor)
+
+    documents = [json.loads(bertctl("compare", "s1", other, "--json", cwd=runs).stdout) for other in ("s2", moved)]
+
+    before, after = ({one["metric"]: one for one in document["differences"]} for document in documents)
+    for metric in ("pearson", "spearman"):
+        assert after[metric]["p"] == before[metric]["p"] < 0.05
+        for end in ("value", "low", "high"):
+            assert after[metric][end] == pytest.approx(before[metric][end])
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,12 @@ def _squared_error(rng, n, clusters):
     return replace(contributions.mean(errors), higher_is_better=False)
 
 
+def _root_of_squared_error(rng, n, clusters):
+    latent = _normals(rng, n, clusters, 2)
+    scores = 0.8 * latent[:, 0] + 0.6 * latent[:, 1]
+    return replace(regression.rmse(latent[:, 0], scores), higher_is_better=False)
+
+
 def _ranking(name):
     def sample(rng, n, clusters):
         latent = _normals(rng, n, clusters, 2)
@@ -139,12 +145,23 @@ METRICS: dict[str, Sample] = {
     "pearson": _correlation(regression.pearson),
     "spearman": _correlation(regression.spearman),
     "mse": _squared_error,
+    "rmse": _root_of_squared_error,
+    "r2": _correlation(regression.r2),
     "roc_auc": _ranking("roc_auc"),
     "average_precision": _ranking("average_precision"),
 }
 
-ROUGH = {"pearson", "mse", "roc_auc", "average_precision", "f1_macro"}
-"""Metrics that no method knows well from 5 clusters or 6 rows: at most twice as many wrong passes are allowed there."""
+LOWEST_COVERAGE = 0.93
+HIGHEST_COVERAGE = 0.97
+
+
+def _over_covers(n: int, n_clusters: int | None) -> bool:
+    """Returns whether an interval may be wider than it has to be.
+
+    Shares of a few rows take a few values, so no interval of theirs holds every truth in 95 %. Intervals of 5 clusters
+    have 3 degrees of freedom, and metrics whose rows have little in common within a cluster need less.
+    """
+    return n <= 18 or n_clusters == TOO_FEW
 
 
 def _simulate(name: str, n: int, n_clusters: int | None, trials: int) -> tuple[float, float]:
@@ -159,7 +176,8 @@ def _simulate(name: str, n: int, n_clusters: int | None, trials: int) -> tuple[f
         drawn = sample(rng, n, clusters)
         if drawn is None:
             continue
-        metric = replace(drawn, clusters=clusters).metric(resamples=400, seed=int(rng.integers(2**32)))
+        resamples = 200 if drawn.is_dear else 400
+        metric = replace(drawn, clusters=clusters).metric(resamples=resamples, seed=int(rng.integers(2**32)))
         at_least = metric.higher_is_better
         limit = whole.value + (MARGIN if at_least else -MARGIN)
         ends = (metric.low, metric.high)
@@ -170,18 +188,34 @@ def _simulate(name: str, n: int, n_clusters: int | None, trials: int) -> tuple[f
     return passed / judged, held / judged
 
 
+def _noise(share: float) -> float:
+    """Returns three standard errors of a share that is simulated."""
+    return 3 * float(np.sqrt(share * (1 - share) / TRIALS))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("n_clusters", [2, 5, 25, None])
+@pytest.mark.parametrize("n_clusters", [5, 25, None])
 @pytest.mark.parametrize("n", [6, 18, 60, 300])
 @pytest.mark.parametrize("name", METRICS)
 def test_a_gate_on_few_rows_passes_wrongly_in_at_most_2_5_percent(name, n, n_clusters):
     if n_clusters is not None and n_clusters >= n:
         pytest.skip("no more clusters than rows")
+
     passed, held = _simulate(name, n, n_clusters, TRIALS)
+
     print(f"{name}, {n} rows, {n_clusters} clusters: passes {passed:.1%}, coverage {held:.1%}")  # noqa: T201
-    is_rough = name in ROUGH and (n == 6 or n_clusters == TOO_FEW)
-    noise = 3 * np.sqrt(0.025 * 0.975 / TRIALS)
-    assert passed <= (0.05 if is_rough else 0.025) + noise
+    assert passed <= 0.025 + _noise(0.025)
+    assert held >= LOWEST_COVERAGE - _noise(LOWEST_COVERAGE)
+    assert _over_covers(n, n_clusters) or held <= HIGHEST_COVERAGE + _noise(HIGHEST_COVERAGE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [6, 18, 60, 300])
+@pytest.mark.parametrize("name", METRICS)
+def test_no_metric_of_two_clusters_passes(name, n):
+    passed, _ = _simulate(name, n, n_clusters=2, trials=20)
+
+    assert passed == 0
 
 
 @pytest.mark.parametrize("n_clusters", [2, 3, 4])
@@ -201,8 +235,8 @@ def test_a_label_of_few_rows_has_the_interval_of_its_rows(name, n_there, n):
     """However many rows of other labels stand beside them."""
     counts = [(1, 1, 1)] * n_there + [(0, 0, 0)] * (n - n_there)
     metric = tagging.entity_score(name, counts).metric(resamples=200, seed=1, thorough=True)
-    z_squared = NormalDist().inv_cdf(0.975) ** 2
-    assert metric.low == pytest.approx(n_there / (n_there + z_squared))
+    exact_low = 0.025 ** (1 / n_there)
+    assert metric.low == pytest.approx(exact_low)
     assert metric.high == 1.0
 
 

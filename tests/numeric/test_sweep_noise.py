@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from bertctl.metrics import contributions
-from bertctl.sweeps.best_setting import ALPHA, scores_of_the_choice, two_way_difference
+from bertctl.sweeps.best_setting import ALPHA, paired_difference, scores_of_the_choice, two_way_difference
 
 TRIALS = 1_000
 N = 400
@@ -38,6 +38,44 @@ def test_equal_settings_are_called_different_in_at_most_6_percent(seeds, deviati
     said = f"{seeds} seeds, deviation {deviation}: {50 * different / TRIALS} %, seeds fixed {50 * blind / TRIALS} %"
     print(said)  # noqa: T201 - the figures of the documents
     assert 100 * different / (2 * TRIALS) <= 6, said
+
+
+def _runs_of_equal_seeds(rng, seeds, deviation, in_common):
+    """Returns right answers of two equal settings, (2, N, seeds), whose runs of a seed have so much in common."""
+    of_seed = rng.normal(size=(1, 1, seeds)) * math.sqrt(in_common)
+    of_run = rng.normal(size=(2, 1, seeds)) * math.sqrt(1 - in_common)
+    accuracy = np.clip(0.85 + deviation * (of_seed + of_run), 0.02, 0.98)
+    answers_of_seed = rng.normal(size=(1, N, seeds)) * math.sqrt(in_common)
+    answers_of_run = rng.normal(size=(2, N, seeds)) * math.sqrt(1 - in_common)
+    examples = rng.normal(size=(1, N, 1))
+    hardness = math.sqrt(0.7) * examples + math.sqrt(0.3) * (answers_of_seed + answers_of_run)
+    return hardness < stats.norm.ppf(accuracy)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deviation", [0.0, 0.01, 0.03])
+@pytest.mark.parametrize("in_common", [0.0, 0.5, 0.9, 0.99])
+@pytest.mark.parametrize("seeds", [4, 5, 8])
+def test_equal_settings_with_paired_seeds_are_called_different_in_at_most_5_percent(seeds, in_common, deviation):
+    rng = np.random.default_rng([seeds, round(100 * in_common), round(1000 * deviation)])
+    different = 0
+    widths = {"paired": 0.0, "unpaired": 0.0}
+    for _ in range(TRIALS):
+        first, second = _runs_of_equal_seeds(rng, seeds, deviation, in_common).astype(np.float64)
+        paired = paired_difference(first, second, n=N, clusters=None)
+        unpaired = two_way_difference(first, second, n=N, clusters=None)
+        different += paired.p < ALPHA
+        widths["paired"] += paired.high - paired.low
+        widths["unpaired"] += unpaired.high - unpaired.low
+    ratio = widths["unpaired"] / widths["paired"]
+    summary = (
+        f"{seeds} seeds, {in_common} in common, deviation {deviation}: {different / TRIALS:.1%}, {ratio:.1f} times"
+    )
+    print(summary)  # noqa: T201 - the figures of the documents
+    noise = 2 * math.sqrt(0.05 * 0.95 / TRIALS)
+    assert different / TRIALS <= 0.05 + noise, summary
+    if in_common == 0.99 and deviation == 0.03:
+        assert ratio > 3, summary
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from scipy import stats
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score, root_mean_squared_error
 
 from bertctl.errors import DivergedError, ExitCode
+from bertctl.metrics import regression
 from bertctl.tasks.registry import known_metrics
 from bertctl.tasks.score_answers import ScoreAnswers
 from tests.scoring import lines_of, loss_metric, regression_metrics
@@ -173,3 +174,16 @@ def test_every_metric_that_is_computed_has_a_row():
         "perplexity",
     }
     assert all(row.name == name and row.description for name, row in metrics.items())
+
+
+@pytest.mark.parametrize("n", [8, 200])
+def test_intervals_of_rmse_and_r2_go_beyond_0_and_1(n):
+    rng = np.random.default_rng(3)
+    gold = 10 * rng.normal(size=n)
+    predicted = -gold + rng.normal(size=n)
+
+    rmse = regression.rmse(gold, predicted).metric(resamples=200)
+    r2 = regression.r2(gold, predicted).metric(resamples=200)
+
+    assert 1 < rmse.low < rmse.value < rmse.high
+    assert r2.low < r2.value < r2.high < 0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertctl.metrics.statistics import bootstrap_interval, mean_interval, wilson_interval
+from bertctl.metrics.statistics import bootstrap_interval, mean_interval, share_interval, wilson_interval
 
 
 @pytest.mark.parametrize(("successes", "n"), [(0, 10), (10, 10), (1, 3), (789, 872), (148, 150), (40000, 40430)])
@@ -150,3 +150,19 @@ def test_a_table_with_very_many_empty_cells_is_quick_where_all_agree():
     low, high = bootstrap_interval(lambda c: c[:, 0] / c.sum(axis=1), counts, resamples=100, seed=0)
     assert (low, high) == pytest.approx(wilson_interval(500, 500), abs=1e-12)
     assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize("n", [6, 18, 60, 99])
+def test_the_low_end_of_a_share_of_few_lies_above_the_truth_in_at_most_2_5_percent(n):
+    for successes in range(1, n + 1):
+        low, _ = share_interval(successes, n)
+
+        assert stats.binom.sf(successes - 1, n, low) <= 0.025 + 1e-9
+
+
+@pytest.mark.parametrize("n", [100, 150, 300])
+def test_the_low_end_of_a_share_of_many_lies_above_the_truth_in_at_most_3_percent(n):
+    for successes in range(1, n + 1):
+        low, _ = share_interval(successes, n)
+
+        assert stats.binom.sf(successes - 1, n, low) <= 0.0305
