@@ -84,6 +84,7 @@ def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: b
     from bertctl.reporting.card import write_card
     from bertctl.reporting.outcomes import closing_tables
     from bertctl.reporting.summary import time_line
+    from bertctl.runtime.command_clock import seconds_of_command
     from bertctl.tokenization.long_texts import kept_words
     from bertctl.training.announce import announce, lengths_of
     from bertctl.training.finetune import RunOptions
@@ -105,7 +106,11 @@ def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: b
             out.answer(_plan(job, str(path)) | {"long_texts": kept}, *text, *([_plan_table(job)] if watched else []))
             return
         options = RunOptions(
-            strict=strict, workers=workers, on_start=lambda folder: log.write_to(folder.log), on_finish=write_card
+            strict=strict,
+            workers=workers,
+            used_seconds=seconds_of_command,
+            on_start=lambda folder: log.write_to(folder.log),
+            on_finish=write_card,
         )
         result = start(job, output, resume=going_on, overwrite=flags.overwrite, options=options, listener=listener)
     if not workers.is_first:

@@ -173,6 +173,14 @@ class TrainingSection(RecipeSection):
     max_steps: Annotated[PositiveInt | None, Mark.LATER] = None
     """Optimizer steps of the run, in place of `training.epochs`, unless those are given nearer (`--epochs`). Default:
     as many as the epochs have."""
+    time_limit: Annotated[
+        str | None,
+        Field(pattern=r"^([1-9]\d*(\.\d+)?|0\.\d*[1-9]\d*)[smh]$", examples=["30s", "20m", "2h"]),
+        Mark.LATER,
+    ] = None
+    """Time for the whole command, such as `30s`, `20m` or `2h`: reading, training, scoring and writing. As many steps
+    are trained as fit, and the learning rate falls to 0 with the last one. A run that fits is not shortened. In a sweep
+    the limit holds for each run. Default: none."""
     batch_size: PositiveInt = 32
     """Examples per optimizer step, over all devices and accumulation steps. The BERT paper takes 16 or 32."""
     accumulation_steps: PositiveInt = 1

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import operator
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ from bertctl.training.run_writer import RunWriter, run_metrics, run_performance
 from bertctl.training.signals import Signals
 from bertctl.training.snapshot import restore
 from bertctl.training.trackers import tell
+from bertctl.training.time_limit import TimeLimitedSteps
 from bertctl.training.training_engine import TrainingEngine, build_engine
 from bertctl.training.undertraining import undertrained_losses, undertraining_words
 
@@ -58,6 +60,7 @@ class RunOptions:
         early_stopping: may end the run early.
         model_file: when RUN/model is written.
         checkpoint_pause: seconds from the start, and from each checkpoint, before the end of an epoch saves another.
+        used_seconds: Returns the seconds that count for a time limit. Default: those since the job began to be made ready.
         on_start: called with the run folder before anything is trained, in each process.
         on_finish: called with the run folder when it is finished, in the first process (writes the model card).
     """
@@ -67,6 +70,7 @@ class RunOptions:
     early_stopping: EarlyStopping = NO_EARLY_STOPPING
     model_file: ModelFile = "each time"
     checkpoint_pause: float = 0.0
+    used_seconds: Callable[[], float] | None = None
     on_start: Callable[[RunFolder], None] | None = None
     on_finish: Callable[[RunFolder], None] | None = None
 
@@ -133,6 +137,7 @@ class _TrainingRun:
         self.selection = ModelSelection(job, folder, options.workers, model_file=options.model_file, listener=listener)
         self.checkpoints = Checkpoints(folder, job.hash, listener=listener)
         self.checkpointing: Checkpointing | None = None
+        self.time_limit: TimeLimitedSteps | None = None
         self.is_trained = False
 
     def train(self, checkpoint: Checkpoint | None) -> None:
@@ -145,12 +150,41 @@ class _TrainingRun:
                 self.state = restore(checkpoint, engine, self.folder, seed=seed, listener=self.listener)
             due = Due(training.checkpoint_every, pause=self.options.checkpoint_pause)
             self.checkpointing = Checkpointing(engine, self.checkpoints, due, flush=self.selection.best.flush)
-            hooks, features = self._hooks(engine, self.checkpointing), job.features["train"]
-            train(engine, features, recipe=job.recipe, hooks=hooks, state=self.state, listener=self.listener)
+            if training.time_limit is not None:
+                self.time_limit = self._limited_steps(engine)
+                self.time_limit.resume(self.state)
+            train(
+                engine,
+                job.features["train"],
+                recipe=job.recipe,
+                hooks=self._hooks(engine, self.checkpointing),
+                state=self.state,
+                listener=self.listener,
+                step_plan=self.time_limit,
+            )
         finally:  # not `end_training`: that ends the exchange too, and scoring needs it
             tell(engine.accelerator.trackers, lambda tracker: tracker.finish(), self.listener)
         self.checkpoints.wait()
         self.is_trained = True
+
+    @property
+    def planned_steps(self) -> int:
+        """Number of steps that the run is planned for at the moment."""
+        return self.job.steps if self.time_limit is None else self.time_limit.steps
+
+    def _limited_steps(self, engine: TrainingEngine) -> TimeLimitedSteps:
+        started = self.job.started
+
+        def since_started() -> float:
+            return time.perf_counter() - started
+
+        return TimeLimitedSteps(
+            self.job,
+            engine,
+            used_seconds=self.options.used_seconds or since_started,
+            scoring_seconds=lambda: self.selection.seconds,
+            listener=self.listener,
+        )
 
     def _hooks(self, engine: TrainingEngine, checkpointing: Checkpointing) -> Hooks:
         job, state, tokens = self.job, self.state, self.job.features["train"].lengths.sum()
@@ -187,7 +221,7 @@ class _TrainingRun:
             every_end = not job.steps_per_epoch % (job.recipe.training.evaluate_every or 1)  # is scored
             strict, over = self.options.strict, not inside and every_end
             look_for_collapse(result, state, epoch_over=over, strict=strict, listener=self.listener)
-            if not inside and step < job.steps:
+            if not inside and step < self.planned_steps:
                 state.stop_reason = self.options.early_stopping.after_epoch(epoch, state)
                 state.stopped_early = bool(state.stop_reason)
             return value
@@ -220,13 +254,17 @@ class _TrainingRun:
         job, state, selection = self.job, self.state, self.selection
         selection.score_best(state)
         job.seconds |= {"train": state.seconds, "evaluate": selection.seconds}
-        metrics = run_metrics(job, selection.results, state, selection.average)
-        performance = run_performance(job, state, self.options.workers)
+        limited = None if self.time_limit is None else self.time_limit.outcome(state)
+        metrics = run_metrics(job, selection.results, state, selection.average, limited)
+        performance = run_performance(job, state, self.options.workers, limited)
         self.writer.write_results(selection.results, metrics, performance)
         selection.finish()
         final = selection.results[job.selection]
         collapsed = "collapsed" if final.task.answers.constant_prediction(final.lines) is not None else ""
         stopped = f"stopped after step {state.step} of {job.steps}" if state.stop_reason else ""
+        if limited is not None and limited.is_cut:
+            stopped = limited.sentence
+            self.listener.say(limited.sentence)
         self.writer.set_status("done", step=state.step, message=stopped, reason=state.stop_reason or collapsed)
         went_on = not (state.stop_reason or collapsed)
         if job.recipe.task != PRETRAINING and went_on and self.options.workers.is_first:
