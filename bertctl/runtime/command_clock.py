@@ -11,7 +11,7 @@ _begun_at: float | None = None
 
 def begin_command() -> None:
     """Notes that a command line begins now."""
-    global _begun_at  # noqa: PLW0603 - one process runs one command line at a time
+    global _begun_at
     _begun_at = time.perf_counter()
 
 

@@ -27,8 +27,8 @@ from bertctl.training.model_selection import ModelSelection
 from bertctl.training.run_writer import RunWriter, run_metrics, run_performance
 from bertctl.training.signals import Signals
 from bertctl.training.snapshot import restore
-from bertctl.training.trackers import tell
 from bertctl.training.time_limit import TimeLimitedSteps
+from bertctl.training.trackers import tell
 from bertctl.training.training_engine import TrainingEngine, build_engine
 from bertctl.training.undertraining import undertrained_losses, undertraining_words
 
@@ -60,7 +60,7 @@ class RunOptions:
         early_stopping: may end the run early.
         model_file: when RUN/model is written.
         checkpoint_pause: seconds from the start, and from each checkpoint, before the end of an epoch saves another.
-        used_seconds: Returns the seconds that count for a time limit. Default: those since the job began to be made ready.
+        used_seconds: Returns the seconds that count for a time limit. Default: those since `Job.started`.
         on_start: called with the run folder before anything is trained, in each process.
         on_finish: called with the run folder when it is finished, in the first process (writes the model card).
     """

@@ -9,7 +9,7 @@ from bertctl.modeling.layer_groups import parameter_depths
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import AdamW
-    from torch.optim.lr_scheduler import LambdaLR
+    from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 
 def build_optimizer(network: "nn.Module", settings: OptimizerSection) -> "AdamW":
@@ -125,9 +125,10 @@ class LinearRates:
         self._segments.append(_Segment(start=at, first_share=share, peak=peak, end=steps))
 
 
-def change_steps(schedule: "LambdaLR", *, at: int, steps: int) -> None:
+def change_steps(schedule: "LRScheduler", *, at: int, steps: int) -> None:
     """Has a schedule of `build_schedule` end at another step; see `LinearRates.change`."""
-    rates: Any = schedule.lr_lambdas[0]
+    lambda_schedule: Any = schedule
+    rates: LinearRates = lambda_schedule.lr_lambdas[0]
     rates.change(at=at, steps=steps)
 
 

@@ -94,7 +94,7 @@ def restore(
     state = TrainingState(**checkpoint.state["outcome"])
     state.plan_changes = [(step, steps) for step, steps in state.plan_changes]
     for step, steps in state.plan_changes:
-        change_steps(engine.schedule, at=step, steps=steps)  # type: ignore[arg-type]
+        change_steps(engine.schedule, at=step, steps=steps)
     _advance_schedule(engine, state.step)
     if checkpoint.state["scaler"] is not None and engine.accelerator.scaler is not None:
         engine.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
