@@ -95,6 +95,11 @@ def human_seconds(seconds: float, *, brief: bool = False) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
+def floor_to_tenth(number: float) -> float:
+    """Returns a number in tenths, rounded down: of what misses its end by a little, not all is there."""
+    return math.floor(10 * number) / 10
+
+
 _SECONDS_OF_UNIT = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 

@@ -19,6 +19,7 @@ from bertctl.config.task_names import PRETRAINING
 if TYPE_CHECKING:
     from bertctl.config.load import TracedRecipe
     from bertctl.config.schema import Recipe
+    from bertctl.training.job import Job
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,14 @@ def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: b
             out.say(f"dry run: nothing was trained; the run would be in {path}")
             if kept := lengths_of(job):
                 out.say(f"{kept_words(kept)}; advised: --long-text {kept['advised']}")
+            plan = _plan(job, str(path)) | {"long_texts": kept}
+            if job.recipe.training.time_limit is not None:
+                plan["time_limit"] = _say_what_fits(job, out)
             watched = out.answers.is_terminal
             # A folder in the current directory is known as one only now.
             asked = recipe.with_fields("model", name=job.recipe.model.name)
             text = [] if watched and not out.verbose else [_recipe_to_keep((asked, origins), job.verb, out.verbose)]
-            out.answer(_plan(job, str(path)) | {"long_texts": kept}, *text, *([_plan_table(job)] if watched else []))
+            out.answer(plan, *text, *([_plan_table(job)] if watched else []))
             return
         options = RunOptions(
             strict=strict,
@@ -155,6 +159,20 @@ def _plan(job: Any, path: str) -> dict[str, Any]:
         "steps": job.steps,
         "memory_bytes": job.memory,
     }
+
+
+def _say_what_fits(job: "Job", out: Output) -> dict[str, Any]:
+    """Times a few steps, says how much of a run fits into its time limit, and returns that."""
+    from bertctl.reporting.summary import fit_sentence
+    from bertctl.runtime.command_clock import seconds_of_command
+    from bertctl.training.estimate import rehearse_time_limit
+    from bertctl.words import human_seconds
+
+    fit = rehearse_time_limit(job, used_seconds=seconds_of_command(), listener=out)
+    fitting = fit_sentence(fit, whole_steps=job.steps, whole_epochs=job.epochs)
+    whole_time = human_seconds(fit["whole_seconds"], brief=True)
+    out.say(f"time limit: {fitting}; the whole run takes about {whole_time}")
+    return fit
 
 
 def _plan_table(job: Any) -> Shown:

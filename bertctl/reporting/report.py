@@ -34,7 +34,7 @@ from bertctl.reporting.few_shot_results import few_shot_section
 from bertctl.reporting.mistakes import mistakes_section
 from bertctl.reporting.probe_results import layer_chart, probe_table
 from bertctl.reporting.runs import FinishedRun, read_run
-from bertctl.reporting.summary import baseline_of, figure, interval, metric_name, results_table
+from bertctl.reporting.summary import baseline_of, figure, interval, metric_name, results_table, training_sentences
 from bertctl.run_folder import RunFolder
 from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type, find_metric, headline
@@ -212,6 +212,7 @@ def _result(run: RunContents) -> Section:
         drawn = partial(charts.metric_chart, rows)
         blocks.append(Chart(drawn, f"{run.shown}: value, 95 % interval, and (bar) the answer that ignores the text."))
     blocks.append(results_table(run.metrics, dataset=run.recipe.get("data", {}).get("name")))
+    blocks += [Note(sentence) for sentence in training_sentences(run.metrics)]
     if run.decision is not None:
         blocks.append(Note(decision_words(run.decision)))
     return Section("result", "Result", blocks)

@@ -27,10 +27,10 @@ from bertctl.training.model_selection import ModelSelection
 from bertctl.training.run_writer import RunWriter, run_metrics, run_performance
 from bertctl.training.signals import Signals
 from bertctl.training.snapshot import restore
-from bertctl.training.time_limit import TimeLimitedSteps
+from bertctl.training.time_limit import TimeLimitedSteps, TimeLimitOutcome, longer_training
 from bertctl.training.trackers import tell
 from bertctl.training.training_engine import TrainingEngine, build_engine
-from bertctl.training.undertraining import undertrained_losses, undertraining_words
+from bertctl.training.undertraining import StillImproving, rising_scores, undertrained_losses
 
 
 @dataclass(frozen=True)
@@ -255,27 +255,46 @@ class _TrainingRun:
         selection.score_best(state)
         job.seconds |= {"train": state.seconds, "evaluate": selection.seconds}
         limited = None if self.time_limit is None else self.time_limit.outcome(state)
-        metrics = run_metrics(job, selection.results, state, selection.average, limited)
+        final = selection.results[job.selection]
+        collapsed = "collapsed" if final.task.answers.constant_prediction(final.lines) is not None else ""
+        improving = None if state.stopped_early or collapsed else self._still_improving(limited)
+        metrics = run_metrics(job, selection.results, state, selection.average, limited=limited, improving=improving)
         performance = run_performance(job, state, self.options.workers, limited)
         self.writer.write_results(selection.results, metrics, performance)
         selection.finish()
-        final = selection.results[job.selection]
-        collapsed = "collapsed" if final.task.answers.constant_prediction(final.lines) is not None else ""
         stopped = f"stopped after step {state.step} of {job.steps}" if state.stop_reason else ""
         if limited is not None and limited.is_cut:
             stopped = limited.sentence
             self.listener.say(limited.sentence)
         self.writer.set_status("done", step=state.step, message=stopped, reason=state.stop_reason or collapsed)
-        went_on = not (state.stop_reason or collapsed)
-        if job.recipe.task != PRETRAINING and went_on and self.options.workers.is_first:
-            self._warn_if_undertrained()
+        if improving is not None:
+            self.listener.warn(improving.sentence)
         return Result(self.folder, metrics, performance)
 
-    def _warn_if_undertrained(self) -> None:
+    def _still_improving(self, limited: TimeLimitOutcome | None) -> StillImproving | None:
+        """Returns the evidence that the run ended while it was still improving; None where there is none."""
+        job = self.job
+        if job.recipe.task == PRETRAINING or not self.options.workers.is_first:
+            return None
         history = read_json_lines(self.folder.history, "history", remedy=DAMAGED)
-        losses = undertrained_losses(history, selection=self.job.selection, best_step=self.state.best_step)
+        best_step = self.state.best_step
+        losses = undertrained_losses(history, selection=job.selection, best_step=best_step)
+        option = longer_training(job.recipe.training, limited)
         if losses:
-            self.listener.warn(undertraining_words(self.job, losses, recipe_file=str(self.folder.recipe)))
+            return StillImproving(job.selection, "loss", tuple(losses), option)
+
+        final = self.selection.results[job.selection].metrics[job.primary]
+        if final.low is None or final.high is None:
+            return None
+        scores = rising_scores(
+            history,
+            selection=job.selection,
+            metric=job.primary,
+            best_step=best_step,
+            interval_width=final.high - final.low,
+            sign=1.0 if higher_is_better(job.primary) else -1.0,
+        )
+        return StillImproving(job.selection, job.primary, tuple(scores), option) if scores else None
 
 
 def _interruption(this: _TrainingRun, *, terminated: bool) -> InterruptedRunError:

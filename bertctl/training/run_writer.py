@@ -14,6 +14,7 @@ from bertctl.training.job import Job
 from bertctl.training.loop import TrainingState
 from bertctl.training.memory import peak_memory_bytes
 from bertctl.training.time_limit import TimeLimitOutcome
+from bertctl.training.undertraining import StillImproving
 from bertctl.writing import append_text, write_json
 
 
@@ -70,7 +71,9 @@ def run_metrics(
     results: Mapping[str, SplitResult],
     state: TrainingState,
     average: Mapping[str, Any],
+    *,
     limited: TimeLimitOutcome | None = None,
+    improving: StillImproving | None = None,
 ) -> dict[str, Any]:
     """Returns the content of metrics.json."""
     every = job.recipe.training.evaluate_every or job.steps_per_epoch
@@ -84,6 +87,8 @@ def run_metrics(
         steps["decisions"] = dict.fromkeys(results, decision)
     if limited is not None and limited.is_cut:
         steps["time_limit"] = limited.for_metrics()
+    if improving is not None:
+        steps["still_improving"] = improving.as_json()
     return job.metrics(results) | steps | ({"average": average} if average else {})
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertctl.arrays import Floats, Ints
+from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.task_names import PRETRAINING
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import evaluate_split
@@ -29,7 +30,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Plan
 from bertctl.training.loop import StepPlan, TrainingState
 from bertctl.training.optim import change_steps
-from bertctl.words import count, human_seconds, seconds_in
+from bertctl.words import count, floor_to_tenth, human_seconds, seconds_in
 
 if TYPE_CHECKING:
     from bertctl.training.job import Job
@@ -58,8 +59,10 @@ _FEWEST_SAMPLED = 8  # rows
 _MOST_SAMPLED = 256
 _BYTES_PER_SECOND = 250e6
 """Guess of how fast weights are written and hashed, until it is measured."""
-_SECONDS_OF_CLOSING = 0.6
-"""Reports, tables and the end of the process."""
+_LEAST_CLOSING = 0.5  # seconds
+_CLOSING_SHARE_OF_LOADING = 0.4
+"""Time of reports, tables and the end of the process, as a share of that of loading the model: on a busy machine both
+take longer."""
 _MOST_BATCHES = 20_000
 """Batches of an epoch whose work is computed; the others are like them."""
 
@@ -360,7 +363,7 @@ class TimeLimitedSteps(StepPlan):
             limit=self._limit_text,
             steps=state.step,
             whole_steps=self._job.steps,
-            epochs=_in_tenths(state.step / self._job.steps_per_epoch),
+            epochs=floor_to_tenth(state.step / self._job.steps_per_epoch),
             whole_epochs=self._job.epochs,
             whole_seconds=self._planner.whole_seconds(state.step, state.clock_seconds),
             used_seconds=used,
@@ -397,7 +400,7 @@ class TimeLimitedSteps(StepPlan):
         if steps == self._job.steps:
             self._listener.say(f"time limit {self._limit_text}: the whole run fits, it takes about {whole_time}")
             return
-        epochs = _in_tenths(steps / self._job.steps_per_epoch)
+        epochs = floor_to_tenth(steps / self._job.steps_per_epoch)
         self._listener.say(
             f"time limit {self._limit_text}: about {steps:,} of {self._job.steps:,} steps fit ({epochs:g} of "
             f"{count(self._job.epochs, 'epoch')}); the whole run would take about {whole_time}"
@@ -491,16 +494,31 @@ def _guessed_costs(job: "Job", work: _Work) -> RunCosts:
     other_work = sum(work.of_rows(job.features[split].lengths) for split in others)
 
     model_bytes = 4 * sum(parameter.numel() for parameter in job.loaded.network.parameters())
+    closing = max(_LEAST_CLOSING, _CLOSING_SHARE_OF_LOADING * job.seconds.get("load", 0.0))
     checkpoint_bytes = 0 if training.checkpoint_every == "off" else job.checkpoint_size
     return RunCosts(
         scoring_work=_WORK_OF_SCORING * max(1.0, selected),
         saving_seconds=model_bytes / _BYTES_PER_SECOND,
         others_share=other_work / max(1.0, selected),
-        closing_seconds=checkpoint_bytes / _BYTES_PER_SECOND + _SECONDS_OF_CLOSING,
+        closing_seconds=checkpoint_bytes / _BYTES_PER_SECOND + closing,
         scorings_at_end=1 if training.average_best else 0,
     )
 
 
-def _in_tenths(epochs: float) -> float:
-    """Returns epochs in tenths, rounded down: a run that misses its last step has not had all of them."""
-    return math.floor(10 * epochs) / 10
+def longer_training(training: TrainingSection, limited: TimeLimitOutcome | None) -> str:
+    """Returns what to type so that a run like this one trains longer."""
+    if limited is not None and limited.is_cut:
+        return f"--time-limit {_as_limit(limited.whole_seconds)}"
+    if training.max_steps is not None:
+        return f"--set training.max_steps={2 * training.max_steps}"
+    return f"--epochs {2 * training.epochs}"
+
+
+def _as_limit(seconds: float) -> str:
+    """Returns seconds as a time limit with a tenth to spare: `45s`, `12m` or `3h`."""
+    generous = 1.1 * seconds
+    if generous < 120:
+        return f"{math.ceil(generous)}s"
+    if generous < 2 * 3600:
+        return f"{math.ceil(generous / 60)}m"
+    return f"{math.ceil(generous / 3600)}h"
