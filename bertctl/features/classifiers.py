@@ -214,7 +214,7 @@ def choose_strength(
     vectors: Floats32,
     labels: Array,
     settings: ClassifierSettings,
-    score: Callable[[Floats32, Ints], float],
+    score: Callable[[Floats32], float],
     *,
     groups: Ints | None = None,
     on_step: Callable[[], None] | None = None,
@@ -225,20 +225,17 @@ def choose_strength(
         vectors: (N, D) of the training rows.
         labels: (N,), or (N, C) for several labels.
         settings: classifier, strengths, folds.
-        score: of (H, C) logits of the rows that are held out, each from the classifier that was trained without its
-            fold, and of (H,) the positions of these rows; the higher the better.
+        score: of (N, C) logits, each row's from the classifier that was trained without its fold; the higher the
+            better. Rows that are never held out (`Folds.is_held_out`) have seen their own answer.
         groups: (N,) number of what must not be torn apart by the folds (the sentence of each word), ascending.
         on_step: Called before each fit of a ridge, and before each step of the logistic regressions.
 
     Raises:
         DataError: see `ClassifierSettings.folds_of`.
     """
-    folds = settings.folds_of(labels, groups)
-    held_out = np.flatnonzero(folds.is_held_out)
+    fold_of_row = settings.folds_of(labels, groups).fold_of_row
     of_fold = _logistic_logits if settings.classifier == LOGISTIC else _ridge_logits
-    scores = [
-        score(logits[held_out], held_out) for logits in of_fold(vectors, labels, settings, folds.fold_of_row, on_step)
-    ]
+    scores = [score(logits) for logits in of_fold(vectors, labels, settings, fold_of_row, on_step)]
     best = int(np.argmax(scores))  # the first of equals
     return settings.strengths[best], scores[best]
 

@@ -150,10 +150,11 @@ class ProbeTrainer:
         few = self._chosen_on(rows)
         groups = self._groups[rows][few]
 
-        chosen_on = rows[few]
+        is_held_out = settings.folds_of(labels[few], groups).is_held_out
+        scored_rows = rows[few][is_held_out]
 
-        def score(logits: Floats32, held_out: Ints) -> float:
-            lines = self._lines(logits, chosen_on[held_out])
+        def score(logits: Floats32) -> float:
+            lines = self._lines(logits[is_held_out], scored_rows)
             found = self._job.task.answers.contributions(lines, self._job.primary)
             return self._job.sign * found.value if found is not None and np.isfinite(found.value) else -np.inf
 

@@ -516,9 +516,9 @@ def longer_training(training: TrainingSection, limited: TimeLimitOutcome | None)
 
 def _as_limit(seconds: float) -> str:
     """Returns seconds as a time limit with a tenth to spare: `45s`, `12m` or `3h`."""
-    generous = 1.1 * seconds
+    generous = round(1.1 * seconds)
     if generous < 120:
-        return f"{math.ceil(generous)}s"
+        return f"{generous}s"
     if generous < 2 * 3600:
         return f"{math.ceil(generous / 60)}m"
     return f"{math.ceil(generous / 3600)}h"
