@@ -130,7 +130,8 @@ class DataSection(RecipeSection):
     max_train_rows: PositiveInt | None = None
     """Train on a sample of at most this many rows, chosen by `data.split_seed`."""
     train_rows_per_label: Annotated[PositiveInt | None, Mark.LATER] = None
-    """Train on this many rows of each label, drawn by `data.split_seed`. Hold-out comes before."""
+    """Train on this many rows of each label, drawn by `data.split_seed`. A label with fewer rows gives all of them.
+    Hold-out comes before."""
     max_eval_rows: PositiveInt | None = None
     """Score a sample of at most this many rows per split. It is chosen by `data.split_seed`."""
 
@@ -482,7 +483,8 @@ class ProbeSection(RecipeSection):
     strengths: Annotated[list[PositiveFloat], Field(min_length=1)] = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
     """Values of C (ridge: of 1 / alpha) among which cross-validation on the training rows chooses."""
     folds: Several = 5
-    """Folds of the cross-validation, stratified by label."""
+    """Folds of the cross-validation, stratified by label. There are fewer where the rarest label has fewer rows; a label
+    with a single row stays in training."""
     special_tokens: bool = True
     """Whether [CLS], [SEP] and other special tokens count in mean and max."""
     normalize: bool = False

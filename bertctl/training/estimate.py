@@ -111,7 +111,7 @@ def estimate_run(
         "disk_bytes": {**disk, "free": free_bytes(place)},
         "sweep": {
             "cells": cells,
-            "seconds": _between(seconds["total"] * cells, spread),
+            "seconds": _between(_limited(job, seconds["total"]) * cells, spread),
             "disk_bytes": disk["run"] * cells,
         },
         "busy": spread > _BUSY,
@@ -166,6 +166,12 @@ def what_fits(job: Job, seconds: Mapping[str, float], *, evaluations: int) -> di
         "whole_seconds": round(seconds["total"], 3),
         "fits": steps == job.steps,
     }
+
+
+def _limited(job: Job, total: float) -> float:
+    """Returns the seconds of a run within its time limit, if it has one."""
+    limit = job.recipe.training.time_limit
+    return total if limit is None else min(total, seconds_in(limit))
 
 
 def _between(seconds: float, spread: float) -> dict[str, float]:
