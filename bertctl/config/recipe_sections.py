@@ -483,8 +483,8 @@ class ProbeSection(RecipeSection):
     strengths: Annotated[list[PositiveFloat], Field(min_length=1)] = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
     """Values of C (ridge: of 1 / alpha) among which cross-validation on the training rows chooses."""
     folds: Several = 5
-    """Folds of the cross-validation, stratified by label. There are fewer where the rarest label has fewer rows; a label
-    with a single row stays in training."""
+    """Folds of the cross-validation, stratified by label. There are fewer where the rarest label has fewer rows. A
+    label with a single row stays in training."""
     special_tokens: bool = True
     """Whether [CLS], [SEP] and other special tokens count in mean and max."""
     normalize: bool = False

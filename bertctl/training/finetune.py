@@ -152,7 +152,8 @@ class _TrainingRun:
             self.checkpointing = Checkpointing(engine, self.checkpoints, due, flush=self.selection.best.flush)
             if training.time_limit is not None:
                 self.time_limit = self._limited_steps(engine)
-                self.time_limit.resume(self.state)
+                if checkpoint is not None:
+                    self.time_limit.resume(self.state)
             train(
                 engine,
                 job.features["train"],

@@ -28,7 +28,7 @@ from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import evaluate_split
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Plan
-from bertctl.training.loop import StepPlan, TrainingState
+from bertctl.training.loop import StepPlan, TrainingState, plan_epoch
 from bertctl.training.optim import change_steps
 from bertctl.words import count, floor_to_tenth, human_seconds, seconds_in
 
@@ -186,6 +186,12 @@ class Planner:
         self._work_ahead: Floats = np.array([0.0, 1.0])  # (B + 1,) work of the first batches of this epoch
         self._measured: deque[tuple[float, float]] = deque(maxlen=_MOST_MEASURED)
         self._first_step = (0.0, 1.0)
+        self._pace_before: float | None = None  # of the steps before an interruption
+
+    def resume(self, seconds: float, steps: int) -> None:
+        """Takes the seconds of the steps before an interruption, once the work of an epoch is known."""
+        if steps:
+            self._pace_before = seconds / self._work_between(0, steps)
 
     def begin_epoch(self, work: Floats) -> None:
         """Takes the (B,) work of the batches of an epoch; those to come are expected to be like it."""
@@ -202,6 +208,8 @@ class Planner:
 
     def pace(self, steps: int = 0) -> float:
         """Returns the seconds of a unit of work, by the latest steps: so many, but no fewer than eight."""
+        if not self._measured and self._pace_before is not None:
+            return self._pace_before
         if not self._measured:
             seconds, work = self._first_step
             return _SHARE_OF_FIRST_STEP * seconds / work
@@ -322,6 +330,8 @@ class TimeLimitedSteps(StepPlan):
         self._used_before = state.clock_seconds
         if state.plan_changes:
             self.steps = state.plan_changes[-1][1]
+        self.begin_epoch(plan_epoch(self._job.recipe, self._job.features["train"], state.epoch))
+        self._planner.resume(state.seconds, state.step)
 
     def begin_epoch(self, batches: Plan) -> None:
         """Computes the work of the batches of an epoch."""

@@ -87,6 +87,17 @@ def test_a_limit_below_the_first_step_leaves_one_step() -> None:
     assert steps == 1
 
 
+def test_a_resumed_run_knows_its_pace_before_its_first_step() -> None:
+    costs = RunCosts(scoring_work=5.0, closing_seconds=CLOSING)
+    planner = Planner(100.0, whole_steps=EPOCHS * BATCHES, evaluate_every=BATCHES, costs=costs)
+    planner.begin_epoch(np.full(BATCHES, 2.0))
+
+    planner.resume(seconds=40.0, steps=20)
+
+    assert planner.pace() == pytest.approx(1.0)
+    assert planner.fitting_steps(20, planned=EPOCHS * BATCHES, used=50.0) == EPOCHS * BATCHES, "no step was seen"
+
+
 @pytest.mark.parametrize("fraction", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("changes", [[(4, 60)], [(4, 400)], [(50, 70)], [(4, 60), (30, 200), (150, 151)], [(4, 5)]])
 def test_the_rate_goes_on_from_where_it_stands_and_ends_at_zero(
