@@ -67,7 +67,7 @@ class DataSection(RecipeSection):
     train_file: OwnFile = None
     """File with the training rows: CSV, TSV, JSONL or Parquet, each also as .gz."""
     validation_file: OwnFile = None
-    """File with the rows to score during and after training. Default: a share of the training rows is held out."""
+    """File with rows to score. Default: a share of the training rows."""
     test_file: OwnFile = None
     """File with the test rows. They are read only where `evaluation.splits` or `--split` names `test`."""
     text_column: Text | None = None
@@ -179,9 +179,8 @@ class TrainingSection(RecipeSection):
         Field(pattern=r"^([1-9]\d*(\.\d+)?|0\.\d*[1-9]\d*)[smh]$", examples=["30s", "20m", "2h"]),
         Mark.LATER,
     ] = None
-    """Time for the whole command, such as `30s`, `20m` or `2h`: reading, training, scoring and writing. As many steps
-    are trained as fit, and the learning rate falls to 0 with the last one. A run that fits is not shortened. In a sweep
-    the limit holds for each run. Default: none."""
+    """Time for all: reading, training, scoring. As many steps are trained as fit, and the learning rate falls to 0 with
+    the last one. A run that fits is not shortened. In a sweep the limit holds for each run. Default: none."""
     batch_size: PositiveInt = 32
     """Examples per optimizer step, over all devices and accumulation steps. The BERT paper takes 16 or 32."""
     accumulation_steps: PositiveInt = 1
