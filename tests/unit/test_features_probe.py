@@ -156,7 +156,6 @@ def test_repeated_hold_outs_give_mean_and_deviation(tiny_model, rows, tmp_path):
     ("change", "said"),
     [
         ({"probe__layers": ["7"]}, "no layer 7"),
-        ({"probe__folds": 40}, "40 folds"),
         ({"probe__pooling": ["pooler"], "probe__layers": ["1"]}, "'pooler' reads the last layer"),
     ],
 )
