@@ -95,6 +95,19 @@ def human_seconds(seconds: float, *, brief: bool = False) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
+def floor_to_tenth(number: float) -> float:
+    """Returns a number in tenths, rounded down: of what misses its end by a little, not all is there."""
+    return math.floor(10 * number) / 10
+
+
+_SECONDS_OF_UNIT = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds_in(duration: str) -> float:
+    """Returns the seconds in a duration such as `30s`, `20m` or `1.5h`."""
+    return float(duration[:-1]) * _SECONDS_OF_UNIT[duration[-1]]
+
+
 def visible(text: str) -> str:
     r"""Returns the text on one line: control characters and line ends are written out (`\n`, `\x1b`)."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

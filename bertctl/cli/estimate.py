@@ -41,6 +41,7 @@ def estimate(
 
 def estimate_table(document: Mapping[str, Any]) -> Shown:
     """Returns a table with a line per phase, and the whole, the sweep, memory and disk."""
+    from bertctl.reporting.summary import fit_sentence
     from bertctl.words import human_bytes, human_seconds
 
     table = plain_table(document["recipe"], "about", "between", right=("about",))
@@ -60,6 +61,9 @@ def estimate_table(document: Mapping[str, Any]) -> Shown:
     for name, seconds in rows:
         between = f"{human_seconds(seconds['low'])} and {human_seconds(seconds['high'])}"
         table.add_row(name, human_seconds(seconds["estimate"]), between)
+    if fit := document.get("time_limit"):
+        fitting = fit_sentence(fit, whole_steps=document["steps"], whole_epochs=document["epochs"])
+        table.add_row("time limit", fit["limit"], fitting)
     memory, disk = document["peak_memory_bytes"], document["disk_bytes"]
     table.add_row("memory", human_bytes(memory["process"]), "")
     if memory["device"] is not None:

@@ -8,6 +8,7 @@ if sys.platform == "win32":  # before what needs fcntl and SIGHUP
     sys.stderr.write("bertctl needs Linux, macOS or WSL 2 (https://learn.microsoft.com/windows/wsl/install).\n")
     sys.exit(2)
 
+from bertctl.runtime.command_clock import begin_command
 from bertctl.runtime.stopping import enter, ignore, watch
 
 TYPE_CHECKING = False
@@ -24,6 +25,7 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     Returns:
         The exit code, one of `ExitCode`.
     """
+    begin_command()
     # Idle OpenMP threads soon sleep instead of spinning on. MiniLM on 2 cores with AMX, examples/s: alone 197 (164 at a
     # count of 1,000, 210 from 10,000 on); two trainings side by side 200 together (237 at 1,000, 33 at 100,000).
     # Read by the OpenMP library when torch loads it, hence here; what the person has set stands.

@@ -10,6 +10,7 @@ import typer
 from bertctl.cli.output import Output
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.accelerate_config import lone_process_warning
+from bertctl.runtime.command_clock import pass_on_start
 from bertctl.runtime.launch import Workers, is_worker, launch, workers
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def in_processes(count: int, out: Output, *, source: str = "", config: Path | No
     if is_worker():
         return
     if count > 1 or config is not None:
+        pass_on_start()
         raise typer.Exit(launch(sys.argv[1:], count, stdin=source == "-", config=config, listener=out))
     if warning := lone_process_warning():
         out.warn(warning)

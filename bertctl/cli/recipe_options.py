@@ -126,6 +126,7 @@ GROUPS: Mapping[str, Sequence[FieldOption]] = {
     "confirming": (FieldOption("data.confirm_fraction", "--confirm-fraction", float, panel="Data"),),
     "training": (
         FieldOption("training.epochs", "--epochs", int),
+        FieldOption("training.time_limit", "--time-limit", metavar="30s|20m|2h"),
         FieldOption("training.batch_size", "--batch-size", int),
         FieldOption("optimizer.learning_rate", "--learning-rate", float),
         FieldOption("training.seed", "--seed", int),

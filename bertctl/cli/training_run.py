@@ -18,6 +18,7 @@ from bertctl.cli.recipe_options import OutputOption, OverwriteOption
 if TYPE_CHECKING:
     from bertctl.config.load import TracedRecipe
     from bertctl.config.schema import Recipe
+    from bertctl.training.job import Job
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: b
     from bertctl.reporting.card import write_card
     from bertctl.reporting.outcomes import closing_tables
     from bertctl.reporting.summary import time_line
+    from bertctl.runtime.command_clock import seconds_of_command
     from bertctl.tokenization.long_texts import kept_words
     from bertctl.training.announce import announce, lengths_of
     from bertctl.training.finetune import RunOptions
@@ -93,16 +95,20 @@ def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: b
             out.say(f"dry run: nothing was trained; the run would be in {path}")
             if kept := lengths_of(job):
                 out.say(f"{kept_words(kept)}; advised: --long-text {kept['advised']}")
+            plan = _plan(job, str(path)) | {"long_texts": kept}
+            if job.recipe.training.time_limit is not None:
+                plan["time_limit"] = _say_what_fits(job, out)
             watched = out.answers.is_terminal
             # A folder in the current directory is known as one only now.
             asked = recipe.with_fields("model", name=job.recipe.model.name)
             text = [] if watched and not out.verbose else [_recipe_to_keep((asked, origins), job.verb, out.verbose)]
-            out.answer(_plan(job, str(path)) | {"long_texts": kept}, *text, *([_plan_table(job)] if watched else []))
+            out.answer(plan, *text, *([_plan_table(job)] if watched else []))
             return
         options = RunOptions(
             strict=strict,
             workers=workers,
             make_baselines=make_baselines,
+            used_seconds=seconds_of_command,
             on_start=lambda folder: log.write_to(folder.log),
             on_finish=write_card,
         )
@@ -149,6 +155,20 @@ def _plan(job: Any, path: str) -> dict[str, Any]:
         "steps": job.steps,
         "memory_bytes": job.memory,
     }
+
+
+def _say_what_fits(job: "Job", out: Output) -> dict[str, Any]:
+    """Times a few steps, says how much of a run fits into its time limit, and returns that."""
+    from bertctl.reporting.summary import fit_sentence
+    from bertctl.runtime.command_clock import seconds_of_command
+    from bertctl.training.estimate import rehearse_time_limit
+    from bertctl.words import human_seconds
+
+    fit = rehearse_time_limit(job, used_seconds=seconds_of_command(), listener=out)
+    fitting = fit_sentence(fit, whole_steps=job.steps, whole_epochs=job.epochs)
+    whole_time = human_seconds(fit["whole_seconds"], brief=True)
+    out.say(f"time limit: {fitting}; the whole run takes about {whole_time}")
+    return fit
 
 
 def _plan_table(job: Any) -> Shown:

@@ -184,6 +184,9 @@ def _few_shot_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     unused = {"patience", "evaluate_every", "average_best", "class_weights", "label_smoothing"}
     for name in sorted(unused & training.model_dump(exclude_defaults=True).keys()) if changed else ():
         yield Disagreement((f"training.{name}", "few_shot.loss"), "few-shot training learns pairs, and chooses nothing")
+    if changed and training.time_limit is not None:
+        why = "few-shot training repeats short runs, and has no time limit"
+        yield Disagreement(("training.time_limit", "few_shot.loss"), why)
     if recipe.few_shot.draws > 1 and recipe.data.train_rows_per_label is None:
         why = "several draws of all training rows are the same; data.train_rows_per_label says how many are drawn"
         yield Disagreement(("few_shot.draws", "data.train_rows_per_label"), why)

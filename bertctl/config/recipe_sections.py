@@ -77,7 +77,7 @@ class DataSection(RecipeSection):
     train_file: OwnFile = None
     """File with the training rows: CSV, TSV, JSONL or Parquet, each also as .gz."""
     validation_file: OwnFile = None
-    """File with the rows to score during and after training. Default: a share of the training rows is held out."""
+    """File with rows to score. Default: a share of the training rows."""
     test_file: OwnFile = None
     """File with the test rows. They are read only where `evaluation.splits` or `--split` names `test`."""
     text_column: Text | None = None
@@ -140,7 +140,8 @@ class DataSection(RecipeSection):
     max_train_rows: PositiveInt | None = None
     """Train on a sample of at most this many rows, chosen by `data.split_seed`."""
     train_rows_per_label: Annotated[PositiveInt | None, Mark.LATER] = None
-    """Train on this many rows of each label, drawn by `data.split_seed`. Hold-out comes before."""
+    """Train on this many rows of each label, drawn by `data.split_seed`. A label with fewer rows gives all of them.
+    Hold-out comes before."""
     max_eval_rows: PositiveInt | None = None
     """Score a sample of at most this many rows per split. It is chosen by `data.split_seed`."""
 
@@ -183,6 +184,13 @@ class TrainingSection(RecipeSection):
     max_steps: Annotated[PositiveInt | None, Mark.LATER] = None
     """Optimizer steps of the run, in place of `training.epochs`, unless those are given nearer (`--epochs`). Default:
     as many as the epochs have."""
+    time_limit: Annotated[
+        str | None,
+        Field(pattern=r"^([1-9]\d*(\.\d+)?|0\.\d*[1-9]\d*)[smh]$", examples=["30s", "20m", "2h"]),
+        Mark.LATER,
+    ] = None
+    """Time for all: reading, training, scoring. As many steps are trained as fit, and the learning rate falls to 0 with
+    the last one. A run that fits is not shortened. In a sweep the limit holds for each run. Default: none."""
     batch_size: PositiveInt = 32
     """Examples per optimizer step, over all devices and accumulation steps. The BERT paper takes 16 or 32."""
     accumulation_steps: PositiveInt = 1
@@ -494,7 +502,8 @@ class ProbeSection(RecipeSection):
     strengths: Annotated[list[PositiveFloat], Field(min_length=1)] = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
     """Values of C (ridge: of 1 / alpha) among which cross-validation on the training rows chooses."""
     folds: Several = 5
-    """Folds of the cross-validation, stratified by label."""
+    """Folds of the cross-validation, stratified by label. There are fewer where the rarest label has fewer rows. A
+    label with a single row stays in training."""
     special_tokens: bool = True
     """Whether [CLS], [SEP] and other special tokens count in mean and max."""
     normalize: bool = False

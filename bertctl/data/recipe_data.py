@@ -23,11 +23,21 @@ from bertctl.data.pipes import regular
 from bertctl.data.readers import READERS
 from bertctl.data.reading import SkippedRows, Told
 from bertctl.data.rows import Rows
-from bertctl.data.splits import content_hash, first, hold_out, hold_out_fold, joined, sample, sample_of_labels
+from bertctl.data.splits import (
+    content_hash,
+    first,
+    hold_out,
+    hold_out_fold,
+    joined,
+    labels_of_single_rows,
+    labels_with_fewer_rows,
+    sample,
+    sample_of_labels,
+)
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import CONFIRM
-from bertctl.words import listing, shorten, unknown
+from bertctl.words import count, listing, shorten, unknown
 
 _MANY_LABELS = 1000
 """Labels above which they are texts rather than classes, and none is said to be lost."""
@@ -204,12 +214,26 @@ def limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> d
     if each is not None and "train" in splits:
         found["train"] = sample_of_labels(splits["train"], each, seed=seed)
         listener.say(f"train: {len(found['train'])} of {len(splits['train'])} rows, {each} of each label (seed {seed})")
+        warn_of_rare_labels(splits["train"], each, listener)
     for name, rows in [*found.items()]:
         limit = recipe.data.max_train_rows if name == "train" else recipe.data.max_eval_rows
         if limit is not None and len(rows) > limit:
             found[name] = sample(rows, limit, seed=seed)
             listener.say(f"{name}: {limit} of {len(rows)} rows (a sample, seed {seed})")
     return found
+
+
+def warn_of_rare_labels(train: Rows, rows_per_label: int, listener: Listener) -> None:
+    """Warns of labels with fewer rows than are to be drawn of each: all of theirs are taken."""
+    rare = labels_with_fewer_rows(train, rows_per_label)
+    if not rare:
+        return
+    counted = [f"'{label}' has {number}" for label, number in [*rare.items()][:8]]
+    if len(rare) > 8:
+        counted.append(f"... ({len(rare)} labels in all)")
+    listener.warn(
+        f"labels with fewer than {rows_per_label} training rows, of which all are taken: {', '.join(counted)}"
+    )
 
 
 def _canonical(given: str, rows: Rows, columns: Mapping[str, str]) -> str:
@@ -304,6 +328,8 @@ class _Source(abc.ABC):
             how += f"; {n_groups} groups of rows that hang together, each on one side whatever its labels"
         told = f"{len(held)} of the {len(rows)} training rows are held out for validation (seed {seed}, {how})"
         fold = f"fold {data.fold} of {data.folds}: {told}"
+        if data.folds is not None and both["stratify"] and (single := labels_of_single_rows(rows)):
+            fold += f"; {count(len(single), 'label')} with a single row, which stays in training: {listing(single, 8)}"
         self._listener.say(f"{self._lacking}: {told}{self._way_out}" if data.folds is None else fold)
         return train, held
 

@@ -11,6 +11,9 @@ from bertctl.arrays import Bools, Ints
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 
+_IN_NO_FOLD = -1
+"""Number of the side of rows that stay in training in every fold."""
+
 # So that draws from one seed do not depend on each other.
 _HOLD_OUT_STREAM, _SAMPLE_STREAM, _FOLD_STREAM, _LABEL_STREAM = 1, 2, 3, 4
 
@@ -73,6 +76,8 @@ def hold_out_fold(
 
     Raises:
         DataError: fewer rows (or groups) than folds.
+
+    A label with a single row keeps it in training in every fold, with what hangs together with it.
     """
     n = len(rows)
     rng = np.random.default_rng([seed, _FOLD_STREAM])
@@ -96,7 +101,25 @@ def hold_out_fold(
     if not stratified:
         for place, number in enumerate(rng.permutation(len(members))):
             sides[members[int(number)]] = place % folds
+    if of_label is not None and stratified:
+        single_rows = {positions[0] for positions in of_label.values() if len(positions) == 1}
+        for group in members:
+            if not single_rows.isdisjoint(group):
+                sides[group] = _IN_NO_FOLD
     return *_two_parts(rows, sides == fold - 1), stratified
+
+
+def most_folds(rows: Rows, groups: Sequence[Hashable] | None = None) -> int:
+    """Returns the largest number of folds that rows can be cut into: that of their groups."""
+    return len(rows) if groups is None else len(set(groups))
+
+
+def labels_of_single_rows(rows: Rows) -> list[str]:
+    """Returns the labels with a single row; none where labels can't be counted, or are nearly all different."""
+    of_label = _groups(rows.columns["label"]) if rows.has("label") else None
+    if of_label is None or 2 * len(of_label) > len(rows):
+        return []
+    return [str(label) for label, positions in of_label.items() if len(positions) == 1]
 
 
 def _two_parts(rows: Rows, held: Bools) -> tuple[Rows, Rows]:
@@ -194,18 +217,26 @@ def sample(rows: Rows, size: int, *, seed: int) -> Rows:
 
 
 def sample_of_labels(rows: Rows, size: int, *, seed: int) -> Rows:
-    """Returns so many rows of each label, drawn by the seed, in file order.
-
-    Raises:
-        DataError: a label with fewer rows.
-    """
-    rng, chosen = np.random.default_rng([seed, _LABEL_STREAM]), list[int]()
-    for label, places in sorted((_groups([str(label) for label in rows.columns["label"]]) or {}).items()):
-        if len(places) < size:
-            what = f"{rows.source}: the label '{label}' has {len(places)} training rows, and {size} are to be drawn"
-            raise DataError(what, remedy="Give more rows of it, or a lower data.train_rows_per_label.")
-        chosen += [places[int(i)] for i in rng.choice(len(places), size, replace=False)]
+    """Returns so many rows of each label, drawn by the seed, in file order; all rows of a label that has fewer."""
+    rng = np.random.default_rng([seed, _LABEL_STREAM])
+    chosen: list[int] = []
+    for _, positions in sorted(_positions_of_labels(rows).items()):
+        drawn = rng.choice(len(positions), min(size, len(positions)), replace=False)
+        chosen += [positions[int(i)] for i in drawn]
     return rows.select(sorted(chosen))
+
+
+def labels_with_fewer_rows(rows: Rows, size: int) -> dict[str, int]:
+    """Returns the labels with fewer rows than `size`, and how many they have."""
+    return {
+        label: len(positions)
+        for label, positions in sorted(_positions_of_labels(rows).items())
+        if len(positions) < size
+    }
+
+
+def _positions_of_labels(rows: Rows) -> dict[str, list[int]]:
+    return _groups([str(label) for label in rows.columns["label"]]) or {}
 
 
 def first(rows: Rows, size: int) -> Rows:

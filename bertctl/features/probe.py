@@ -174,8 +174,9 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]
     trainer = ProbeTrainer(job, labels, on_step=on_step)
     n_train = len(labels_of(train))
     hold_outs = [(np.arange(n_train), np.arange(n_train, len(labels))), *other_hold_outs(job)]
-    for rows, _ in hold_outs:
-        trainer.check(rows)
+    folds = [trainer.check(rows) for rows, _ in hold_outs]
+    for sentence in dict.fromkeys(sentence for one in folds for sentence in one.sentences()):
+        listener.say(sentence)
     listener.say(f"features: the encoder reads {windows_of(train).sum() + windows_of(held).sum():,} windows, once")
     vectors = _vectors(job, listener)
     computed = time.perf_counter()
@@ -192,7 +193,7 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]
     results = _keep(job, best, folder, listener)
     compared = {"layer": len(table), "C": len(job.settings.strengths)}
     chosen = {name: {"split": "train", "of": of} for name, of in compared.items() if of > 1}  # by cross-validation
-    metrics = job.metrics(results) | {"probe": table_document(job, table, best), "selected_on": chosen}
+    metrics = job.metrics(results) | {"probe": table_document(job, table, best, folds[0]), "selected_on": chosen}
     write_predictions(folder, results, job.recipe.evaluation)
     write_json(folder.metrics, metrics)
     ended = time.perf_counter()

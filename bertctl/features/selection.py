@@ -16,7 +16,15 @@ from bertctl.errors import UsageError
 from bertctl.features.encoder import Encoder
 from bertctl.inference.run_inputs import ReadyRun
 from bertctl.metrics.value import MetricValue
-from bertctl.modeling.classifiers import ClassifierSettings, LinearFunction, choose_strength, fit, fit_mix, layer_mean
+from bertctl.modeling.classifiers import (
+    ClassifierSettings,
+    Folds,
+    LinearFunction,
+    choose_strength,
+    fit,
+    fit_mix,
+    layer_mean,
+)
 from bertctl.modeling.layers import LayerChoice
 from bertctl.modeling.model import Model
 from bertctl.run_folder import SCHEMA
@@ -108,19 +116,19 @@ class ProbeTrainer:
         # What folds keep whole: sentences of words, and texts that hang together.
         self._groups = _sentences(job) if job.by_word else numbers_of(self._clusters)[0]
 
-    def check(self, rows: Ints) -> None:
-        """Refuses training rows that can't be cross-validated, before their vectors are computed.
+    def check(self, rows: Ints) -> Folds:
+        """Returns the folds of training rows, before their vectors are computed.
 
         Raises:
             UsageError: a learned mix of layers for several labels.
-            DataError: see `choose_strength`.
+            DataError: rows that can't be cross-validated; see `ClassifierSettings.folds_of`.
         """
         learned = [layer.name for layer, _ in self._job.encoder.pairs if layer.is_learned]
         if learned and self._job.settings.multi_label:
             what = f"'{learned[0]}' learns its mix with a logistic regression on one label"
             raise UsageError(what, remedy="Take other layers.")
         few = self._chosen_on(rows)
-        self._job.settings.folds_of(self._labels[rows][few], self._groups[rows][few])
+        return self._job.settings.folds_of(self._labels[rows][few], self._groups[rows][few])
 
     def train(
         self, pair: tuple[LayerChoice, str], vectors: Floats32, hold_outs: Sequence[tuple[Ints, Ints]]
@@ -142,8 +150,12 @@ class ProbeTrainer:
         few = self._chosen_on(rows)
         groups = self._groups[rows][few]
 
+        is_held_out = settings.folds_of(labels[few], groups).is_held_out
+        scored_rows = rows[few][is_held_out]
+
         def score(logits: Floats32) -> float:
-            found = self._job.task.answers.contributions(self._lines(logits, rows[few]), self._job.primary)
+            lines = self._lines(logits[is_held_out], scored_rows)
+            found = self._job.task.answers.contributions(lines, self._job.primary)
             return self._job.sign * found.value if found is not None and np.isfinite(found.value) else -np.inf
 
         if not layer.is_learned:
@@ -200,8 +212,8 @@ def _sentences(job: ProbeJob) -> Ints:
     return np.repeat(np.arange(len(counts)), counts)
 
 
-def table_document(job: ProbeJob, table: Sequence[TrainedProbe], best: TrainedProbe) -> dict[str, Any]:
-    """Returns what metrics.json has under `probe`: the classifier, the best probe, and a row per probe."""
+def table_document(job: ProbeJob, table: Sequence[TrainedProbe], best: TrainedProbe, folds: Folds) -> dict[str, Any]:
+    """Returns what metrics.json has under `probe`: the classifier, the best probe, the folds, and a row per probe."""
     rows = []
     for probe in table:
         row: dict[str, Any] = {
@@ -219,4 +231,10 @@ def table_document(job: ProbeJob, table: Sequence[TrainedProbe], best: TrainedPr
             row["hold_outs"]["values"] = values.tolist()
         rows.append(row)
     chosen = {"layer": best.layer.name, "pooling": best.pooling}
-    return {"schema": SCHEMA, "classifier": job.settings.classifier, "best": chosen, "table": rows}
+    return {
+        "schema": SCHEMA,
+        "classifier": job.settings.classifier,
+        "best": chosen,
+        "folds": folds.number,
+        "table": rows,
+    }

@@ -17,7 +17,7 @@ import numpy as np
 from bertctl.arrays import Floats32
 from bertctl.config.recipe_sections import EvaluationSection, FewShotSection, ModelSection, SentenceEmbeddingsSection
 from bertctl.config.schema import Recipe
-from bertctl.data.recipe_data import LoadedData, load_data
+from bertctl.data.recipe_data import LoadedData, load_data, warn_of_rare_labels
 from bertctl.data.rows import Rows
 from bertctl.data.splits import sample_of_labels
 from bertctl.documents import read_json
@@ -88,6 +88,8 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> FewShotJob:
     single = task.head().get("problem_type") == "single_label_classification" and "text" in task.columns
     if not single or rows.has("pair"):
         raise UsageError("few-shot training learns one label for each single text", remedy="Fine-tune on other rows.")
+    if each is not None:
+        warn_of_rare_labels(rows, each, listener)
     times = range(recipe.few_shot.draws)
     draws = [rows if each is None else sample_of_labels(rows, each, seed=seed + i) for i in times]
     data = replace(data, splits={**data.splits, "train": draws[0]})

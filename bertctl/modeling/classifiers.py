@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from bertctl.arrays import Array, Floats, Floats32, Ints
+from bertctl.arrays import Array, Bools, Floats, Floats32, Ints
 from bertctl.data.splits import with_whole_groups
 from bertctl.errors import DataError
 from bertctl.modeling.logistic_path import cross_validated_logits
-from bertctl.words import count
+from bertctl.words import count, listing
 
 LOGISTIC, RIDGE = "logistic-regression", "ridge"
 _TOLERANCE = 1e-4
@@ -57,36 +57,113 @@ class ClassifierSettings:
         """Returns whether a score is predicted."""
         return self.n_outputs == 1
 
-    def folds_of(self, labels: Array, groups: Ints | None) -> Ints:
-        """Returns (N,) the fold in which a row is held out.
+    def folds_of(self, labels: Array, groups: Ints | None) -> "Folds":
+        """Returns the folds of rows: as many as the settings say, or as the rarest label and the groups allow.
+
+        A label with a single row stays in training in every fold, and does not limit their number.
+
+        Args:
+            labels: (N,), or (N, C) for several labels.
+            groups: (N,) number of what must not be torn apart, ascending; None where each row is by itself.
 
         Raises:
-            DataError: see `choose_strength`.
+            DataError: fewer than two rows (or groups) that could be held out.
         """
         from sklearn.model_selection import KFold, StratifiedKFold
 
         numbers = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
-        if numbers.max() + 1 < self.folds:
-            what = f"{numbers.max() + 1} training rows are fewer than the {self.folds} folds of cross-validation"
-            raise DataError(what)
-        how = {"n_splits": self.folds, "shuffle": True, "random_state": self.seed}
+        can_be_held_out = np.ones(len(labels), dtype=bool)
+        rarest = ""
+        rarest_count = len(labels)
+        single: tuple[str, ...] = ()
         if self.stratify:
             values, counts = np.unique(labels, return_counts=True)
-            if (fewest := int(counts.min())) < self.folds:
-                label = self.labels[int(values[counts.argmin()])]
-                fits = f"fewer folds: --set probe.folds={fewest}" if fewest > 1 else "leave it out"
-                raise DataError(
-                    f"the label {label!r} has {count(fewest, 'training row')}, fewer than the {self.folds} folds of "
-                    "cross-validation",
-                    remedy=f"Give more rows of it, or {fits}.",
-                )
-            sides = _sides(StratifiedKFold(**how).split(np.zeros(len(labels)), labels), len(labels))
-            members = np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])
-            wanted = [len(labels) / self.folds] * self.folds
-            whole = with_whole_groups(sides, [each.tolist() for each in members], wanted)
-            if whole is not None:
-                return whole
-        return _sides(KFold(**how).split(np.arange(numbers.max() + 1)), int(numbers.max()) + 1)[numbers]
+            single = tuple(self._label_name(value) for value in values[counts == 1])
+            can_be_held_out = _rows_to_hold_out(labels, numbers)
+            values, counts = np.unique(labels[can_be_held_out], return_counts=True)
+            if len(counts):
+                rarest_count = int(counts.min())
+                rarest = self._label_name(values[counts.argmin()])
+
+        n_groups = len(np.unique(numbers[can_be_held_out]))
+        if n_groups < 2:
+            raise DataError(
+                f"cross-validation holds out rows of labels that have others, at least 2, and {n_groups} of the "
+                f"{count(len(labels), 'training row')} can be held out",
+                remedy="Give more rows of each label.",
+            )
+        n_folds = min(self.folds, rarest_count, n_groups)
+        limit = ""
+        if n_folds < self.folds:
+            limit = f"the label {rarest!r} has {count(rarest_count, 'training row')}"
+            if n_groups < rarest_count:
+                limit = f"there are {n_groups} training rows, or groups of rows that stay together"
+
+        shuffled = {"n_splits": n_folds, "shuffle": True, "random_state": self.seed}
+        sides = None
+        if self.stratify:
+            held_labels = labels[can_be_held_out]
+            sides = _sides(StratifiedKFold(**shuffled).split(np.zeros(len(held_labels)), held_labels), len(held_labels))
+            sides = self._with_whole_groups(sides, numbers[can_be_held_out], n_folds)
+        if sides is None:
+            held_numbers = np.unique(numbers[can_be_held_out], return_inverse=True)[1]
+            sides = _sides(KFold(**shuffled).split(np.arange(n_groups)), n_groups)[held_numbers]
+
+        fold_of_row = np.full(len(labels), NEVER_HELD_OUT, dtype=np.int64)
+        fold_of_row[can_be_held_out] = sides
+        return Folds(fold_of_row, n_folds, requested=self.folds, limit=limit, single_labels=single)
+
+    def _label_name(self, number: int) -> str:
+        return self.labels[int(number)] if self.labels else str(number)
+
+    @staticmethod
+    def _with_whole_groups(sides: Ints, numbers: Ints, n_folds: int) -> Ints | None:
+        """Returns the sides with no group on two of them; None where they would be too unlike."""
+        order = np.argsort(numbers, kind="stable")
+        sizes = np.bincount(np.unique(numbers, return_inverse=True)[1])
+        members = np.split(order, np.cumsum(sizes)[:-1])
+        wanted = [len(sides) / n_folds] * n_folds
+        return with_whole_groups(sides, [group.tolist() for group in members], wanted)
+
+
+NEVER_HELD_OUT = -1
+"""Number of the fold of rows that stay in training in every fold."""
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Folds of a cross-validation.
+
+    Attributes:
+        fold_of_row: (N,) fold in which each row is held out, from 0; `NEVER_HELD_OUT` for rows that never are.
+        number: How many folds there are.
+        requested: How many were asked for.
+        limit: Why there are fewer than that; empty where there are not.
+        single_labels: Labels with a single row, which stays in training.
+    """
+
+    fold_of_row: Ints
+    number: int
+    requested: int
+    limit: str = ""
+    single_labels: tuple[str, ...] = ()
+
+    @property
+    def is_held_out(self) -> Bools:
+        """(N,) whether a row is held out in one of the folds."""
+        return np.asarray(self.fold_of_row != NEVER_HELD_OUT)
+
+    def sentences(self) -> list[str]:
+        """Returns what a person should know about these folds; nothing where they are as requested."""
+        sentences = []
+        if self.limit:
+            sentences.append(f"cross-validation: {self.number} folds instead of {self.requested}, as {self.limit}")
+        if self.single_labels:
+            sentences.append(
+                f"cross-validation: {count(len(self.single_labels), 'label')} with a single training row "
+                f"({listing(self.single_labels, 8)}), which stays in training in every fold"
+            )
+        return sentences
 
 
 @dataclass(frozen=True)
@@ -152,14 +229,14 @@ def choose_strength(
         labels: (N,), or (N, C) for several labels.
         settings: classifier, strengths, folds.
         score: of (N, C) logits, each row's from the classifier that was trained without its fold; the higher the
-            better.
+            better. Rows that are never held out (`Folds.is_held_out`) have seen their own answer.
         groups: (N,) number of what must not be torn apart by the folds (the sentence of each word), ascending.
         on_step: Called before each fit of a ridge, and before each step of the logistic regressions.
 
     Raises:
-        DataError: fewer rows (or groups) than there are folds, or a label that is rarer.
+        DataError: see `ClassifierSettings.folds_of`.
     """
-    fold_of_row = settings.folds_of(labels, groups)
+    fold_of_row = settings.folds_of(labels, groups).fold_of_row
     of_fold = _logistic_logits if settings.classifier == LOGISTIC else _ridge_logits
     scores = [score(logits) for logits in of_fold(vectors, labels, settings, fold_of_row, on_step)]
     best = int(np.argmax(scores))  # the first of equals
@@ -175,8 +252,8 @@ def _ridge_logits(
 ) -> Iterator[Floats32]:
     """Yields (N, C) logits of the held-out rows, for each strength."""
     for strength in settings.strengths:
-        logits = np.empty((len(labels), settings.n_outputs), dtype=np.float32)
-        for fold in range(settings.folds):
+        logits = np.zeros((len(labels), settings.n_outputs), dtype=np.float32)
+        for fold in range(int(fold_of_row.max()) + 1):
             if on_step is not None:
                 on_step()
             held = fold_of_row == fold
@@ -365,6 +442,22 @@ def _for_all_labels(weight: Floats, bias: Floats, seen: Ints, n_labels: int) -> 
     all_weights, all_biases = np.zeros((n_labels, weight.shape[1])), np.full(n_labels, _NEVER)
     all_weights[seen], all_biases[seen] = weight, bias
     return all_weights, all_biases
+
+
+def _rows_to_hold_out(labels: Ints, numbers: Ints) -> Bools:
+    """Returns (N,) whether a row may be held out: another row of its label stays, and so it is with all of its group.
+
+    Args:
+        labels: (N,) labels.
+        numbers: (N,) number of the group of each row.
+    """
+    may_be_held_out = np.ones(len(labels), dtype=bool)
+    while True:
+        values, counts = np.unique(labels[may_be_held_out], return_counts=True)
+        is_single = may_be_held_out & np.isin(labels, values[counts == 1])
+        if not is_single.any():
+            return may_be_held_out
+        may_be_held_out &= ~np.isin(numbers, numbers[is_single])
 
 
 def _sides(folds: Iterable[tuple[Ints, Ints]], n: int) -> Ints:

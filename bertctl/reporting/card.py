@@ -20,7 +20,7 @@ from bertctl.reporting.document import Column, TableBlock
 from bertctl.reporting.markdown import code_span, escaped, table_lines
 from bertctl.reporting.outcomes import calibration_error
 from bertctl.reporting.report import RunContents, decision_words, gather
-from bertctl.reporting.summary import figure, results_table
+from bertctl.reporting.summary import figure, results_table, training_sentences
 from bertctl.run_folder import DAMAGED, RunFolder
 from bertctl.tasks.registry import find_metric, headline, task_type
 from bertctl.writing import write_text
@@ -125,6 +125,7 @@ def _page(run: RunContents, config: Mapping[str, Any]) -> str:
     parts += ["## Results", _results_table(run)]
     if (beside := baselines_table(run.metrics)) is not None:
         parts.append(table_lines(beside).rstrip("\n"))
+    parts += [escaped(sentence) for sentence in training_sentences(run.metrics)]
     ece = calibration_error(run.answered, run.answers.from_lines(run.answered)) if run.answered else None
     if ece is not None:
         parts.append(f"Expected calibration error on {escaped(run.shown)}, 15 bins: {figure(ece)}.")

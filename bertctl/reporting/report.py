@@ -35,7 +35,7 @@ from bertctl.reporting.few_shot_results import few_shot_section
 from bertctl.reporting.mistakes import mistakes_section
 from bertctl.reporting.probe_results import layer_chart, probe_table
 from bertctl.reporting.runs import FinishedRun, read_run
-from bertctl.reporting.summary import baseline_of, figure, interval, metric_name, results_table
+from bertctl.reporting.summary import baseline_of, figure, interval, metric_name, results_table, training_sentences
 from bertctl.run_folder import RunFolder
 from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type, find_metric, headline
@@ -215,6 +215,7 @@ def _result(run: RunContents) -> Section:
     blocks.append(results_table(run.metrics, dataset=run.recipe.get("data", {}).get("name")))
     if (beside := baselines_table(run.metrics)) is not None:
         blocks.append(beside)
+    blocks += [Note(sentence) for sentence in training_sentences(run.metrics)]
     if run.decision is not None:
         blocks.append(Note(decision_words(run.decision)))
     return Section("result", "Result", blocks)

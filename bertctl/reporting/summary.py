@@ -7,7 +7,7 @@ from bertctl.catalog.datasets import builtin_datasets
 from bertctl.metrics.clusters import FEW
 from bertctl.reporting.document import Cell, Column, TableBlock
 from bertctl.tasks.registry import headline
-from bertctl.words import visible
+from bertctl.words import count, visible
 
 
 def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> TableBlock:
@@ -48,6 +48,39 @@ def selection_sentences(metrics: Mapping[str, Any]) -> list[str]:
         f"Chosen on {split}: {', '.join(names)}{too_good if split in metrics['metrics'] else ''}."
         for split, names in chosen.items()
     ]
+
+
+def training_sentences(metrics: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence for each reason to train longer: a time limit, and scores that were still improving."""
+    sentences = []
+    if limited := metrics.get("time_limit"):
+        sentences.append(
+            f"The time limit of {limited['limit']} ended the training at {limited['epochs']:g} of "
+            f"{count(limited['whole_epochs'], 'epoch')} (step {limited['steps']:,} of {limited['whole_steps']:,})."
+        )
+    if improving := metrics.get("still_improving"):
+        values = ", ".join(figure(value) for value in improving["values"][-4:])
+        sentences.append(
+            f"The run was still improving when it ended ({improving['split']} {improving['metric']}: {values}). Train "
+            f"longer with {improving['option']}."
+        )
+    return sentences
+
+
+def fit_sentence(fit: Mapping[str, Any], *, whole_steps: int, whole_epochs: int) -> str:
+    """Returns how much of a run fits into its time limit, as a clause.
+
+    Args:
+        fit: `limit`, `steps`, `epochs` and whether it `fits`.
+        whole_steps: Steps of the whole run.
+        whole_epochs: Its epochs.
+    """
+    if fit["fits"]:
+        return f"the whole run fits into {fit['limit']}"
+    return (
+        f"about {fit['steps']:,} of {whole_steps:,} steps fit into {fit['limit']} ({fit['epochs']:g} of "
+        f"{count(whole_epochs, 'epoch')})"
+    )
 
 
 def decision_sentences(metrics: Mapping[str, Any]) -> list[str]:

@@ -1,5 +1,6 @@
 """`--dry-run`: what a sweep will take, from a few timed steps of its batch sizes."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from bertctl.sweeps.prepare import Sweep, SweepCell
 from bertctl.sweeps.results import read_cells
 from bertctl.training.estimate import estimate_run
 from bertctl.training.loop import steps_per_epoch, total_steps
+from bertctl.words import seconds_in
 
 STEPS = 5
 """Batches that are timed for each kind of run, each twice."""
@@ -85,4 +87,10 @@ def _scaled(cell: SweepCell, sweep: Sweep, timed: Timed) -> dict[str, float]:
     steps = [total_steps(one.recipe, n) for one, n in zip((cell, other), examples, strict=True)]
     epochs = [s / steps_per_epoch(one.recipe, n) for s, one, n in zip(steps, (cell, other), examples, strict=True)]
     shares = {"train": steps[0] / steps[1], "evaluate": epochs[0] / epochs[1], "save": 1 / max(1, found["evaluations"])}
-    return {name: sum(share * found["seconds"][phase][name] for phase, share in shares.items()) for name in _BOUNDS}
+    limit = cell.recipe.training.time_limit
+    longest = math.inf if limit is None else seconds_in(limit)
+    seconds = {}
+    for name in _BOUNDS:
+        unlimited = sum(share * found["seconds"][phase][name] for phase, share in shares.items())
+        seconds[name] = min(unlimited, longest)
+    return seconds

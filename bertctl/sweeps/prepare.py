@@ -12,7 +12,8 @@ from bertctl.config.agreement import disagreements_in
 from bertctl.config.dump import recipe_hash
 from bertctl.config.problems import RecipeError
 from bertctl.config.schema import Recipe
-from bertctl.data.recipe_data import load_data
+from bertctl.data.recipe_data import groups_of, load_data
+from bertctl.data.splits import first, most_folds
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.run_inputs import resolved_for
 from bertctl.progress import SILENT, Listener
@@ -24,6 +25,7 @@ from bertctl.sweeps.pool import visible_devices
 from bertctl.tasks.registry import higher_is_better
 from bertctl.training.job import Encoded, Inputs, check, encode, encoding_key
 from bertctl.training.loop import total_steps
+from bertctl.words import count
 
 NAME_LENGTH = 16
 """Hexadecimal digits of the hash that name a cell's folder."""
@@ -134,6 +136,7 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
         raise UsageError(f"--folds {request.folds}: it must be at least 2")
     if request.jobs is not None and request.jobs < 1:
         raise UsageError(f"--jobs {request.jobs}: it must be at least 1")
+    request = _with_fitting_folds(request, base, listener)
     cells = _cells(base, request)  # what does not go together is said before torch is loaded
     if request.test and not load_data(base, splits=["test"]).splits["test"].has("label"):  # found now, not at the end
         remedy = "Leave --test out; `bertctl predict RUN --split test` writes the answers to hand in."
@@ -154,6 +157,25 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     recipe = base.with_fields("runtime", threads=threads).model_dump()
     update = {"recipe": recipe, "jobs": jobs, "threads": threads, "cells": planned}
     return Sweep(plan.model_copy(update=update), cells, encoded, folder, request)
+
+
+def _with_fitting_folds(request: SweepRequest, base: Recipe, listener: Listener) -> SweepRequest:
+    """Returns the request with as many folds as there are rows, or groups of rows that stay together, at most."""
+    if request.folds is None or base.data.name or base.data.validation_file:
+        return request
+    data = load_data(base, splits=("train",), whole=True)
+    rows = data.splits["train"]
+    if base.data.first_train_rows is not None:
+        rows = first(rows, base.data.first_train_rows)
+    most = most_folds(rows, groups_of(rows, base, data.columns))
+    if not 2 <= most < request.folds:
+        return request
+
+    reason = f"{rows.source} has {count(len(rows), 'row')}"
+    if most < len(rows):
+        reason += f" in {most} groups that stay together"
+    listener.say(f"--folds {request.folds}: {most} folds, as {reason}")
+    return replace(request, folds=most)
 
 
 def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:

@@ -9,8 +9,10 @@ shape.
 
 import json
 import time
+from collections.abc import Mapping
 from itertools import chain, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -34,7 +36,7 @@ from bertctl.training.memory import peak_memory_bytes, resident_bytes
 from bertctl.training.snapshot import random_states, take
 from bertctl.training.step import training_step
 from bertctl.training.training_engine import build_engine
-from bertctl.words import human_bytes
+from bertctl.words import floor_to_tenth, human_bytes, seconds_in
 from bertctl.writing import failures_of, part_in
 
 TIMED_STEPS = 10
@@ -115,13 +117,68 @@ def estimate_run(
         "disk_bytes": {**disk, "free": free_bytes(place)},
         "sweep": {
             "cells": cells,
-            "seconds": _between((seconds["total"] - beside) * cells, spread),  # which have no baselines
+            # Runs of a sweep have no baselines.
+            "seconds": _between(_limited(job, seconds["total"] - beside) * cells, spread),
             "disk_bytes": disk["run"] * cells,
         },
         "busy": spread > _BUSY,
     }
+    if job.recipe.training.time_limit is not None:
+        document["time_limit"] = what_fits(job, seconds, evaluations=rehearsal.evaluations)
     _warn(document, spread, listener)
     return document
+
+
+def rehearse_time_limit(job: Job, *, used_seconds: float, listener: Listener = SILENT) -> dict[str, Any]:
+    """Times a few steps of a job, and returns what fits into its time limit. Nothing is kept.
+
+    Args:
+        job: Made ready, with `training.time_limit`.
+        used_seconds: Seconds that were used until now.
+        listener: Receives progress.
+    """
+    with TemporaryDirectory() as scratch:
+        rehearsal = Rehearsal(job, Path(scratch))
+        train, _ = rehearsal.training(TIMED_STEPS, listener)
+        evaluate, _ = rehearsal.evaluation(listener)
+    seconds = {"start": used_seconds, "train": train, "evaluate": evaluate, "save": 0.0}
+    seconds["total"] = sum(seconds.values())
+    return what_fits(job, seconds, evaluations=rehearsal.evaluations)
+
+
+def what_fits(job: Job, seconds: Mapping[str, float], *, evaluations: int) -> dict[str, Any]:
+    """Returns how much of a run fits into its time limit.
+
+    Args:
+        job: Made ready, with `training.time_limit`.
+        seconds: Estimated seconds of the whole run by phase, and their total.
+        evaluations: Evaluations of the whole run.
+
+    Returns:
+        `limit`, `seconds` of it, `steps` and `epochs` that fit, and whether the whole run does (`fits`).
+    """
+    limit = seconds_in(job.recipe.training.time_limit or "")
+    every = job.recipe.training.evaluate_every or job.steps_per_epoch
+    of_step = seconds["train"] / job.steps
+    of_evaluation = (seconds["evaluate"] + seconds["save"]) / evaluations
+
+    numbers = np.arange(1, job.steps + 1)
+    ends = seconds["start"] + numbers * of_step + np.ceil(numbers / every) * of_evaluation
+    steps = max(1, int((ends <= limit).sum()))
+    return {
+        "limit": job.recipe.training.time_limit,
+        "seconds": limit,
+        "steps": steps,
+        "epochs": floor_to_tenth(steps / job.steps_per_epoch),
+        "whole_seconds": round(seconds["total"], 3),
+        "fits": steps == job.steps,
+    }
+
+
+def _limited(job: Job, total: float) -> float:
+    """Returns the seconds of a run within its time limit, if it has one."""
+    limit = job.recipe.training.time_limit
+    return total if limit is None else min(total, seconds_in(limit))
 
 
 def _between(seconds: float, spread: float) -> dict[str, float]:

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import operator
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -27,9 +28,10 @@ from bertctl.training.model_selection import ModelSelection
 from bertctl.training.run_writer import RunWriter, run_metrics, run_performance
 from bertctl.training.signals import Signals
 from bertctl.training.snapshot import restore
+from bertctl.training.time_limit import TimeLimitedSteps, TimeLimitOutcome, longer_training
 from bertctl.training.trackers import tell
 from bertctl.training.training_engine import TrainingEngine, build_engine
-from bertctl.training.undertraining import undertrained_losses, undertraining_words
+from bertctl.training.undertraining import StillImproving, rising_scores, undertrained_losses
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class RunOptions:
         model_file: when RUN/model is written.
         checkpoint_pause: seconds from the start, and from each checkpoint, before the end of an epoch saves another.
         make_baselines: Scores simple models before the training, in the first process; None where there are none.
+        used_seconds: Returns the seconds that count for a time limit. Default: those since `Job.started`.
         on_start: called with the run folder before anything is trained, in each process.
         on_finish: called with the run folder when it is finished, in the first process (writes the model card).
     """
@@ -80,6 +83,7 @@ class RunOptions:
     model_file: ModelFile = "each time"
     checkpoint_pause: float = 0.0
     make_baselines: Callable[[Job, RunFolder, Listener], Baselines | None] | None = None
+    used_seconds: Callable[[], float] | None = None
     on_start: Callable[[RunFolder], None] | None = None
     on_finish: Callable[[RunFolder], None] | None = None
 
@@ -147,6 +151,7 @@ class _TrainingRun:
         self.selection = ModelSelection(job, folder, options.workers, model_file=options.model_file, listener=listener)
         self.checkpoints = Checkpoints(folder, job.hash, listener=listener)
         self.checkpointing: Checkpointing | None = None
+        self.time_limit: TimeLimitedSteps | None = None
         self.is_trained = False
         self.baselines: Baselines | None = None
 
@@ -170,12 +175,42 @@ class _TrainingRun:
                 self.state = restore(checkpoint, engine, self.folder, seed=seed, listener=self.listener)
             due = Due(training.checkpoint_every, pause=self.options.checkpoint_pause)
             self.checkpointing = Checkpointing(engine, self.checkpoints, due, flush=self.selection.best.flush)
-            hooks, features = self._hooks(engine, self.checkpointing), job.features["train"]
-            train(engine, features, recipe=job.recipe, hooks=hooks, state=self.state, listener=self.listener)
+            if training.time_limit is not None:
+                self.time_limit = self._limited_steps(engine)
+                if checkpoint is not None:
+                    self.time_limit.resume(self.state)
+            train(
+                engine,
+                job.features["train"],
+                recipe=job.recipe,
+                hooks=self._hooks(engine, self.checkpointing),
+                state=self.state,
+                listener=self.listener,
+                step_plan=self.time_limit,
+            )
         finally:  # not `end_training`: that ends the exchange too, and scoring needs it
             tell(engine.accelerator.trackers, lambda tracker: tracker.finish(), self.listener)
         self.checkpoints.wait()
         self.is_trained = True
+
+    @property
+    def planned_steps(self) -> int:
+        """Number of steps that the run is planned for at the moment."""
+        return self.job.steps if self.time_limit is None else self.time_limit.steps
+
+    def _limited_steps(self, engine: TrainingEngine) -> TimeLimitedSteps:
+        started = self.job.started
+
+        def since_started() -> float:
+            return time.perf_counter() - started
+
+        return TimeLimitedSteps(
+            self.job,
+            engine,
+            used_seconds=self.options.used_seconds or since_started,
+            scoring_seconds=lambda: self.selection.seconds,
+            listener=self.listener,
+        )
 
     def _hooks(self, engine: TrainingEngine, checkpointing: Checkpointing) -> Hooks:
         job, state, tokens = self.job, self.state, self.job.features["train"].lengths.sum()
@@ -212,7 +247,7 @@ class _TrainingRun:
             every_end = not job.steps_per_epoch % (job.recipe.training.evaluate_every or 1)  # is scored
             strict, over = self.options.strict, not inside and every_end
             look_for_collapse(result, state, epoch_over=over, strict=strict, listener=self.listener)
-            if not inside and step < job.steps:
+            if not inside and step < self.planned_steps:
                 state.stop_reason = self.options.early_stopping.after_epoch(epoch, state)
                 state.stopped_early = bool(state.stop_reason)
             return value
@@ -245,28 +280,51 @@ class _TrainingRun:
         job, state, selection = self.job, self.state, self.selection
         selection.score_best(state)
         job.seconds |= {"train": state.seconds, "evaluate": selection.seconds}
-        metrics = run_metrics(job, selection.results, state, selection.average)
-        if self.baselines is not None:
-            metrics |= self.baselines.metrics(selection.results, metrics["selected_on"])
-        performance = run_performance(job, state, self.options.workers)
-        self.writer.write_results(selection.results, metrics, performance)
-        selection.finish()
+        limited = None if self.time_limit is None else self.time_limit.outcome(state)
         final = selection.results[job.selection]
         collapsed = "collapsed" if final.task.answers.constant_prediction(final.lines) is not None else ""
+        improving = None if state.stopped_early or collapsed else self._still_improving(limited)
+        metrics = run_metrics(job, selection.results, state, selection.average, limited=limited, improving=improving)
+        if self.baselines is not None:
+            metrics |= self.baselines.metrics(selection.results, metrics["selected_on"])
+        performance = run_performance(job, state, self.options.workers, limited)
+        self.writer.write_results(selection.results, metrics, performance)
+        selection.finish()
         stopped = f"stopped after step {state.step} of {job.steps}" if state.stop_reason else ""
+        if limited is not None and limited.is_cut:
+            stopped = limited.sentence
+            self.listener.say(limited.sentence)
         self.writer.set_status("done", step=state.step, message=stopped, reason=state.stop_reason or collapsed)
-        went_on = not (state.stop_reason or collapsed)
-        if job.recipe.task != PRETRAINING and went_on and self.options.workers.is_first:
-            self._warn_if_undertrained()
+        if improving is not None:
+            self.listener.warn(improving.sentence)
         if self.baselines is not None:
             self.baselines.announce(metrics)
         return Result(self.folder, metrics, performance)
 
-    def _warn_if_undertrained(self) -> None:
+    def _still_improving(self, limited: TimeLimitOutcome | None) -> StillImproving | None:
+        """Returns the evidence that the run ended while it was still improving; None where there is none."""
+        job = self.job
+        if job.recipe.task == PRETRAINING or not self.options.workers.is_first:
+            return None
         history = read_json_lines(self.folder.history, "history", remedy=DAMAGED)
-        losses = undertrained_losses(history, selection=self.job.selection, best_step=self.state.best_step)
+        best_step = self.state.best_step
+        losses = undertrained_losses(history, selection=job.selection, best_step=best_step)
+        option = longer_training(job.recipe.training, limited)
         if losses:
-            self.listener.warn(undertraining_words(self.job, losses, recipe_file=str(self.folder.recipe)))
+            return StillImproving(job.selection, "loss", tuple(losses), option)
+
+        final = self.selection.results[job.selection].metrics[job.primary]
+        if final.low is None or final.high is None:
+            return None
+        scores = rising_scores(
+            history,
+            selection=job.selection,
+            metric=job.primary,
+            best_step=best_step,
+            interval_width=final.high - final.low,
+            sign=1.0 if higher_is_better(job.primary) else -1.0,
+        )
+        return StillImproving(job.selection, job.primary, tuple(scores), option) if scores else None
 
 
 def _interruption(this: _TrainingRun, *, terminated: bool) -> InterruptedRunError:

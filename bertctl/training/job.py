@@ -4,7 +4,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ class Job(ReadyRun):
         checkpoint_size: bytes of a checkpoint, about; copies of the best weights come on top.
         used_tokens: (U,) rows of the word table that are trained, where those are not all.
         run: carries it out, in place of `finetune.run` and as that is called.
+        started: `time.perf_counter()` when it began to be made ready.
     """
 
     source: ModelSource
@@ -58,6 +59,7 @@ class Job(ReadyRun):
     checkpoint_size: int
     used_tokens: "Tensor | None" = None
     run: Callable[..., Any] | None = None
+    started: float = field(default_factory=time.perf_counter)
 
     @property
     def verb(self) -> str:
@@ -249,6 +251,7 @@ def assembled(
         steps=steps,
         checkpoint_size=(whole + trained * 2) * 4,  # in fp32: weights, and two moments of those that are trained
         used_tokens=used,
+        started=started,
         memory=needed + (resident_bytes() - (whole - held) * 4 if compute.device == "cpu" else 0),
         environment=describe_environment(resolved, compute, data=data, model_hash=model_hash or source.content_hash()),
     )

@@ -70,6 +70,8 @@ class TrainingState:
         stop_reason: why early stopping ended it; empty otherwise.
         collapsed_losses: validation losses at the ends of the last epochs in which every example got the same answer.
         ranked: primary metric and step of the best evaluations, the best first, where their weights will be averaged.
+        clock_seconds: Seconds of the time limit that were used, those of interrupted commands too; 0 without a limit.
+        plan_changes: Changes of the number of steps by a time limit: the step where it was changed, the new number.
     """
 
     epoch: int = 0
@@ -90,6 +92,8 @@ class TrainingState:
     stop_reason: str = ""
     collapsed_losses: list[float] = field(default_factory=list)
     ranked: list[tuple[float, int]] = field(default_factory=list)
+    clock_seconds: float = 0.0
+    plan_changes: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def padding(self) -> float:
@@ -115,8 +119,34 @@ def total_steps(recipe: Recipe, examples: int) -> int:
     return recipe.training.max_steps or recipe.training.epochs * steps_per_epoch(recipe, examples)
 
 
+class StepPlan:
+    """Number of steps that a run is planned for: here that of its recipe; a time limit may change it on the way.
+
+    Args:
+        steps: Optimizer steps.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def begin_epoch(self, batches: Plan) -> None:
+        """Looks at the batches of the epoch that begins, or goes on."""
+
+    def after_step(self, state: TrainingState) -> None:
+        """May change `steps`: a step was taken."""
+
+    def after_evaluation(self, state: TrainingState) -> None:
+        """Notes that an evaluation is over."""
+
+
 def train(
-    engine: TrainingEngine, features: Features, recipe: Recipe, hooks: Hooks, state: TrainingState, listener: Listener
+    engine: TrainingEngine,
+    features: Features,
+    recipe: Recipe,
+    hooks: Hooks,
+    state: TrainingState,
+    listener: Listener,
+    step_plan: StepPlan | None = None,
 ) -> None:
     """Trains from where `state` says on, to the end or until patience ends it.
 
@@ -127,42 +157,47 @@ def train(
         hooks: what happens at a log line, an evaluation, a new best, after a step.
         state: filled in as it goes, so that an interruption leaves what was reached.
         listener: hears of progress.
+        step_plan: Number of steps. Default: as many as the recipe says.
 
     Raises:
         DivergedError: a loss or gradient that is no finite number, or losses that have exploded.
         DeviceError: out of memory with one example at a time.
     """
-    steps, training = total_steps(recipe, len(features)), recipe.training
+    training = recipe.training
+    goal = step_plan or StepPlan(total_steps(recipe, len(features)))
     micro_batches = MicroBatches(training.accumulation_steps, training.batch_size, listener)
     engine.network.train()
-    while (state.step < steps or state.pending) and not state.stopped_early:
+    while (state.step < goal.steps or state.pending) and not state.stopped_early:
         if engine.begin_epoch is not None:
             engine.begin_epoch(state.epoch)
         plan = plan_epoch(recipe, features, state.epoch)
+        goal.begin_epoch(plan)
         if state.position == 0:
             state.paddings.append(padding_share(features.lengths, plan))
             distinct = getattr(features, "distinct", None)
             if distinct is not None:
                 equal = count(repeated(plan, distinct), "row")
                 listener.say(f"epoch {state.epoch + 1}: {equal} with a text of another row of the batch, masked there")
-        while (state.position < len(plan) and state.step < steps) or state.pending:
+        while (state.position < len(plan) and state.step < goal.steps) or state.pending:
             if not state.pending:
                 rng = WindowRandom(recipe.training.seed, state.epoch, state.step)
                 figures = _step(engine, features, plan[state.position], rng, micro_batches, state, hooks)
-                epoch_over = state.position == len(plan) or state.step == steps
+                goal.after_step(state)
+                epoch_over = state.position == len(plan) or state.step == goal.steps
                 figures["epoch"] = round(state.epoch + state.position / len(plan), 4)
                 if epoch_over or state.step % recipe.training.log_every == 0:
                     hooks.on_log(figures)
                 due = recipe.training.evaluate_every
-                share = _share_of_work(state.step, steps, due or len(plan), hooks.evaluation_cost)
-                listener.advance("training", state.step, steps, _for_bar(figures), share=share)
-                state.pending = (state.step % due == 0 or state.step == steps) if due else epoch_over
+                share = _share_of_work(state.step, goal.steps, due or len(plan), hooks.evaluation_cost)
+                listener.advance("training", state.step, goal.steps, _for_bar(figures), share=share)
+                state.pending = (state.step % due == 0 or state.step == goal.steps) if due else epoch_over
             if state.pending:
                 _evaluate(hooks, state)
+                goal.after_evaluation(state)
                 if recipe.training.patience and state.since_better >= recipe.training.patience:
-                    state.stopped_early = state.step < steps
+                    state.stopped_early = state.step < goal.steps
                 state.pending = False
-            hooks.on_step(state.position == len(plan) or state.step == steps)
+            hooks.on_step(state.position == len(plan) or state.step == goal.steps)
             if state.stopped_early:
                 break
         else:

@@ -42,6 +42,7 @@ class ModelSelection:
         self._job = job
         self._workers = workers
         self._listener = listener
+        self._best_result: SplitResult | None = None
         self.best = BestModel(job.loaded, folder, model_file)
         keep, higher = job.recipe.training.average_best, higher_is_better(job.primary)
         self._averaging = BestWeights(folder, keep, higher_is_better=higher, writes=workers.is_first) if keep else None
@@ -69,6 +70,7 @@ class ModelSelection:
 
     def keep(self) -> bool:
         """Keeps the weights as the best so far; returns whether this process has written them to the disk."""
+        self._best_result = self.results[self._job.selection]
         return self._workers.is_first and self.best.keep()
 
     def score_best(self, state: TrainingState) -> None:
@@ -80,6 +82,8 @@ class ModelSelection:
             self._workers.wait()  # until the first process has written them
             self.best.load_back()
             self.results.clear()
+            if self._best_result is not None:  # as none was seen by a run that goes on from a checkpoint
+                self.results[job.selection] = self._best_result
         for split in dict.fromkeys((job.selection, *job.evaluated)):
             if split not in self.results:
                 self.score(split)

@@ -1,5 +1,6 @@
 """AdamW and the paper's schedule; where google-research/bert `optimization.py` differs, config/schema.py says so."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bertctl.config.recipe_sections import OptimizerSection
@@ -8,7 +9,7 @@ from bertctl.modeling.layer_groups import parameter_depths
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import AdamW
-    from torch.optim.lr_scheduler import LambdaLR
+    from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 
 def build_optimizer(network: "nn.Module", settings: OptimizerSection) -> "AdamW":
@@ -56,12 +57,79 @@ def build_schedule(optimizer: "AdamW", settings: OptimizerSection, *, steps: int
     """
     from torch.optim.lr_scheduler import LambdaLR
 
-    first = warmup_steps(settings, steps)
+    return LambdaLR(optimizer, LinearRates(settings, steps))
 
-    def share(step: int) -> float:
-        return step / first if step < first else max(0.0, (steps - step) / max(1, steps - first))
 
-    return LambdaLR(optimizer, share)
+@dataclass(frozen=True)
+class _Segment:
+    """Part of a schedule: a straight line up to the peak, and one down to 0.
+
+    Attributes:
+        start: Step where the segment begins.
+        first_share: Share of the peak rate there.
+        peak: Step of the top. The share there is 1, or `first_share` if the peak is behind the run already.
+        end: Step where the rate would be 0.
+    """
+
+    start: int
+    first_share: float
+    peak: int
+    end: int
+
+    def share(self, step: int) -> float:
+        """Returns the share of the peak rate at a step."""
+        if step < self.peak:
+            rise = (step - self.start) / (self.peak - self.start)
+            return self.first_share + (1.0 - self.first_share) * rise
+
+        is_past_peak = self.peak <= self.start
+        top = self.first_share if is_past_peak else 1.0
+        top_step = max(self.start, self.peak)
+        return top * max(0.0, (self.end - step) / max(1, self.end - top_step))
+
+
+class LinearRates:
+    """Share of the peak rate at each step: warm-up from 0, then a straight line to 0.
+
+    The number of steps may change while a run goes on, as a time limit does it. The rate goes on from where it stands,
+    finishes its warm-up if it has not, and falls in a straight line to 0 at the new last step.
+
+    Args:
+        settings: Settings with the share of the warm-up.
+        steps: Optimizer steps of the run.
+    """
+
+    def __init__(self, settings: OptimizerSection, steps: int) -> None:
+        self._settings = settings
+        peak = warmup_steps(settings, steps)
+        first_share = 0.0 if peak else 1.0
+        self._segments = [_Segment(start=0, first_share=first_share, peak=peak, end=steps)]
+
+    def __call__(self, step: int) -> float:
+        """Returns the share at a step."""
+        segment = next(segment for segment in reversed(self._segments) if segment.start <= step)
+        return segment.share(step)
+
+    def change(self, *, at: int, steps: int) -> None:
+        """Plans another number of steps from a step on."""
+        latest = self._segments[-1]
+        peak = latest.peak
+        if at < latest.peak:
+            peak = warmup_steps(self._settings, steps)
+            if peak <= at:
+                peak = at + warmup_steps(self._settings, steps - at)
+        share = self(at)
+        if at < latest.peak and peak <= at:
+            share = 1.0  # so few steps are left that none of them belongs to a warm-up
+
+        self._segments.append(_Segment(start=at, first_share=share, peak=peak, end=steps))
+
+
+def change_steps(schedule: "LRScheduler", *, at: int, steps: int) -> None:
+    """Has a schedule of `build_schedule` end at another step; see `LinearRates.change`."""
+    lambda_schedule: Any = schedule
+    rates: LinearRates = lambda_schedule.lr_lambdas[0]
+    rates.change(at=at, steps=steps)
 
 
 def warmup_steps(settings: OptimizerSection, steps: int) -> int:

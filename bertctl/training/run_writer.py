@@ -13,6 +13,8 @@ from bertctl.runtime.launch import Workers
 from bertctl.training.job import Job
 from bertctl.training.loop import TrainingState
 from bertctl.training.memory import peak_memory_bytes
+from bertctl.training.time_limit import TimeLimitOutcome
+from bertctl.training.undertraining import StillImproving
 from bertctl.writing import append_text, write_json
 
 
@@ -65,7 +67,13 @@ class RunWriter:
 
 
 def run_metrics(
-    job: Job, results: Mapping[str, SplitResult], state: TrainingState, average: Mapping[str, Any]
+    job: Job,
+    results: Mapping[str, SplitResult],
+    state: TrainingState,
+    average: Mapping[str, Any],
+    *,
+    limited: TimeLimitOutcome | None = None,
+    improving: StillImproving | None = None,
 ) -> dict[str, Any]:
     """Returns the content of metrics.json."""
     every = job.recipe.training.evaluate_every or job.steps_per_epoch
@@ -77,12 +85,18 @@ def run_metrics(
     if decision := results[job.selection].decision:
         chosen["threshold"] = {"split": job.selection}
         steps["decisions"] = dict.fromkeys(results, decision)
+    if limited is not None and limited.is_cut:
+        steps["time_limit"] = limited.for_metrics()
+    if improving is not None:
+        steps["still_improving"] = improving.as_json()
     return job.metrics(results) | steps | ({"average": average} if average else {})
 
 
-def run_performance(job: Job, state: TrainingState, workers: Workers) -> dict[str, Any]:
+def run_performance(
+    job: Job, state: TrainingState, workers: Workers, limited: TimeLimitOutcome | None = None
+) -> dict[str, Any]:
     """Returns the content of performance.json."""
-    return {
+    performance = {
         "schema": SCHEMA,
         "compute": job.compute.why,
         "seconds": {phase: round(seconds, 3) for phase, seconds in job.seconds.items()},
@@ -95,3 +109,6 @@ def run_performance(job: Job, state: TrainingState, workers: Workers) -> dict[st
         "processes": workers.count,
         "skipped_steps": state.skipped_steps,
     }
+    if limited is not None:
+        performance["time_limit"] = limited.for_performance()
+    return performance

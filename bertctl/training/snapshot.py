@@ -15,6 +15,7 @@ from bertctl.runtime.launch import Workers
 from bertctl.runtime.seeding import generator_states, set_generators
 from bertctl.training.checkpoint import Checkpoint, Snapshot, put_back
 from bertctl.training.loop import TrainingState
+from bertctl.training.optim import change_steps
 from bertctl.training.training_engine import TrainingEngine
 
 if TYPE_CHECKING:
@@ -91,6 +92,9 @@ def restore(
     except (RuntimeError, KeyError) as error:
         raise UnavailableError(f"{checkpoint.path} does not fit this model: {error}") from error
     state = TrainingState(**checkpoint.state["outcome"])
+    state.plan_changes = [(step, steps) for step, steps in state.plan_changes]
+    for step, steps in state.plan_changes:
+        change_steps(engine.schedule, at=step, steps=steps)
     _advance_schedule(engine, state.step)
     if checkpoint.state["scaler"] is not None and engine.accelerator.scaler is not None:
         engine.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])

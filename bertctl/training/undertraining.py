@@ -1,12 +1,62 @@
 """Signs that a training ended before the model was done learning."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from bertctl.training.job import Job
 
 _LAST_SHARE = 0.25
 """Share of the logged training losses, the last ones, whose mean stands for the end of the training."""
+
+_REFERENCE_SHARE = 2 / 3
+"""Share of the training after which a score is compared with the last one."""
+
+_PAIRED_NOISE = 0.7
+"""Standard error of the difference of two evaluations of one run, as a share of that of one score: most examples get
+the same answer in both."""
+
+_STANDARD_ERRORS = 2.0
+"""Standard errors by which a score has to rise for more than chance."""
+
+_SHARE_OF_RISE = 0.2
+"""Share of the whole rise that the last part must have: a curve that has flattened is done."""
+
+_INTERVAL_WIDTH = 3.92
+"""Standard errors in a 95 % interval."""
+
+
+@dataclass(frozen=True)
+class StillImproving:
+    """Evidence that a run ended while it was still improving.
+
+    Attributes:
+        split: The split that picks the weights.
+        metric: What improved: the primary metric, or `loss`.
+        values: Its values at the last evaluations, the last one last.
+        option: What to type to train longer.
+    """
+
+    split: str
+    metric: str
+    values: tuple[float, ...]
+    option: str
+
+    @property
+    def sentence(self) -> str:
+        """The warning, for people."""
+        values = ", ".join(f"{value:.4f}" for value in self.values[-4:])
+        if self.metric == "loss":
+            evidence = f"the {self.split} loss still fell ({values})"
+        else:
+            evidence = f"{self.split} {self.metric} still rose ({values})"
+        return (
+            f"the last evaluation was the best one, and {evidence}: the model may not be done learning. Train longer "
+            f"with {self.option}, or with the learning rate that `bertctl lr-find` suggests"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns what metrics.json has of it."""
+        values = [round(value, 6) for value in self.values]
+        return {"split": self.split, "metric": self.metric, "values": values, "option": self.option}
 
 
 def undertrained_losses(history: Sequence[Mapping[str, Any]], *, selection: str, best_step: int) -> list[float]:
@@ -33,12 +83,42 @@ def undertrained_losses(history: Sequence[Mapping[str, Any]], *, selection: str,
     return losses if is_best_last and falls and not is_learned_by_heart else []
 
 
-def undertraining_words(job: Job, losses: Sequence[float], *, recipe_file: str) -> str:
-    """Returns the warning about these losses, with what to type."""
-    shown = ", ".join(f"{loss:.4f}" for loss in losses[-4:])
-    epochs = job.recipe.training.epochs
-    return (
-        f"the last evaluation was the best one, and the {job.selection} loss still fell ({shown}): the model may not "
-        f"be done learning. Train longer (--epochs {2 * epochs:g}), or with the learning rate that "
-        f"`bertctl lr-find {recipe_file}` suggests"
-    )
+def rising_scores(
+    history: Sequence[Mapping[str, Any]],
+    *,
+    selection: str,
+    metric: str,
+    best_step: int,
+    interval_width: float,
+    sign: float = 1.0,
+) -> list[float]:
+    """Returns the scores of a training whose primary metric still rose beyond noise; an empty list where it did not.
+
+    It did if the last evaluation was the best one and is better than that after two thirds of the training by more than
+    two standard errors, and that last third brought a fifth of the whole rise or more.
+
+    Args:
+        history: Lines of history.jsonl.
+        selection: The split that picks the weights.
+        metric: The primary metric.
+        best_step: The step whose weights were kept.
+        interval_width: Width of the 95 % interval of the last score.
+        sign: 1 where a higher score is better, -1 where a lower one is.
+    """
+    name = f"{selection}_{metric}"
+    scored = [(int(line["step"]), sign * float(line[name])) for line in history if line.get(name) is not None]
+    if len(scored) < 3 or scored[-1][0] != best_step:
+        return []
+
+    last_step, last = scored[-1]
+    earlier = [value for step, value in scored[:-1] if step <= _REFERENCE_SHARE * last_step + 0.5]
+    if not earlier:
+        return []
+    noise = _PAIRED_NOISE * interval_width / _INTERVAL_WIDTH
+    rise = last - max(earlier)
+    whole_rise = last - scored[0][1]
+    is_beyond_noise = rise > _STANDARD_ERRORS * noise
+    has_flattened = rise < _SHARE_OF_RISE * whole_rise
+    if not is_beyond_noise or has_flattened:
+        return []
+    return [sign * value for _, value in scored]

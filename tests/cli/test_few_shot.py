@@ -125,7 +125,6 @@ def test_long_texts_are_learned_from_as_they_are_read(bertctl: Run, tiny_model: 
     [
         ("text,pair,label\na,b,x\nc,d,y\ne,f,x\ng,h,y\n", (), 2, "one label for each single text"),
         ("text,label\na film,0.5\nfood,0.7\nbad food,0.1\ngood,0.2\n", ("data.train_rows_per_label=1",), 3, "label"),
-        ("text,label\na,x\nb,y\nc,x\nd,y\ne,x\n", ("data.train_rows_per_label=9",), 3, "has 2 training rows, and 9"),
         ("text,label\na,x\nb,y\nc,x\nd,y\n", ("few_shot.draws=3",), 2, "several draws of all training rows"),
         ("text,label\na,x\nb,y\nc,x\nd,y\n", ("few_shot.loss=cosent",), 2, "few_shot.loss"),
         ("text,label\na,x\nb,y\nc,x\nd,y\n", ("training.class_weights=balanced",), 2, "learns pairs"),

@@ -108,7 +108,7 @@ def test_each_of_several_labels_is_balanced_by_itself_in_choosing_too():
     def recall(logits: np.ndarray) -> float:
         return float((logits[labels[:, 1] == 1, 1] > 0).mean())
 
-    fold_of_row = settings(2, multi_label=True).folds_of(labels, None)
+    fold_of_row = settings(2, multi_label=True).folds_of(labels, None).fold_of_row
     theirs = []
     for c in STRENGTHS:
         found = 0
@@ -141,12 +141,52 @@ def test_a_label_that_no_row_has_is_never_the_answer():
     assert set(fitted.logits(vectors).argmax(axis=1)) == {0, 2}
 
 
-def test_a_label_rarer_than_the_folds_is_refused():
+@pytest.mark.parametrize(
+    ("rare", "folds", "sentences"),
+    [
+        (5, 5, []),
+        (3, 3, ["cross-validation: 3 folds instead of 5, as the label 'rare' has 3 training rows"]),
+        (2, 2, ["cross-validation: 2 folds instead of 5, as the label 'rare' has 2 training rows"]),
+        (
+            1,
+            5,
+            ["cross-validation: 1 label with a single training row ('rare'), which stays in training in every fold"],
+        ),
+    ],
+)
+def test_there_are_as_many_folds_as_the_rarest_label_allows(rare: int, folds: int, sentences: list[str]) -> None:
     vectors, labels = problem(2)
-    labels[:] = 0
-    labels[:3] = 1
-    with pytest.raises(DataError, match=r"the label 'rare' has 3 training rows.* 5 folds"):
-        choose_strength(vectors, labels, settings(labels=("usual", "rare")), accuracy(labels))
+    labels[:] = np.arange(len(labels)) % 2
+    labels[:rare] = 2
+    three = settings(3, labels=("usual", "other", "rare"))
+
+    found = three.folds_of(labels, None)
+    strength, score = choose_strength(vectors, labels, three, accuracy(labels))
+
+    assert found.number == folds
+    assert found.sentences() == sentences
+    assert found.is_held_out[:rare].all() == (rare > 1)
+    assert strength in STRENGTHS
+    assert np.isfinite(score)
+
+
+@pytest.mark.parametrize("classifier", ["logistic-regression", "ridge"])
+def test_a_row_in_no_fold_keeps_its_group_in_training(classifier: str) -> None:
+    _, labels = problem(2)
+    labels[0] = 2
+    groups = np.arange(len(labels))
+    groups[1] = groups[0]
+
+    found = settings(3, classifier=classifier).folds_of(labels, groups)
+
+    assert not found.is_held_out[:2].any()
+    assert found.is_held_out[2:].all()
+
+
+def test_rows_of_which_none_can_be_held_out_are_refused() -> None:
+    labels = np.arange(4)
+    with pytest.raises(DataError, match="0 of the 4 training rows can be held out"):
+        settings(4).folds_of(labels, None)
 
 
 def test_the_strength_is_the_best_for_the_metric_that_is_asked_for():
@@ -172,10 +212,11 @@ def test_folds_tear_no_group_apart():
     vectors, labels = problem(2)
     copies = np.concatenate([vectors, vectors[:200]]), np.concatenate([labels, 1 - labels[:200]])
     groups = np.concatenate([np.arange(600), np.arange(200)])
-    folds = settings().folds_of(copies[1], groups)
+    folds = settings().folds_of(copies[1], groups).fold_of_row
     assert all(len(set(folds[groups == group])) == 1 for group in range(600))
     assert np.bincount(folds).tolist() == pytest.approx([160] * 5, abs=4)
-    assert (settings().folds_of(labels, None) == settings().folds_of(labels, np.arange(600))).all()
+    alone = settings().folds_of(labels, None).fold_of_row
+    assert (alone == settings().folds_of(labels, np.arange(600)).fold_of_row).all()
 
 
 def test_a_learned_mix_finds_the_layer_that_matters():

@@ -156,25 +156,12 @@ def test_repeated_hold_outs_give_mean_and_deviation(tiny_model, rows, tmp_path):
     ("change", "said"),
     [
         ({"probe__layers": ["7"]}, "no layer 7"),
-        ({"probe__folds": 40}, "40 folds"),
         ({"probe__pooling": ["pooler"], "probe__layers": ["1"]}, "'pooler' reads the last layer"),
     ],
 )
 def test_what_can_not_be_is_refused(tiny_model, rows, tmp_path, change, said):
     with pytest.raises(BertctlError, match=said):
         probe(tiny_model, rows, tmp_path / "run", **change)
-
-
-def test_a_label_rarer_than_the_folds_is_named_before_anything_is_computed(tiny_model, tmp_path, monkeypatch):
-    """It was "label number 2", after the pass of the encoder over all texts."""
-    monkeypatch.setattr("bertctl.features.probe._vectors", lambda *_: pytest.fail("vectors were computed"))
-    path = tmp_path / "rare.csv"
-    path.write_text("text,label\n" + "good film,pos\nbad food,neg\n" * 20 + "dull food,so so\n" * 2)
-    held = tmp_path / "held.csv"
-    held.write_text("text,label\nfine film,pos\npoor food,neg\n")
-    with pytest.raises(DataError, match=r"the label 'so so' has 2 training rows, fewer than the 3 folds") as refused:
-        probe(tiny_model, path, tmp_path / "run", data__validation_file=str(held))
-    assert "--set probe.folds=2" in refused.value.remedy
 
 
 def test_a_single_label_is_refused(tiny_model, tmp_path):

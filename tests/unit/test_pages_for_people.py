@@ -24,7 +24,7 @@ from bertctl.sweeps.pictures import write_pictures
 from bertctl.sweeps.setting_text import value_text
 from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.training.lr_find import suggest
-from bertctl.training.undertraining import undertrained_losses
+from bertctl.training.undertraining import rising_scores, undertrained_losses
 from bertctl.words import human_seconds
 from tests.made_sweeps import document_of, made_sweep
 
@@ -198,6 +198,29 @@ def test_a_training_that_ended_too_early_is_known(
     lines = history(training or [0.0] * 2, held_out)
     lines = lines if training else [line for line in lines if "loss" not in line]
     assert bool(undertrained_losses(lines, selection="validation", best_step=best)) == is_undertrained
+
+
+@pytest.mark.parametrize(
+    ("scores", "best", "width", "is_rising"),
+    [
+        ([0.50, 0.70, 0.76], 30, 0.04, True),
+        ([0.85, 0.90, 0.905], 30, 0.04, False),
+        ([0.50, 0.70, 0.72], 30, 0.10, False),
+        ([0.50, 0.90, 0.93], 30, 0.03, False),
+        ([0.50, 0.76, 0.70], 20, 0.04, False),
+        ([0.70, 0.76], 20, 0.04, False),
+    ],
+    ids=["rises", "within noise", "few rows", "has flattened", "best was earlier", "two evaluations"],
+)
+def test_scores_that_still_rise_beyond_noise_are_known(
+    scores: list[float], best: int, width: float, is_rising: bool
+) -> None:
+    lines = [{"step": 10 * (i + 1), "validation_f1": score} for i, score in enumerate(scores)]
+    about = {"selection": "validation", "metric": "f1", "best_step": best, "interval_width": width}
+    mirrored = [{**line, "validation_f1": -line["validation_f1"]} for line in lines]
+
+    assert bool(rising_scores(lines, **about)) == is_rising
+    assert bool(rising_scores(mirrored, **about, sign=-1.0)) == is_rising
 
 
 def test_a_notebook_sees_progress_and_a_script_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

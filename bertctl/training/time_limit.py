@@ -1,0 +1,534 @@
+"""A time limit for a run: how many steps fit is measured while it trains, and planned anew as the pace changes.
+
+The time that is left pays for the steps, for the evaluations between them, and for what comes after the last step: the
+last evaluation, the other splits, the files. A step is counted by the work in its batch (padded tokens, and their pairs
+in the attention), as batches of short texts take less time. The pace is that of the latest steps, as many as are left:
+far from the end that is a long mean, near the end it follows the machine.
+
+Looks at the clock become more frequent towards the end. A plan that would miss the limit by less than can be measured
+stays, so a quiet machine changes it a few times in its first steps and then hardly ever. Each change is written down
+(`TrainingState.plan_changes`). The first process decides, the others follow.
+"""
+
+import json
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertctl.arrays import Floats, Ints
+from bertctl.config.recipe_sections import TrainingSection
+from bertctl.config.task_names import PRETRAINING
+from bertctl.inference.engine import Engine
+from bertctl.inference.evaluate import evaluate_split
+from bertctl.progress import SILENT, Listener
+from bertctl.runtime.batching import Plan
+from bertctl.training.loop import StepPlan, TrainingState, plan_epoch
+from bertctl.training.optim import change_steps
+from bertctl.words import count, floor_to_tenth, human_seconds, seconds_in
+
+if TYPE_CHECKING:
+    from bertctl.training.job import Job
+    from bertctl.training.training_engine import TrainingEngine
+
+_RESERVE_SHARE = 0.01
+"""Share of the limit that is left free, for what no measurement shows."""
+_LARGEST_RESERVE = 2.0  # seconds
+_NEGLIGIBLE_SHARE = 0.004
+"""Share of the limit by which a plan may miss it without being changed."""
+_STEP_NOISE = 0.5
+"""Scatter of the time of a unit of work from step to step, as a share; the mean of n steps has 1 / sqrt(n) of it."""
+_MOST_MEASURED = 5_000  # steps
+_FEWEST_OF_PACE = 8
+"""Steps by which a pace is measured at least."""
+_FEWEST_MEASURED = 4
+"""Steps before the first plan, where there is time for more than a few."""
+_FEW_STEPS = 10
+_SHARE_OF_FIRST_STEP = 0.25
+"""Guess of a later step's time as a share of the first one's, which makes kernels and loads libraries."""
+_WORK_OF_SCORING = 1 / 3
+"""Time for a token that is scored, as a share of that for one that is trained on: there is no backward pass."""
+_SAMPLE_SHARE = 0.01
+"""Share of the limit that may be spent on timing the evaluation of a few rows."""
+_FEWEST_SAMPLED = 8  # rows
+_MOST_SAMPLED = 256
+_BYTES_PER_SECOND = 250e6
+"""Guess of how fast weights are written and hashed, until it is measured."""
+_LEAST_CLOSING = 0.5  # seconds
+_CLOSING_SHARE_OF_LOADING = 0.4
+"""Time of reports, tables and the end of the process, as a share of that of loading the model: on a busy machine both
+take longer."""
+_MOST_BATCHES = 20_000
+"""Batches of an epoch whose work is computed; the others are like them."""
+
+
+@dataclass(frozen=True)
+class TimeLimitOutcome:
+    """What a time limit did to a run.
+
+    Attributes:
+        limit: As it was given, such as `20m`.
+        steps: Steps that were taken.
+        whole_steps: Steps of the whole run.
+        epochs: Epochs that were trained, in tenths.
+        whole_epochs: Epochs of the whole run.
+        whole_seconds: Estimated seconds of the whole run.
+        used_seconds: Seconds that were used so far.
+        plan_changes: See `TrainingState`.
+        is_cut: Whether the limit ended the run before its last step.
+    """
+
+    limit: str
+    steps: int
+    whole_steps: int
+    epochs: float
+    whole_epochs: int
+    whole_seconds: float
+    used_seconds: float
+    plan_changes: tuple[tuple[int, int], ...]
+    is_cut: bool
+
+    @property
+    def sentence(self) -> str:
+        """The outcome of a run that was cut, for people."""
+        whole_time = human_seconds(self.whole_seconds, brief=True)
+        return (
+            f"stopped at {self.epochs:g} of {count(self.whole_epochs, 'epoch')} by the time limit of {self.limit} "
+            f"(step {self.steps:,} of {self.whole_steps:,}); the whole run would take about {whole_time}"
+        )
+
+    def for_metrics(self) -> dict[str, Any]:
+        """Returns what metrics.json has of it: nothing that another clock would change for the same plan."""
+        return {
+            "limit": self.limit,
+            "steps": self.steps,
+            "whole_steps": self.whole_steps,
+            "epochs": self.epochs,
+            "whole_epochs": self.whole_epochs,
+        }
+
+    def for_performance(self) -> dict[str, Any]:
+        """Returns what performance.json has of it."""
+        return {
+            "seconds": seconds_in(self.limit),
+            "used_seconds": round(self.used_seconds, 3),
+            "whole_seconds": round(self.whole_seconds, 1),
+            "plan_changes": [list(change) for change in self.plan_changes],
+        }
+
+
+@dataclass
+class RunCosts:
+    """What a run costs beside its training steps: guesses, until something was measured.
+
+    Work is counted in units of training: an evaluation of work 5 takes as long as training batches of work 5.
+
+    Attributes:
+        scoring_work: Work of scoring the selection split.
+        saving_seconds: Seconds of saving the weights, where an evaluation is the best one.
+        others_share: Work of scoring the other splits, as a share of `scoring_work`.
+        closing_seconds: Seconds after the last scoring: the last checkpoint, intervals, files, the end.
+        scorings_at_end: How many times the selection split is scored after the last evaluation.
+        evaluation_work: Work of an evaluation with all that belongs to it, once it was measured.
+    """
+
+    scoring_work: float
+    saving_seconds: float = 0.0
+    others_share: float = 0.0
+    closing_seconds: float = 0.0
+    scorings_at_end: int = 0
+    evaluation_work: float | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether an evaluation was measured."""
+        return self.evaluation_work is not None
+
+    def note_evaluation(self, seconds: float, scoring_seconds: float, pace: float) -> None:
+        """Notes what an evaluation took: with the weights that are saved, and the scoring alone."""
+        self.evaluation_work = seconds / pace
+        self.scoring_work = scoring_seconds / pace
+
+    def evaluation(self, pace: float) -> float:
+        """Returns the seconds of an evaluation, at a pace (seconds for a unit of work)."""
+        if self.evaluation_work is not None:
+            return pace * self.evaluation_work
+        return pace * self.scoring_work + self.saving_seconds
+
+    def closing(self, pace: float) -> float:
+        """Returns the seconds after the last evaluation, at a pace."""
+        scoring = pace * self.scoring_work
+        return scoring * (self.others_share + self.scorings_at_end) + self.closing_seconds
+
+
+class Planner:
+    """Number of steps with which a run ends in time: arithmetic alone, the clock is its caller's.
+
+    Args:
+        limit: Seconds of the limit.
+        whole_steps: Steps of the whole run.
+        evaluate_every: Steps from one evaluation to the next.
+        costs: Costs beside the steps.
+    """
+
+    def __init__(self, limit: float, *, whole_steps: int, evaluate_every: int, costs: RunCosts) -> None:
+        self.costs = costs
+        self.steps_seen = 0
+        self._limit = limit
+        self._target = limit - min(_RESERVE_SHARE * limit, _LARGEST_RESERVE)
+        self._whole_steps = whole_steps
+        self._evaluate_every = evaluate_every
+        self._work_ahead: Floats = np.array([0.0, 1.0])  # (B + 1,) work of the first batches of this epoch
+        self._measured: deque[tuple[float, float]] = deque(maxlen=_MOST_MEASURED)
+        self._first_step = (0.0, 1.0)
+        self._pace_before: float | None = None  # of the steps before an interruption
+
+    def resume(self, seconds: float, steps: int) -> None:
+        """Takes the seconds of the steps before an interruption, once the work of an epoch is known."""
+        if steps:
+            self._pace_before = seconds / self._work_between(0, steps)
+
+    def begin_epoch(self, work: Floats) -> None:
+        """Takes the (B,) work of the batches of an epoch; those to come are expected to be like it."""
+        self._work_ahead = np.concatenate([[0.0], np.cumsum(work)])
+
+    def note_step(self, seconds: float, position: int) -> None:
+        """Notes what the batch before a position of the epoch took."""
+        work = float(self._work_ahead[position] - self._work_ahead[position - 1])
+        self.steps_seen += 1
+        if self.steps_seen == 1:
+            self._first_step = (seconds, work)
+        else:
+            self._measured.append((seconds, work))
+
+    def pace(self, steps: int = 0) -> float:
+        """Returns the seconds of a unit of work, by the latest steps: so many, but no fewer than eight."""
+        if not self._measured and self._pace_before is not None:
+            return self._pace_before
+        if not self._measured:
+            seconds, work = self._first_step
+            return _SHARE_OF_FIRST_STEP * seconds / work
+        n_latest = min(len(self._measured), max(_FEWEST_OF_PACE, steps))
+        latest = islice(reversed(self._measured), n_latest)
+        seconds, work = np.sum(list(latest), axis=0)
+        return float(seconds / work)
+
+    def seconds_until(self, step: int, last: int, pace: float) -> float:
+        """Returns the seconds from the end of a step to the end of a run that ends with the step `last`."""
+        evaluations = 1 + (last - 1) // self._evaluate_every - (step - 1) // self._evaluate_every
+        training = pace * self._work_between(step, last)
+        return training + evaluations * self.costs.evaluation(pace) + self.costs.closing(pace)
+
+    def whole_seconds(self, step: int, used: float) -> float:
+        """Returns the seconds that the whole run would take."""
+        return used + self.seconds_until(step, self._whole_steps, self.pace(_MOST_MEASURED))
+
+    def overrun(self, step: int, used: float) -> float:
+        """Returns the seconds by which a run would miss the limit that ends with this step."""
+        return used + self.seconds_until(step, step, self.pace()) - self._limit
+
+    def fitting_steps(self, step: int, planned: int, used: float) -> int:
+        """Returns how many steps the run should have: the planned number unless that misses the limit.
+
+        Args:
+            step: Steps that were taken.
+            planned: Present number of steps.
+            used: Seconds that were used so far.
+        """
+        pace = self.pace(planned - step)
+        time_left = self._target - used
+        steps = self._most_steps_in(time_left, step, pace)
+        is_too_early = self.steps_seen < _FEWEST_MEASURED and steps - step > _FEW_STEPS
+        if is_too_early:
+            return planned
+
+        planned_seconds = self.seconds_until(step, planned, pace)
+        noise = 0.5 * _STEP_NOISE / math.sqrt(self.steps_seen) * planned_seconds
+        tolerance = max(_NEGLIGIBLE_SHARE * self._limit, noise)
+        is_close_enough = abs(planned_seconds - time_left) <= tolerance
+        return planned if is_close_enough else steps
+
+    def next_check(self, step: int, planned: int) -> int:
+        """Returns the step of the next look at the clock: soon at first, and ever sooner towards the end."""
+        quarter = (planned - step) // 4
+        return step + max(1, min(self.steps_seen, quarter))
+
+    def _most_steps_in(self, time_left: float, step: int, pace: float) -> int:
+        """Returns the largest number of steps with which the run ends in time; the present step if none is left."""
+        fewest = step
+        most = self._whole_steps
+        while fewest < most:
+            middle = (fewest + most + 1) // 2
+            if self.seconds_until(step, middle, pace) <= time_left:
+                fewest = middle
+            else:
+                most = middle - 1
+        return fewest
+
+    def _work_between(self, step: int, last: int) -> float:
+        """Returns the work of the steps after `step`, up to `last`."""
+        per_epoch = len(self._work_ahead) - 1
+
+        def work_until(number: int) -> float:
+            epochs, batches = divmod(number, per_epoch)
+            return float(epochs * self._work_ahead[-1] + self._work_ahead[batches])
+
+        return work_until(last) - work_until(step)
+
+
+class TimeLimitedSteps(StepPlan):
+    """Number of steps that fit into the time limit of a run, which is asked of a `Planner` while the run goes on.
+
+    Args:
+        job: The run, made ready.
+        engine: Network, optimizer and schedule; the schedule follows the plan.
+        used_seconds: Returns the seconds that the command has used so far, in this process.
+        scoring_seconds: Returns the seconds that went into scoring so far.
+        listener: Receives the plan and what is wrong with it.
+    """
+
+    def __init__(
+        self,
+        job: "Job",
+        engine: "TrainingEngine",
+        *,
+        used_seconds: Callable[[], float],
+        scoring_seconds: Callable[[], float],
+        listener: Listener,
+    ) -> None:
+        super().__init__(job.steps)
+        self._job = job
+        self._engine = engine
+        self._workers = engine.workers
+        self._listener = listener
+        self._used_here = used_seconds
+        self._used_before = 0.0
+        self._scoring_seconds = scoring_seconds
+        self._limit_text = job.recipe.training.time_limit or ""
+        self._limit = seconds_in(self._limit_text)
+        self._work = _Work(job)
+        self._planner = Planner(
+            self._limit,
+            whole_steps=job.steps,
+            evaluate_every=job.recipe.training.evaluate_every or job.steps_per_epoch,
+            costs=_guessed_costs(job, self._work),
+        )
+        self._mark = time.perf_counter()
+        self._scored_before = 0.0
+        self._next_check = 0
+        self._sampled_at = 0
+        self._is_announced = False
+        self._is_warned = False
+
+    def resume(self, state: TrainingState) -> None:
+        """Takes the plan and the time that a run had used before it was interrupted."""
+        self._used_before = state.clock_seconds
+        if state.plan_changes:
+            self.steps = state.plan_changes[-1][1]
+        self.begin_epoch(plan_epoch(self._job.recipe, self._job.features["train"], state.epoch))
+        self._planner.resume(state.seconds, state.step)
+
+    def begin_epoch(self, batches: Plan) -> None:
+        """Computes the work of the batches of an epoch."""
+        self._planner.begin_epoch(self._work.of_batches(batches))
+        self._mark = time.perf_counter()
+
+    def after_step(self, state: TrainingState) -> None:
+        """Notes what the step took and, where a look at the clock is due, plans the number of steps anew."""
+        now = time.perf_counter()
+        self._planner.note_step(now - self._mark, state.position)
+        self._mark = now
+        state.clock_seconds = self._used()
+
+        is_check_due = self._next_check <= state.step < self._job.steps
+        if not is_check_due:
+            return
+        if self._is_sample_due(state):
+            self._sample_scoring(state)
+        steps, self._next_check = self._decide(state)
+        if steps != self.steps:
+            state.plan_changes = [*state.plan_changes, (state.step, steps)]
+            change_steps(self._engine.schedule, at=state.step, steps=steps)
+            self.steps = steps
+        self._mark = time.perf_counter()
+
+    def after_evaluation(self, state: TrainingState) -> None:
+        """Notes what the evaluation took."""
+        now = time.perf_counter()
+        scored = self._scoring_seconds()
+        self._planner.costs.note_evaluation(now - self._mark, scored - self._scored_before, self._planner.pace())
+        self._scored_before = scored
+        self._mark = now
+        state.clock_seconds = self._used()
+
+    def outcome(self, state: TrainingState) -> TimeLimitOutcome:
+        """Returns what the limit did, once the run is trained."""
+        used = self._used()
+        return TimeLimitOutcome(
+            limit=self._limit_text,
+            steps=state.step,
+            whole_steps=self._job.steps,
+            epochs=floor_to_tenth(state.step / self._job.steps_per_epoch),
+            whole_epochs=self._job.epochs,
+            whole_seconds=self._planner.whole_seconds(state.step, state.clock_seconds),
+            used_seconds=used,
+            plan_changes=tuple(state.plan_changes),
+            is_cut=state.step < self._job.steps and not state.stopped_early,
+        )
+
+    def _used(self) -> float:
+        return self._used_before + self._used_here()
+
+    def _decide(self, state: TrainingState) -> tuple[int, int]:
+        """Returns the number of steps, and the step of the next look at the clock: as the first process sees it."""
+        decision = ""
+        if self._workers.is_first:
+            steps = self._planner.fitting_steps(state.step, self.steps, self._used())
+            self._announce(steps, state)
+            decision = json.dumps([steps, self._planner.next_check(state.step, steps)])
+        steps, next_check = json.loads(self._workers.share(decision))
+        return int(steps), int(next_check)
+
+    def _announce(self, steps: int, state: TrainingState) -> None:
+        """Says what fits into the limit: once it is known, and again where it changes by more than a quarter."""
+        used = self._used()
+        if steps == state.step and self._planner.overrun(state.step, used) > 0.05 * self._limit:
+            self._warn_too_short(state, used)
+            return
+        is_known = self._planner.steps_seen >= _FEWEST_MEASURED or steps != self.steps
+        is_small_change = abs(steps - self.steps) <= max(_FEW_STEPS, self.steps // 4)
+        if not is_known or (self._is_announced and is_small_change):
+            return
+
+        self._is_announced = True
+        whole_time = human_seconds(self._planner.whole_seconds(state.step, used), brief=True)
+        if steps == self._job.steps:
+            self._listener.say(f"time limit {self._limit_text}: the whole run fits, it takes about {whole_time}")
+            return
+        epochs = floor_to_tenth(steps / self._job.steps_per_epoch)
+        self._listener.say(
+            f"time limit {self._limit_text}: about {steps:,} of {self._job.steps:,} steps fit ({epochs:g} of "
+            f"{count(self._job.epochs, 'epoch')}); the whole run would take about {whole_time}"
+        )
+
+    def _warn_too_short(self, state: TrainingState, used: float) -> None:
+        if self._is_warned:
+            return
+        self._is_warned = True
+        closing = self._planner.overrun(state.step, used) + self._limit - used
+        self._listener.warn(
+            f"the time limit of {self._limit_text} is too short: {human_seconds(used)} are used after "
+            f"{count(state.step, 'step')}, and scoring and writing take about {human_seconds(closing)} more"
+        )
+
+    def _is_sample_due(self, state: TrainingState) -> bool:
+        """Returns whether the scoring should be timed now: after a few steps, and once more halfway to the end."""
+        if self._planner.costs.is_measured or self._planner.steps_seen < _FEWEST_MEASURED:
+            return False
+        is_first_time = self._sampled_at == 0
+        is_halfway = state.step >= self.steps // 2 > 2 * self._sampled_at
+        return is_first_time or is_halfway
+
+    def _sample_scoring(self, state: TrainingState) -> None:
+        """Times the scoring of a few rows, so that what comes after the last step is known before it comes."""
+        self._sampled_at = state.step
+        n_rows = 0
+        if self._workers.is_first and self._job.recipe.task != PRETRAINING:
+            rows_in_split = len(self._job.data.splits[self._job.selection])
+            seconds_of_row = self._planner.pace() * self._planner.costs.scoring_work / rows_in_split
+            n_rows = min(_MOST_SAMPLED, int(_SAMPLE_SHARE * self._limit / seconds_of_row))
+        n_rows = int(self._workers.share(str(n_rows)))
+        if n_rows >= _FEWEST_SAMPLED:
+            seconds = self._time_scoring(n_rows)
+            self._planner.costs.scoring_work = seconds / self._planner.pace()
+
+    def _time_scoring(self, n_rows: int) -> float:
+        """Returns the seconds of scoring the selection split, as so many of its rows say."""
+        job = self._job
+        rows = job.data.splits[job.selection]
+        drawn = np.random.default_rng(job.recipe.training.seed).permutation(len(rows))[:n_rows]
+        sample = rows.select(sorted(drawn.tolist()))
+        features = job.task.encode(sample, job.loaded.tokenizer, max_length=job.recipe.model.max_length)
+        engine = Engine.of(job.loaded, job.compute, self._workers)
+
+        seconds = 0.0
+        for _ in range(2):  # the first time kernels are made
+            started = time.perf_counter()
+            evaluate_split(engine, job.task, sample, features, recipe=job.recipe, choose=True, listener=SILENT)
+            seconds = time.perf_counter() - started
+
+        whole_work = self._work.of_rows(job.features[job.selection].lengths)
+        return seconds * whole_work / self._work.of_rows(features.lengths)
+
+
+class _Work:
+    """Work of batches and rows: padded tokens, and their pairs as the attention computes them."""
+
+    def __init__(self, job: "Job") -> None:
+        self._lengths = job.features["train"].lengths
+        self._padding = job.loaded.padding
+        self._parts = job.recipe.training.accumulation_steps
+        self._hidden_size = int(getattr(job.source.config, "hidden_size", 0) or 768)
+
+    def of_batches(self, batches: Plan) -> Floats:
+        """Returns the (B,) work of training batches; of very many, the later ones are as the mean of the first."""
+        computed = np.array([self._of_batch(batch) for batch in batches[:_MOST_BATCHES]])
+        others = np.full(len(batches) - len(computed), computed.mean())
+        return np.concatenate([computed, others])
+
+    def of_rows(self, lengths: Any) -> float:
+        """Returns the work of training on rows of these lengths, without padding."""
+        widths = np.asarray(lengths, dtype=np.float64)
+        return float(self._of_width(widths).sum())
+
+    def _of_batch(self, batch: Ints) -> float:
+        parts = [part for part in np.array_split(batch, self._parts) if len(part)]
+        shapes = [self._padding.mask(self._lengths[part]).shape for part in parts]
+        return float(sum(rows * self._of_width(width) for rows, width in shapes))
+
+    def _of_width(self, width: Any) -> Any:
+        """Returns the work of a row: a layer takes 24 d^2 products for a token of d numbers, and 4 d for a pair."""
+        return width * (1.0 + width / (6.0 * self._hidden_size))
+
+
+def _guessed_costs(job: "Job", work: _Work) -> RunCosts:
+    """Returns what a run costs beside its steps, before anything was measured."""
+    training = job.recipe.training
+    selected = work.of_rows(job.features[job.selection].lengths)
+    others = [split for split in job.evaluated if split != job.selection]
+    other_work = sum(work.of_rows(job.features[split].lengths) for split in others)
+
+    model_bytes = 4 * sum(parameter.numel() for parameter in job.loaded.network.parameters())
+    closing = max(_LEAST_CLOSING, _CLOSING_SHARE_OF_LOADING * job.seconds.get("load", 0.0))
+    checkpoint_bytes = 0 if training.checkpoint_every == "off" else job.checkpoint_size
+    return RunCosts(
+        scoring_work=_WORK_OF_SCORING * max(1.0, selected),
+        saving_seconds=model_bytes / _BYTES_PER_SECOND,
+        others_share=other_work / max(1.0, selected),
+        closing_seconds=checkpoint_bytes / _BYTES_PER_SECOND + closing,
+        scorings_at_end=1 if training.average_best else 0,
+    )
+
+
+def longer_training(training: TrainingSection, limited: TimeLimitOutcome | None) -> str:
+    """Returns what to type so that a run like this one trains longer."""
+    if limited is not None and limited.is_cut:
+        return f"--time-limit {_as_limit(limited.whole_seconds)}"
+    if training.max_steps is not None:
+        return f"--set training.max_steps={2 * training.max_steps}"
+    return f"--epochs {2 * training.epochs}"
+
+
+def _as_limit(seconds: float) -> str:
+    """Returns seconds as a time limit with a tenth to spare: `45s`, `12m` or `3h`."""
+    generous = round(1.1 * seconds)
+    if generous < 120:
+        return f"{generous}s"
+    if generous < 2 * 3600:
+        return f"{math.ceil(generous / 60)}m"
+    return f"{math.ceil(generous / 3600)}h"
