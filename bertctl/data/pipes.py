@@ -76,8 +76,32 @@ def _opened(path: Path) -> int:
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
 
+def copy_bounded(file: BinaryIO, temporary: BinaryIO, name: str) -> None:
+    """Copies all bytes of a file into a temporary one, as long as its disk has room.
+
+    Raises:
+        UnavailableError: the disk is nearly full.
+    """
+    room = _room()
+    while piece := file.read(_PIECE):
+        room -= len(piece)
+        if room < 0:
+            raise _disk_is_full(f"{name}, unpacked or read from a pipe,", temporary)
+        temporary.write(piece)
+
+
+def _room() -> int:
+    return shutil.disk_usage(tempfile.gettempdir()).free - _SPARE
+
+
+def _disk_is_full(subject: str, temporary: BinaryIO) -> UnavailableError:
+    size = human_bytes(temporary.tell())
+    message = f"{subject} is larger than the disk of {tempfile.gettempdir()}: after {size} it is nearly full"
+    return UnavailableError(message, remedy="Write it to a file, or set TMPDIR to a folder with more room.")
+
+
 def _copy(descriptor: int, kept: BinaryIO, path: Path) -> None:
-    room = shutil.disk_usage(tempfile.gettempdir()).free - _SPARE
+    room = _room()
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN | select.POLLHUP)
     while True:
@@ -90,7 +114,5 @@ def _copy(descriptor: int, kept: BinaryIO, path: Path) -> None:
             return
         room -= len(piece)
         if room < 0:
-            size = human_bytes(kept.tell())
-            what = f"{path} is a pipe, and after {size} the disk of {tempfile.gettempdir()} is nearly full"
-            raise UnavailableError(what, remedy="Write it to a file, or set TMPDIR to a folder with more room.")
+            raise _disk_is_full(f"{path}, a pipe,", kept)
         kept.write(piece)
