@@ -16,7 +16,7 @@ from bertctl.words import human_bytes
 LARGEST_RATIO = 200
 """Bytes that one packed byte may become."""
 
-SMALLEST_REFUSED = 2**28
+SMALLEST_REFUSED = 2**26
 """Bytes that a file of any ratio may unpack to."""
 
 _SMALLEST_LINES = 1_000_000

@@ -22,6 +22,9 @@ from bertctl.words import human_bytes
 _FEWEST_REFUSED = 1_000_000
 """Rows that a file of any size may have."""
 
+_LARGEST_RATIO = 1_000
+"""Bytes that one byte of a file may become: contexts of questions are repeated, as are labels."""
+
 _MOST_REPEATED = 2**28
 """Bytes that values of a dictionary may become in a batch; beyond it, they stay numbers of the dictionary."""
 
@@ -49,7 +52,7 @@ class ParquetBatches:
         self._file = file
         self._source = source
         self._longest_cell = longest_cell
-        n_bytes = file.seek(0, io.SEEK_END)
+        self._n_bytes = n_bytes = file.seek(0, io.SEEK_END)
         file.seek(0)
         self._parquet = pq.ParquetFile(file, pre_buffer=False)
         self._metadata = self._parquet.metadata
@@ -73,6 +76,7 @@ class ParquetBatches:
         memory_guard = MemoryGuard(self._source)
         n_expected = self.num_rows if all_stay else 0
         n_read = 0
+        n_decoded = 0
         memory_guard.check(0)
         repeated_columns = set[str]()
         for group in range(self._metadata.num_row_groups):
@@ -82,7 +86,14 @@ class ParquetBatches:
             self._file.seek(0)
             parquet = pq.ParquetFile(self._file, pre_buffer=False, read_dictionary=sorted(repeated_columns))
         for batch in parquet.iter_batches(batch_size=size):
-            for part in self._bounded(batch, first=n_read):
+            for part, n_bytes in self._bounded(batch, first=n_read):
+                n_decoded += n_bytes
+                if n_decoded > max(HEAVIEST_CHUNK, _LARGEST_RATIO * self._n_bytes):
+                    sizes = (
+                        f"{human_bytes(self._n_bytes)} became {human_bytes(n_decoded)} by row {n_read + len(part):,}"
+                    )
+                    message = f"{self._source} becomes more than {_LARGEST_RATIO:,} times its size: {sizes}"
+                    raise DataError(message, remedy="Write it again without the cells that are repeated.")
                 yield part
                 n_read += len(part)
                 memory_guard.check(n_read, n_expected)
@@ -130,14 +141,14 @@ class ParquetBatches:
             return 0
         return max(map(_longest_in_dictionary, batch.columns), default=0)
 
-    def _bounded(self, batch: pa.RecordBatch, *, first: int) -> Iterator[pa.RecordBatch]:
-        """Yields a batch in parts that have not too many bytes once they are Python objects.
+    def _bounded(self, batch: pa.RecordBatch, *, first: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yields a batch in parts that have not too many bytes once they are Python objects, each with its bytes.
 
         Raises:
             DataError: a cell is too long.
         """
         if batch.nbytes <= self._longest_cell and not any(map(_is_repeated, batch.schema.types)):
-            yield batch
+            yield batch, batch.nbytes
             return
         n_bytes = np.zeros(len(batch), np.int64)
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -153,7 +164,7 @@ class ParquetBatches:
         numbers = n_before // HEAVIEST_CHUNK
         starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
         for start, end in zip(starts, [*starts[1:], len(batch)], strict=True):
-            yield batch.slice(start, end - start)
+            yield batch.slice(start, end - start), int(n_bytes[start:end].sum())
 
     def _too_long(self, path: str, subject: str, most: int) -> DataError:
         column = path.partition(".")[0]
