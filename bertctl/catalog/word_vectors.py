@@ -30,6 +30,7 @@ from bertctl.words import as_number, count, human_bytes
 from bertctl.writing import cache_folder, replacing, write_json
 
 _LONGEST_LINE = 1_000_000
+"""Bytes of a word with its numbers: 100,000 of them."""
 _BETWEEN_CHECKS = 5_000
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]")
 

@@ -35,21 +35,29 @@ def is_read_once(path: Path) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def regular(path: Path) -> Path:
+def regular(path: Path, *, seen_by_others: bool = False) -> Path:
     """Returns the file to open in place of an input: itself, or the temporary one with the bytes of a pipe.
 
+    Args:
+        path: of the input.
+        seen_by_others: whether other processes open it, as long as this one lives.
+
     Raises:
-        UnavailableError: The pipe can't be read, or holds more than the disk.
+        UnavailableError: The pipe can't be read, or holds more than the disk; or several processes would share it.
     """
     if not is_read_once(path):
         return path
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        message = f"{path} is a pipe, and of several processes each would read a part of it"
+        raise UnavailableError(message, remedy="Give a file, or start the processes with --num-processes.", file=path)
     status = path.stat()
     key = (status.st_dev, status.st_ino)
     if key not in _kept:
         _kept[key] = _bytes_of(path)
     kept = _kept[key]
     # Opened anew, so that each reader begins at the first byte; a file without a name is gone with the process.
-    return Path(f"/proc/self/fd/{kept.fileno()}") if _HAS_PROC else Path(kept.name)
+    process = str(os.getpid()) if seen_by_others else "self"
+    return Path(f"/proc/{process}/fd/{kept.fileno()}") if _HAS_PROC else Path(kept.name)
 
 
 def _bytes_of(path: Path) -> BinaryIO:

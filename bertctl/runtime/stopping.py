@@ -5,8 +5,8 @@ of files are taken away; the second one ends it at once, as any does once the an
 several times from a batch system: within a few seconds of the first one they are no second one. A signal that was
 ignored from the start (SIGHUP under nohup, Ctrl-C in a shell's background) stays ignored.
 
-SIGXCPU, which comes when the processor time of `ulimit -t` is used up, is told and ends the work as SIGTERM does. (Where
-a file becomes larger than `ulimit -f` allows, Python ignores the signal, and the write fails as on a full disk.)
+SIGXCPU, which comes when the processor time of `ulimit -t` is used up, is told and ends the work as SIGTERM does.
+(Where a file becomes larger than `ulimit -f` allows, Python ignores the signal; the write fails as on a full disk.)
 """
 
 import os
