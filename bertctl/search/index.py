@@ -109,7 +109,7 @@ class Index:
         while n_rows < begun["rows"] and (rows := next(left, None)):
             n_rows += len(rows)
             digest.update(_digested(rows))
-        return n_rows == begun["rows"] and digest.hexdigest() == begun["texts_sha256"]
+        return bool(n_rows == begun["rows"] and digest.hexdigest() == begun["texts_sha256"])
 
     def check(self, made: Mapping[str, Any]) -> None:
         """Refuses vectors that are not made as those of the index.
