@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.errors import BertctlError, DataError, UnavailableError, is_out_of_memory
+from bertctl.memory import require_memory
 from bertctl.version import __version__
 from bertctl.words import human_bytes
 
@@ -160,6 +161,25 @@ def parse(text: str) -> Any:
     return document
 
 
+_SMALL_TEXT = 2**20
+
+_BYTES_OF_JSON = {"{": 240, "[": 72, ",": 40, '"': 30}
+"""Bytes that Python takes for what these characters begin, part or enclose."""
+
+
+def require_room_for_json(text: str, source: object) -> None:
+    """Refuses a JSON text that would take more memory as objects than is free: `[[],[],` takes 24 times its size.
+
+    Raises:
+        DeviceError: there is too little memory.
+    """
+    if len(text) < _SMALL_TEXT:
+        return
+    n_bytes = len(text) + sum(size * text.count(character) for character, size in _BYTES_OF_JSON.items())
+    remedy = "Write it as JSON Lines, with an object per line, or split it."
+    require_memory(n_bytes, f"the JSON of {source}", remedy=remedy, libraries=False)
+
+
 def is_whole(text: str) -> bool:
     """Whether every character is one: half of a surrogate pair is none."""
     try:
@@ -182,6 +202,7 @@ def _parsed(
     text: str, path: Path, line: int | None, schema: str, kind: type[BertctlError], remedy: str
 ) -> dict[str, Any]:
     where = f"{path}:{line}" if line else str(path)
+    require_room_for_json(text, path)
     try:
         document = parse(text)
         if schema and line is None:  # what runs hold has no infinity: JSON has none

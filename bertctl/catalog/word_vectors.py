@@ -5,11 +5,12 @@ table of vectors (an XLNet without layers). A word that the file lacks is [UNK],
 text has: neither counts in a mean or a maximum.
 """
 
-import gzip
 import math
 import zlib
 from codecs import BOM_UTF8
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -23,9 +24,14 @@ from bertctl.arrays import Floats32
 from bertctl.catalog.config_keys import WORD_VECTORS
 from bertctl.catalog.lock import file_sha256
 from bertctl.errors import DataError
-from bertctl.words import as_number, count
+from bertctl.memory import MemoryGuard, rows_of_size
+from bertctl.unpacking import unpacked
+from bertctl.words import as_number, count, human_bytes
 from bertctl.writing import cache_folder, replacing, write_json
 
+_LONGEST_LINE = 1_000_000
+"""Bytes of a word with its numbers: 100,000 of them."""
+_BETWEEN_CHECKS = 5_000
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]")
 
 
@@ -60,8 +66,8 @@ def _read(path: Path) -> tuple[dict[str, int], Floats32]:
     remedy = "Give a model, or lines of a word and its numbers, with spaces between (word2vec's first one: two sizes)."
     promised, lines = None, 0
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
+        with path.open("rb") as raw:
+            for number, line in enumerate(_lines(raw, path), start=1):
                 fields = line.removeprefix(BOM_UTF8).rstrip().split(b" ")
                 if number == 1 and len(fields) == 2 and all(map(bytes.isdigit, fields)):
                     promised, width = map(int, fields)
@@ -77,6 +83,26 @@ def _read(path: Path) -> tuple[dict[str, int], Floats32]:
         told = "" if promised is None else f", and its first line promises {promised:,}"
         raise DataError(f"{path} has {count(lines, 'word vector')}{told}", remedy=remedy)
     return words, np.frombuffer(data, np.float32).reshape(-1, width)
+
+
+def _lines(raw: BinaryIO, path: Path) -> Iterator[bytes]:
+    """Yields the lines of an open file, unpacked.
+
+    Raises:
+        ValueError: a line is too long.
+        DataError: it is packed, and unpacks to too much.
+        DeviceError: there is too little memory for all of them.
+    """
+    file = unpacked(raw, str(path)) if path.suffix == ".gz" else raw
+    memory_guard = MemoryGuard(str(path), "word vectors", spare=2.5)  # the table is copied, saved and loaded
+    number = 0
+    while line := file.readline(_LONGEST_LINE + 1):
+        if len(line) > _LONGEST_LINE:
+            raise ValueError(f"a line of more than {human_bytes(_LONGEST_LINE)}")
+        if number % _BETWEEN_CHECKS == 0:
+            memory_guard.check(number, rows_of_size(raw, number))
+        number += 1
+        yield line
 
 
 def _vector(fields: list[bytes], width: int) -> Floats32:

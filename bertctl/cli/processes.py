@@ -1,6 +1,7 @@
 """Verbs whose work several processes share: how they are started, and which of them speaks."""
 
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertctl.cli.output import Output
+from bertctl.data.pipes import is_read_once, regular
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.accelerate_config import lone_process_warning
 from bertctl.runtime.command_clock import pass_on_start
@@ -15,6 +17,8 @@ from bertctl.runtime.launch import Workers, is_worker, launch, workers
 
 if TYPE_CHECKING:
     from bertctl.inference.shards import Sharing
+
+_OUTPUTS = ("-o", "--output")
 
 NumProcessesOption = Annotated[
     int,
@@ -44,9 +48,36 @@ def in_processes(count: int, out: Output, *, source: str = "", config: Path | No
         return
     if count > 1 or config is not None:
         pass_on_start()
-        raise typer.Exit(launch(sys.argv[1:], count, stdin=source == "-", config=config, listener=out))
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = _with_files_for_pipes(sys.argv[1:], Path(folder))
+            raise typer.Exit(launch(arguments, count, stdin=source == "-", config=config, listener=out))
     if warning := lone_process_warning():
         out.warn(warning)
+
+
+def _with_files_for_pipes(arguments: Sequence[str], folder: Path) -> list[str]:
+    """Returns a command line whose inputs each process can read: pipes are read here, once, into files of their names.
+
+    Args:
+        arguments: what was typed after `bertctl`.
+        folder: for the files.
+
+    Raises:
+        UnavailableError: a pipe can't be read, or holds more than the disk.
+    """
+    replaced = []
+    for i, word in enumerate(arguments):
+        option, sign, value = word.rpartition("=") if word.startswith("--") else ("", "", word)
+        follows_output = i > 0 and arguments[i - 1] in _OUTPUTS
+        is_input = not follows_output and option not in _OUTPUTS and value not in ("", "-")
+        if is_input and is_read_once(Path(value)):
+            place = folder / str(i)
+            place.mkdir()
+            link = place / Path(value).name
+            link.symlink_to(regular(Path(value), seen_by_others=True))
+            word = f"{option}{sign}{link}"
+        replaced.append(word)
+    return replaced
 
 
 def this_worker(out: Output) -> tuple[Workers, Listener]:

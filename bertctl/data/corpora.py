@@ -159,7 +159,7 @@ def _files(path: Path) -> dict[str, Path]:
 
 def _texts(path: Path, settings: DataSection, listener: Listener) -> Iterator[tuple[int, list[str], bool]]:
     """Yields line, lines and `cut` of each document of a text file."""
-    options = ReadOptions(settings, "train", listener=listener)
+    options = ReadOptions(settings, "train", listener=listener, chunk_rows=_ROWS)
     with open_bytes(path) as file:
         runs = itertools.groupby(text_lines(file, str(path), options), str.isspace)
         cut = [blank for blank, _ in itertools.islice(runs, 4)].count(False) < 2  # text, perhaps behind empty lines

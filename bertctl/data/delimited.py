@@ -13,7 +13,7 @@ from bertctl.data.reading import OnBadRecord
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError, WholeFileError
 from bertctl.progress import Listener
-from bertctl.words import count
+from bertctl.words import count, human_bytes
 
 SAMPLE_LINES = 1000
 """Lines that delimiter and header are detected from."""
@@ -21,7 +21,6 @@ SAMPLE_LINES = 1000
 _DELIMITERS = (",", "\t", ";", "|")
 _CLEARLY = 0.6  # share of like records from which a separator that the suffix doesn't suggest is believed
 _WORDS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
-_FIELD_LIMIT = 2**31 - 1  # a C long on every platform; the library's own limit of 131,072 refuses long documents
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?([eE][-+]?\d+)?")
 
 Record = tuple[int, list[str]]
@@ -63,7 +62,8 @@ def detect_dialect(
         UsageError: a delimiter of more than one character.
         DataError: no line with content, two columns of one name.
     """
-    csv.field_size_limit(_FIELD_LIMIT)
+    longest_cell = min(settings.longest_line * 1_000_000, 2**31 - 1)  # a C long on every platform
+    csv.field_size_limit(longest_cell)
     if sample and sample[0].startswith("sep="):
         what = f"{source}:1: {sample[0].rstrip()!r} is a note to a spreadsheet and no header"
         raise DataError(what, remedy="Take the line out; the separator is found without it.")
@@ -237,6 +237,10 @@ def _bad_quotes(error: csv.Error, begins: int, seen: int, source: str) -> DataEr
     remedy = 'A quote inside a quoted field is written twice: "He said ""no""."'
     if "unexpected end" in str(error):
         what = f"a quoted field is opened in this record and never closed: it takes all lines to {seen}"
+    elif "field larger" in str(error):
+        size = human_bytes(csv.field_size_limit())
+        what = f"a field of this record has more than {size}, up to line {seen}"
+        remedy = f"Is its quote never closed? Else cut it, or train with --set data.longest_line=MEGABYTES. {remedy}"
     elif "new-line character" in str(error):
         what = "a carriage return stands inside a field that is not quoted"
         remedy = "Where it ends a line, as in CSV (Macintosh): save the file as CSV (UTF-8), which has line feeds."

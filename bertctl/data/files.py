@@ -1,10 +1,8 @@
 """Files as columns: CSV, TSV, JSON, JSONL, Parquet and plain lines, also as .gz or from stdin, whole or in chunks."""
 
-import gzip
 import io
 import itertools
 import json
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -18,8 +16,9 @@ from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
 from bertctl.data.file_contents import PARQUET, is_json_row, kind_of_head
 from bertctl.data.file_names import FILE_KINDS, SUFFIXES, FileKind, kind_of, suffix_of
 from bertctl.data.names import folded
+from bertctl.data.pipes import copy_bounded
 from bertctl.data.reading import ReadOptions
-from bertctl.data.table import Table, entries_of, in_chunks, table_of_objects, table_of_records
+from bertctl.data.table import Table, entries_of, in_chunks, table_of_objects, table_of_records, weight_of_record
 from bertctl.data.text_files import (
     LONGEST_DOCUMENT,
     NoRowsError,
@@ -32,10 +31,14 @@ from bertctl.data.text_files import (
     rows_expected,
     source_name,
 )
-from bertctl.documents import is_encoding, loading, parse
+from bertctl.documents import is_encoding, loading, parse, require_room_for_json
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
+from bertctl.unpacking import UnpackedFile
 from bertctl.words import unknown
+
+_WHOLE_BATCH = 16_384
+"""Rows of a Parquet file that are decoded at once, where all of them are read."""
 
 _WORD_NAMES = ("words", "tokens", "token", "form", "forms")  # of a row of words with their tags
 
@@ -134,7 +137,7 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
         lines = text_lines(file, name, options)
         if kind == "lines":
             numbered = enumerate((line.rstrip("\n").removesuffix("\r") for line in lines), start=1)
-            chunks = in_chunks(numbered, options.chunk_rows)
+            chunks = in_chunks(numbered, options.chunk_rows, weight=_characters)
             tables = (Table({"text": [text for _, text in chunk]}, name, [n for n, _ in chunk]) for chunk in chunks)
             if options.kind is None:
                 tables = _telling_json_lines(tables, name, options.listener)
@@ -199,7 +202,9 @@ def text_lines(file: BinaryIO, name: str, options: ReadOptions, *, longest: int 
     lenient = options.on_bad_record is not None and options.skipped is None
     errors: Literal["strict", "replace"] = "replace" if lenient else "strict"
     settings, longest = options.settings, max(longest, options.settings.longest_line * 1_000_000)
-    return decoded_lines(file, name, settings.encoding, options.listener, errors=errors, longest=longest)
+    return decoded_lines(
+        file, name, settings.encoding, options.listener, errors=errors, longest=longest, all_stay=options.whole
+    )
 
 
 def _delimited_tables(source: Source, lines: Iterator[str], options: ReadOptions, *, tabs: bool) -> Iterator[Table]:
@@ -219,8 +224,12 @@ def _delimited_tables(source: Source, lines: Iterator[str], options: ReadOptions
                 of_all = text_lines(again, name, replace(options, listener=SILENT, on_bad_record=None))
                 dialect = detect(sample, of_all)
     found = records(everything, dialect, source=name, listener=listener, on_bad_record=options.on_bad_record)
-    for chunk in [found] if options.whole else in_chunks(found, options.chunk_rows):
+    for chunk in [found] if options.whole else in_chunks(found, options.chunk_rows, weight=weight_of_record):
         yield table_of_records(dialect.names, chunk, name, header=dialect.header)
+
+
+def _characters(numbered: tuple[int, str]) -> int:
+    return len(numbered[1])
 
 
 def document_or_tables(
@@ -231,8 +240,21 @@ def document_or_tables(
     head, document = _opened(lines, source, options.form)
     if document is not None:
         return document, iter(())
-    objects = _json_objects(itertools.chain(head, lines), source, options)
-    return None, (table_of_objects(chunk, source) for chunk in in_chunks(objects, options.chunk_rows))
+    numbered = enumerate(itertools.chain(head, lines), start=1)
+    return None, _tables_of_objects(numbered, source, options)
+
+
+def _tables_of_objects(numbered: Iterable[tuple[int, str]], source: str, options: ReadOptions) -> Iterator[Table]:
+    """Yields the objects that stand one per line as tables."""
+    if options.whole:
+        objects = list(_json_objects(numbered, source, options))
+        if objects:
+            yield table_of_objects(objects, source)
+        return
+    for lines in in_chunks(numbered, options.chunk_rows, weight=_characters):
+        objects = list(_json_objects(lines, source, options))
+        if objects:
+            yield table_of_objects(objects, source)
 
 
 def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], Any]:
@@ -250,6 +272,7 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
             break
     if not head or head[-1].isspace():
         raise NoRowsError(f"{source} is empty: it has no rows", remedy=form)
+    require_room_for_json(head[-1], source)
     try:
         first = json.loads(head[-1])
     except (ValueError, RecursionError) as error:
@@ -263,7 +286,9 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
             raise _columns_not_rows(source)
     if not is_document:
         return head, None
+    first = None  # its memory is needed for the whole document
     text = "".join([*head, *lines])
+    require_room_for_json(text, source)
     try:
         return [], parse(text)
     except (ValueError, RecursionError) as error:
@@ -367,13 +392,15 @@ def table_of_document(document: Any, source: str, options: ReadOptions) -> Table
     return replace(table_of_objects(list(enumerate(entries, start=1)), source), lines=())
 
 
-def _json_objects(lines: Iterable[str], source: str, options: ReadOptions) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields line number and object of each line; blank lines are no rows.
+def _json_objects(
+    numbered: Iterable[tuple[int, str]], source: str, options: ReadOptions
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields line number and object of each numbered line; blank lines are no rows.
 
     Raises:
         DataError: a line that is not a JSON object, with file and line, where nobody is told of bad records.
     """
-    for number, line in enumerate(lines, start=1):
+    for number, line in numbered:
         if line.isspace():
             continue
         try:
@@ -399,19 +426,24 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
     """Yields the rows of a Parquet file.
 
     Raises:
-        DataError: not Parquet, or damaged.
+        DataError: not Parquet, or damaged, or its rows or cells are too many or too long.
+        DeviceError: there is too little memory for them.
     """
-    import pyarrow.parquet as pq
+    from bertctl.data.parquet_batches import ParquetBatches
 
     with loading(source, remedy="Write the file again, with columns of texts, numbers or lists of them."):
-        parquet = pq.ParquetFile(file)
-        features = class_features(parquet.schema_arrow.metadata)
+        parquet = ParquetBatches(file, source, longest_cell=options.settings.longest_line * 1_000_000)
+        features = class_features(parquet.schema.metadata)
         if options.chunk_rows is None:
-            yield _typed_table(parquet.read().to_pydict(), features, source)
+            columns: dict[str, list[Any]] = {name: [] for name in parquet.schema.names}
+            for batch in parquet.batches(_WHOLE_BATCH, all_stay=True):
+                for name, values in batch.to_pydict().items():
+                    columns[name] += values
+            yield _typed_table(columns, features, source)
             return
         first = 0
-        options.listener.expect(parquet.metadata.num_rows)
-        for batch in parquet.iter_batches(batch_size=options.chunk_rows):
+        options.listener.expect(parquet.num_rows)
+        for batch in parquet.batches(options.chunk_rows, all_stay=False):
             yield _typed_table(batch.to_pydict(), features, source, first=first)
             first += len(batch)
 
@@ -426,8 +458,8 @@ def _typed_table(columns: dict[str, list[Any]], features: Mapping[str, Any], sou
 
 def _seekable(file: BinaryIO, source: Source, spool: BinaryIO) -> BinaryIO:
     """Returns a file that can be wound back, as Parquet wants: others go through a temporary file, not memory."""
-    if source != "-" and not isinstance(file, gzip.GzipFile):
+    if source != "-" and not isinstance(file, UnpackedFile):
         return file
-    shutil.copyfileobj(file, spool)
+    copy_bounded(file, spool, source_name(source))
     spool.seek(0)
     return spool

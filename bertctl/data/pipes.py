@@ -35,21 +35,29 @@ def is_read_once(path: Path) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def regular(path: Path) -> Path:
+def regular(path: Path, *, seen_by_others: bool = False) -> Path:
     """Returns the file to open in place of an input: itself, or the temporary one with the bytes of a pipe.
 
+    Args:
+        path: of the input.
+        seen_by_others: whether other processes open it, as long as this one lives.
+
     Raises:
-        UnavailableError: The pipe can't be read, or holds more than the disk.
+        UnavailableError: The pipe can't be read, or holds more than the disk; or several processes would share it.
     """
     if not is_read_once(path):
         return path
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        message = f"{path} is a pipe, and of several processes each would read a part of it"
+        raise UnavailableError(message, remedy="Give a file, or start the processes with --num-processes.", file=path)
     status = path.stat()
     key = (status.st_dev, status.st_ino)
     if key not in _kept:
         _kept[key] = _bytes_of(path)
     kept = _kept[key]
     # Opened anew, so that each reader begins at the first byte; a file without a name is gone with the process.
-    return Path(f"/proc/self/fd/{kept.fileno()}") if _HAS_PROC else Path(kept.name)
+    process = str(os.getpid()) if seen_by_others else "self"
+    return Path(f"/proc/{process}/fd/{kept.fileno()}") if _HAS_PROC else Path(kept.name)
 
 
 def _bytes_of(path: Path) -> BinaryIO:
@@ -76,8 +84,32 @@ def _opened(path: Path) -> int:
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
 
+def copy_bounded(file: BinaryIO, temporary: BinaryIO, name: str) -> None:
+    """Copies all bytes of a file into a temporary one, as long as its disk has room.
+
+    Raises:
+        UnavailableError: the disk is nearly full.
+    """
+    room = _room()
+    while piece := file.read(_PIECE):
+        room -= len(piece)
+        if room < 0:
+            raise _disk_is_full(f"{name}, unpacked or read from a pipe,", temporary)
+        temporary.write(piece)
+
+
+def _room() -> int:
+    return shutil.disk_usage(tempfile.gettempdir()).free - _SPARE
+
+
+def _disk_is_full(subject: str, temporary: BinaryIO) -> UnavailableError:
+    size = human_bytes(temporary.tell())
+    message = f"{subject} is larger than the disk of {tempfile.gettempdir()}: after {size} it is nearly full"
+    return UnavailableError(message, remedy="Write it to a file, or set TMPDIR to a folder with more room.")
+
+
 def _copy(descriptor: int, kept: BinaryIO, path: Path) -> None:
-    room = shutil.disk_usage(tempfile.gettempdir()).free - _SPARE
+    room = _room()
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN | select.POLLHUP)
     while True:
@@ -90,7 +122,5 @@ def _copy(descriptor: int, kept: BinaryIO, path: Path) -> None:
             return
         room -= len(piece)
         if room < 0:
-            size = human_bytes(kept.tell())
-            what = f"{path} is a pipe, and after {size} the disk of {tempfile.gettempdir()} is nearly full"
-            raise UnavailableError(what, remedy="Write it to a file, or set TMPDIR to a folder with more room.")
+            raise _disk_is_full(f"{path}, a pipe,", kept)
         kept.write(piece)

@@ -1,7 +1,7 @@
 """`Table`: what is found in a file, before anybody decided what the columns mean."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
@@ -10,6 +10,9 @@ from bertctl.errors import DataError
 from bertctl.words import as_number, number_with_sign
 
 _RECORDS = 4096
+_PIECE = 16
+HEAVIEST_CHUNK = 64_000_000
+"""Bytes of rows that are read at once: rows may be as long as a line may be."""
 _Item = TypeVar("_Item")
 
 
@@ -61,11 +64,38 @@ class Table:
         return replace(self, columns=columns, lines=lines, first=self.first + min(indices, default=0), numbers=numbers)
 
 
-def in_chunks(items: Iterable[_Item], size: int | None) -> Iterator[list[_Item]]:
-    """Yields lists of at most `size` items; one list of all where `size` is None, and none where there is nothing."""
+def in_chunks(
+    items: Iterable[_Item], size: int | None, *, weight: Callable[[_Item], int] | None = None
+) -> Iterator[list[_Item]]:
+    """Yields lists of at most `size` items; one list of all where `size` is None, and none where there is nothing.
+
+    Args:
+        items: in their order.
+        size: of a list.
+        weight: returns about how many bytes an item has; a list ends early where its items have very many.
+    """
     left = iter(items)
-    while chunk := list(itertools.islice(left, size)):
+    if size is None or weight is None:
+        while chunk := list(itertools.islice(left, size)):
+            yield chunk
+        return
+
+    chunk = []
+    n_bytes = 0
+    while piece := list(itertools.islice(left, min(_PIECE, size - len(chunk)))):
+        chunk += piece
+        n_bytes += sum(map(weight, piece))
+        if len(chunk) >= size or n_bytes > HEAVIEST_CHUNK:
+            yield chunk
+            chunk = []
+            n_bytes = 0
+    if chunk:
         yield chunk
+
+
+def weight_of_record(record: tuple[int, Sequence[str]]) -> int:
+    """Returns the characters of a record, or of a line with its number."""
+    return sum(map(len, record[1]))
 
 
 def table_of_records(

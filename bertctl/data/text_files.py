@@ -4,7 +4,6 @@ import codecs
 import gzip
 import io
 import itertools
-import os
 import shlex
 import sys
 import zlib
@@ -18,7 +17,9 @@ from bertctl.data.pipes import is_read_once, regular
 from bertctl.documents import is_encoding
 from bertctl.encodings import likely_encoding
 from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.memory import MemoryGuard, rows_of_size
 from bertctl.progress import Listener
+from bertctl.unpacking import unpacked
 from bertctl.words import hinted, human_bytes, natural_order
 
 Source = Path | Literal["-"]
@@ -31,6 +32,8 @@ _SIGNATURE = 512  # bytes by which packed files and other documents are known
 
 _SURVEYED = 32_000_000  # bytes that are looked at, where a line is not UTF-8, to see how many are not
 _SURVEYED_LINES = 500
+
+_BETWEEN_CHECKS = 1_000_000  # bytes of lines, between two looks at the memory
 
 _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -100,7 +103,7 @@ def open_bytes(source: Source) -> Iterator[BinaryIO]:
         with nullcontext(stdin) if source == "-" else regular(source).open("rb") as raw:
             first = raw.peek(len(GZIP))
             is_packed = first.startswith(GZIP)
-            file = cast(io.BufferedReader, gzip.GzipFile(fileobj=raw)) if is_packed else raw  # it reads as one
+            file: io.BufferedReader = unpacked(raw, name) if is_packed else raw
             head = file.peek(_SIGNATURE)
             _check_signature(head, source, is_packed=is_packed)
             yield cast(BinaryIO, file)
@@ -161,11 +164,7 @@ def first_bytes(source: Source) -> bytes:
 
 def rows_expected(file: BinaryIO, rows: int) -> int:
     """Returns about how many rows an open file has, of which so many are read; 0 for what has no size (a pipe)."""
-    with suppress(OSError):  # what is no file of the system
-        size = os.fstat(file.fileno()).st_size
-        read = getattr(file, "fileobj", file).tell() if size else 0  # of gzip the packed bytes
-        return rows * size // read if read else 0
-    return 0
+    return rows_of_size(getattr(file, "fileobj", file), rows)  # of gzip the packed bytes count
 
 
 def read_text(source: Source, encoding: str | None, listener: Listener) -> str:
@@ -177,7 +176,7 @@ def read_text(source: Source, encoding: str | None, listener: Listener) -> str:
         DataError: empty, or bytes that are not the encoding.
     """
     with open_bytes(source) as file:
-        return "".join(decoded_lines(file, source_name(source), encoding, listener))
+        return "".join(decoded_lines(file, source_name(source), encoding, listener, all_stay=True))
 
 
 def decoded_lines(
@@ -188,8 +187,11 @@ def decoded_lines(
     *,
     errors: Literal["strict", "replace"] = "strict",
     longest: int = LONGEST_LINE,
+    all_stay: bool = False,
 ) -> Iterator[str]:
     """Yields the lines of an open file with their ends, decoded one by one, without the byte-order mark.
+
+    Whoever takes them may keep them: if the memory ends, or surely will (with `all_stay`), the file is refused.
 
     Only a file without any line feed is split at carriage returns. A line of more than `longest` bytes is refused
     before it is in memory; so is a file that is decoded as a whole and has more than `LONGEST_DOCUMENT`.
@@ -197,7 +199,9 @@ def decoded_lines(
     Raises:
         UsageError: no such encoding.
         DataError: empty; a line that is too long; bytes that are not the encoding, where `errors` is strict.
+        DeviceError: there is too little memory for all lines.
     """
+    guard_memory = MemoryGuard(source, "lines")
     if encoding is not None and not is_encoding(encoding):
         what = f"data.encoding: there is no encoding '{encoding}'"
         raise UsageError(what, remedy="Usual ones: utf-8, utf-16, latin-1, cp1252.")
@@ -220,6 +224,7 @@ def decoded_lines(
         yield from io.StringIO(whole if "\n" in whole else whole.replace("\r", "\n"), newline="\n")
         return
     offset = 0
+    next_check = 0
     beyond_ascii = 0
     guard = _MojibakeGuard(source, used, listener) if encoding is not None else None
     for lines, line in enumerate(itertools.chain([first], iter(lambda: file.readline(longest + 1), b""))):
@@ -237,6 +242,9 @@ def decoded_lines(
                 guard.check(line, text, lines + 1)
         yield text if lines else text.removeprefix("\ufeff")
         offset += len(line)
+        if offset >= next_check:
+            guard_memory.check(lines + 1, rows_expected(file, lines + 1) if all_stay else 0)
+            next_check = offset + _BETWEEN_CHECKS
     if guard is not None:
         guard.finish()
 

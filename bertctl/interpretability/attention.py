@@ -16,12 +16,13 @@ from bertctl.config.recipe_sections import RuntimeSection
 from bertctl.errors import UsageError
 from bertctl.inference.engine import Engine
 from bertctl.interpretability.attention_tap import tapped
+from bertctl.memory import require_memory
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.families import family_of, model_sizes, read_length
 from bertctl.modeling.layers import layer_count
 from bertctl.modeling.source import ModelSource
+from bertctl.runtime.cpu import available_cores
 from bertctl.runtime.device import choose_compute
-from bertctl.runtime.machine import require_memory
 from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.windows import Truncation, WindowEncoder
 
@@ -108,7 +109,8 @@ class AttentionReader:
         """
         longest = max(map(len, encodings))
         numbers = self.layers * (model_sizes(self.source.config)["heads"] or 16) * longest  # for each token
-        require_memory(8 * numbers * longest, f"the attention of {longest} tokens")
+        need = 8 * numbers * longest
+        require_memory(need, f"the attention of {longest} tokens", threads=available_cores())
         budget = max(1, _NUMBERS // numbers)
         for indices, mask, output in self.engine.line_outputs(encodings, budget, output_attentions=True):
             found = [layer.float() for layer in getattr(output, "attentions", None) or ()]

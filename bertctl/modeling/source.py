@@ -12,10 +12,11 @@ from bertctl.catalog.models import SENTENCEPIECE_FILES, TOKENIZER_FILES, locate_
 from bertctl.config.recipe_sections import ModelSection, RuntimeSection
 from bertctl.documents import loading, read_json, read_text, refuse_far_ids
 from bertctl.errors import UnavailableError, UsageError
+from bertctl.memory import require_memory
 from bertctl.modeling.families import model_positions, model_sizes, only_fp32, read_length, refuse_family
 from bertctl.modeling.stored_weights import stored_weights
+from bertctl.runtime.cpu import available_cores
 from bertctl.runtime.device import Compute, choose_compute
-from bertctl.runtime.machine import require_memory
 
 _CASED_SHARE = 0.02
 """Share of tokens with a capital letter above which a vocabulary is cased (bert-base-cased 0.35, uncased 0.0)."""
@@ -161,7 +162,8 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
     tables = (sizes["vocabulary"] + sizes["positions"]) * hidden
     described = tables + layers * (4 * hidden + 2 * (inner or 4 * hidden)) * hidden
     stored = sum(tensor.bytes for tensor in weights.values())
-    require_memory(max(4 * described, stored), f"the model in {folder}")
+    need = max(4 * described, stored)
+    require_memory(need, f"the model in {folder}", threads=available_cores())
 
 
 def _check_ids(tokenizer: _Tokenizer, folder: Path, rows: int) -> None:

@@ -5,6 +5,8 @@ import os
 import platform
 from pathlib import Path
 
+from bertctl.memory import system_file
+
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -40,11 +42,3 @@ def leaves_mkl_behind() -> bool:
     """Returns whether this CPU has AVX-512 and is not one that MKL uses it on."""
     is_x86 = platform.machine() == "x86_64"
     return is_x86 and "avx512f" in cpu_words() and "GenuineIntel" not in cpu_words()
-
-
-def system_file(path: Path) -> str:
-    """Returns what the kernel says in a file; nothing where there is none, as on another system than Linux."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -4,6 +4,9 @@ While a command starts, a signal ends it at once. While it works, the first one 
 of files are taken away; the second one ends it at once, as any does once the answer is given. SIGTERM and SIGHUP come
 several times from a batch system: within a few seconds of the first one they are no second one. A signal that was
 ignored from the start (SIGHUP under nohup, Ctrl-C in a shell's background) stays ignored.
+
+SIGXCPU, which comes when the processor time of `ulimit -t` is used up, is told and ends the work as SIGTERM does.
+(Where a file becomes larger than `ulimit -f` allows, Python ignores the signal; the write fails as on a full disk.)
 """
 
 import os
@@ -98,7 +101,7 @@ def end_now(number: int) -> None:
     if not _Command.phase:  # a person's own Python
         raise_for(number)
     code, how = (130, "interrupted") if number == signal.SIGINT else (143, "terminated")
-    if _Command.phase != "ending" and "BERTCTL_EXIT_CODES" not in os.environ and os.environ.get("RANK", "0") == "0":
+    if _Command.phase != "ending" and _speaks():
         why = "again: it ended at once" if _Command.phase == "working" else "before anything had been started"
         nothing = '"remedy": null, "file": null, "line": null, "field": null'
         document = f'{{"error": {{"code": {code}, "kind": "interrupted", "message": "{how} {why}", {nothing}}}}}\n'
@@ -123,6 +126,8 @@ def watch() -> None:
 
     _Command.phase = "starting"
     handled_by(_arrived).__enter__()
+    if signal.getsignal(signal.SIGXCPU) == signal.SIG_DFL:
+        signal.signal(signal.SIGXCPU, _used_up)
     sys.unraisablehook = unraisable
 
 
@@ -144,6 +149,23 @@ class handled_by:  # noqa: N801 - reads as a verb in `with`; contextlib would ha
     def __exit__(self, *_: object) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
+
+
+def _used_up(number: int, frame: "FrameType | None") -> None:
+    """Tells of the limit of processor time, and ends the work; the signal comes again with each further second."""
+    import resource
+
+    signal.signal(number, signal.SIG_IGN)
+    seconds = resource.getrlimit(resource.RLIMIT_CPU)[0]
+    message = f"the {seconds} s of processor time that `ulimit -t` allows are used up: this ends as by SIGTERM\n"
+    if _speaks():
+        os.write(2, message.encode())
+    _arrived(signal.SIGTERM, frame)
+
+
+def _speaks() -> bool:
+    """Returns whether this process speaks for the command: of several the first does, and the launcher of all."""
+    return "BERTCTL_EXIT_CODES" not in os.environ and os.environ.get("RANK", "0") == "0"
 
 
 def _arrived(number: int, frame: "FrameType | None") -> None:  # noqa: ARG001

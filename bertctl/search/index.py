@@ -100,6 +100,22 @@ class Index:
             raise DataError(what, remedy="Type the command that made it again, with --resume.", file=folder)
         return cls(folder, document)
 
+    def to_append(self) -> Self:
+        """Returns the index as other rows are added to it, of which it has none yet."""
+        document = {name: value for name, value in self.document.items() if name != "recall"}  # that of its own rows
+        return replace(self, document=document | {"corpus": _NOTHING})
+
+    def has_begun(self, parts: Iterable[Rows]) -> bool:
+        """Returns whether the rows that were added last are the first ones of a corpus."""
+        begun = self.document["corpus"]
+        digest = hashlib.sha256()
+        n_rows = 0
+        left = iter(parts)
+        while n_rows < begun["rows"] and (rows := next(left, None)):
+            n_rows += len(rows)
+            digest.update(_digested(rows))
+        return bool(n_rows == begun["rows"] and digest.hexdigest() == begun["texts_sha256"])
+
     def check(self, made: Mapping[str, Any]) -> None:
         """Refuses vectors that are not made as those of the index.
 
@@ -309,13 +325,16 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
     if resume and "index.json" in names:
         return Index.open(folder, unfinished=True)
     if append:
-        before = Index.open(folder)
-        kept = {name: value for name, value in before.document.items() if name != "recall"}  # that of other rows
-        return replace(before, document=kept | {"corpus": _NOTHING})
+        return Index.open(folder).to_append()
     if names and not ((overwrite or resume) and "rows.jsonl" in names <= _FILES):  # perhaps killed before index.json
         what = "Add to it with --append, go on with --resume, or replace it: --overwrite." if names <= _FILES else ""
         raise UsageError(f"{folder} is there", remedy=what or "It holds more than an index: choose another with -o.")
     return None
+
+
+def _digested(rows: Rows) -> bytes:
+    """Returns the bytes of rows by which a corpus is known again."""
+    return "\x00".join(rows.columns["text"]).encode() + b"\x01"
 
 
 def _of_others(index: Index) -> int:
@@ -415,7 +434,7 @@ def make_index(
         raise UsageError(what, remedy="Choose --dtype float16 or float32, or --similarity cosine.")
 
     def passed(rows: Rows) -> Rows:
-        digest.update("\x00".join(rows.columns["text"]).encode() + b"\x01")
+        digest.update(_digested(rows))
         read.update(rows=read["rows"] + len(rows), texts_sha256=digest.hexdigest())
         return rows
 

@@ -22,12 +22,13 @@ from bertctl.config.schema import Recipe
 from bertctl.errors import UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import evaluate_split, prediction_lines
+from bertctl.memory import memory
 from bertctl.metrics.paired import detectable_shares
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.batching import Plan
 from bertctl.runtime.launch import ALONE
-from bertctl.runtime.machine import existing_folder, free_bytes, memory
+from bertctl.runtime.machine import existing_folder, free_bytes
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.training.checkpoint import KEPT, Checkpoints
 from bertctl.training.job import Job, prepare

@@ -260,3 +260,37 @@ def test_a_refusal_is_said_once_with_its_own_code(bertctl: Run, tiny_model: Path
     assert refused.stderr.count("the label is empty") == 1, refused.stderr
     assert "Traceback" not in refused.stderr
     assert "torch" not in refused.stderr
+
+
+def test_processes_that_are_started_together_read_the_same_pipe(
+    nursery: Nursery, tiny_run: TinyRun, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "rows.csv")
+    environment = {**nursery.env, "PATH": f"{nursery.bin}:{os.environ['PATH']}"}
+    shell = (
+        f"cat {tiny_run.data} > rows.csv &"
+        f" bertctl predict {tiny_run.path} rows.csv --text-column text --num-processes 2 -q -o piped.jsonl &&"
+        f" bertctl predict {tiny_run.path} {tiny_run.data} --text-column text -q -o plain.jsonl"
+    )
+
+    done = subprocess.run(
+        ["bash", "-c", shell], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=600
+    )
+
+    assert done.returncode == 0, done.stderr
+    predictions = [
+        [json.loads(line)["prediction"] for line in (tmp_path / name).read_text().splitlines()]
+        for name in ("piped.jsonl", "plain.jsonl")
+    ]
+    assert predictions[0] == predictions[1]
+
+
+def test_processes_that_are_started_one_by_one_share_no_pipe(
+    nursery: Nursery, tiny_run: TinyRun, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "rows.csv")
+
+    refused = by_two(nursery, tmp_path, "predict", tiny_run.path, "rows.csv", "--text-column", "text", "-o", "p.jsonl")
+
+    assert refused.returncode == 4, refused.stderr
+    assert "each would read a part of it" in refused.stderr

@@ -349,15 +349,33 @@ def test_texts_whose_vectors_are_zeros_are_put_into_clusters(bertctl: Run, tiny_
 
 
 def test_other_rows_are_no_rest_of_a_finished_index(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
-    """As where an --append was killed before it had added anything, and is gone on with."""
     for name, text in (("one.txt", "good film"), ("two.txt", "bad food")):
         (tmp_path / name).write_text(f"{text}\n")
     assert bertctl("index", "one.txt", "-o", "x", "--model", tiny_model).returncode == 0
-    refused = bertctl("index", "two.txt", "-o", "x", "--append", "--resume", "--model", tiny_model)
+
+    refused = bertctl("index", "two.txt", "-o", "x", "--resume", "--model", tiny_model)
+
     assert refused.returncode == ExitCode.DATA
     assert "add other rows with --append alone" in refused.stderr
-    assert bertctl("index", "two.txt", "-o", "x", "--append", "--model", tiny_model).returncode == 0
-    assert Index.open(tmp_path / "x").document["rows"] == 2
+
+
+def test_an_append_that_was_killed_before_its_first_rows_begins_again(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
+    for name, text in (("one.txt", "good film"), ("two.txt", "bad food")):
+        (tmp_path / name).write_text(f"{text}\n")
+    for folder in ("plain", "resumed"):
+        assert bertctl("index", "one.txt", "-o", folder, "--model", tiny_model).returncode == 0
+    assert bertctl("index", "two.txt", "-o", "plain", "--append").returncode == 0
+
+    resumed = bertctl("index", "two.txt", "-o", "resumed", "--append", "--resume")
+    again = bertctl("index", "-", "-o", "resumed", "--append", "--resume", input="bad food\n")
+
+    assert resumed.returncode == 0, resumed.stderr
+    assert "has no rows of two.txt yet" in resumed.stderr
+    assert again.returncode == 0, again.stderr
+    for name in ("rows.jsonl", "vectors.npy"):
+        assert (tmp_path / "resumed" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
 
 
 REFUSED: Mapping[str, tuple[str, int, str]] = {

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from bertctl import memory
+from bertctl.memory import Limits, group_limits
 from bertctl.runtime import machine
-from bertctl.runtime.machine import Limits, group_limits
 
 
 def files(root: Path, contents: dict[str, str]) -> None:
@@ -52,12 +53,12 @@ def test_no_limit(tmp_path: Path, contents: dict[str, str]) -> None:
 
 
 def test_memory_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = machine.memory()
+    whole = memory.memory()
     assert 0 < whole["available"] <= whole["total"]
-    monkeypatch.setattr(machine, "group_limits", lambda: Limits(memory=1000, used=400))
-    assert machine.memory() == {"total": whole["total"], "available": 600, "limit": 1000}
-    monkeypatch.setattr(machine, "group_limits", lambda: Limits(memory=2**63 - 4096, used=400))
-    assert machine.memory()["limit"] is None
+    monkeypatch.setattr(memory, "group_limits", lambda: Limits(memory=1000, used=400))
+    assert memory.memory() == {"total": whole["total"], "available": 600, "limit": 1000}
+    monkeypatch.setattr(memory, "group_limits", lambda: Limits(memory=2**63 - 4096, used=400))
+    assert memory.memory()["limit"] is None
 
 
 def test_packages_are_those_that_are_installed_and_each_fits() -> None:

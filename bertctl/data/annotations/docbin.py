@@ -1,15 +1,20 @@
 """spaCy's DocBin (`.spacy`), by spaCy itself, which comes with the extra `spacy`."""
 
+import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, TextIO
 
 from bertctl.data.annotations.document import Document
 from bertctl.data.reading import ReadOptions
-from bertctl.data.text_files import Source, open_bytes, source_name
+from bertctl.data.text_files import LONGEST_DOCUMENT, Source, open_bytes, source_name
 from bertctl.data.unlabelled import NoLabel
 from bertctl.documents import loading
 from bertctl.errors import DataError, UnavailableError
+from bertctl.words import human_bytes
+
+_BLOCK = 2**20
 
 
 def read(source: Source, options: ReadOptions) -> Iterator[Document]:  # noqa: ARG001 - as the other formats
@@ -17,13 +22,33 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:  # noqa: A
     spacy = _spacy()
     name = source_name(source)
     with open_bytes(source) as file:
-        data = file.read()
+        data = file.read(LONGEST_DOCUMENT + 1)
+    _refuse_large(data, name)
     with loading(name, kind=DataError, remedy="Write it anew with DocBin.to_disk of spaCy."):
         docs = list(spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("xx").vocab))
     for number, doc in enumerate(docs):
         spans = [(entity.start_char, entity.end_char, entity.label_) for entity in doc.ents]
         problem = None if doc.has_annotation("ENT_IOB") else NoLabel("not annotated")
         yield Document(str(number), doc.text, spans, [], problem=problem)
+
+
+def _refuse_large(data: bytes, name: str) -> None:
+    """Refuses a DocBin, packed with zlib, that is too large, before spaCy unpacks it.
+
+    Raises:
+        DataError: it is.
+    """
+    n_bytes = len(data)
+    unpacker = zlib.decompressobj()
+    rest = data
+    with suppress(zlib.error):  # refused where it is read
+        n_bytes = 0
+        while rest and not unpacker.eof and n_bytes <= LONGEST_DOCUMENT:
+            n_bytes += len(unpacker.decompress(rest, _BLOCK))
+            rest = unpacker.unconsumed_tail
+    if max(n_bytes, len(data)) > LONGEST_DOCUMENT:
+        message = f"{name} is larger than {human_bytes(LONGEST_DOCUMENT)}, the most that is read of a DocBin"
+        raise DataError(message, remedy="Write the documents into several files.")
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:

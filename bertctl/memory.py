@@ -1,0 +1,237 @@
+"""Memory that this process may still take: of the machine, of its control groups, of its own limits (`ulimit`)."""
+
+import contextlib
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from bertctl.errors import DeviceError
+from bertctl.words import human_bytes
+
+_CONTROL_GROUP = Path("/proc/self/cgroup")
+_CONTROL_GROUPS = Path("/sys/fs/cgroup")
+
+_LIBRARIES = {"-v": 1_300_000_000, "-d": 400_000_000}
+"""Bytes that torch and transformers take, by the option of `ulimit` that counts them (measured, torch 2.13)."""
+_THREAD = {"-v": 150_000_000, "-d": 20_000_000}
+"""Bytes that each thread of theirs takes."""
+
+_SMALLEST_GROWTH = 2**28
+"""Bytes that reading has taken before a file is refused for them."""
+
+
+_LAST_BYTES = 2**27
+"""Bytes that stay free in any case."""
+
+_FEWER_ROWS = "Split the file, or take a sample of it; or choose a machine (a container, a limit) with more memory."
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the control groups of this process allow; None where there is no limit.
+
+    Attributes:
+        memory: bytes.
+        used: bytes that are used of it.
+        cores: cores' worth of processor time.
+    """
+
+    memory: int | None = None
+    used: int | None = None
+    cores: float | None = None
+
+
+def system_file(path: Path) -> str:
+    """Returns what the kernel says in a file; nothing where there is none, as on another system than Linux."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def group_limits(group: Path = _CONTROL_GROUP, root: Path = _CONTROL_GROUPS) -> Limits:
+    """Returns what the control groups of this process allow: its own and every one above it.
+
+    Args:
+        group: file that names the groups of the process.
+        root: where the groups are mounted. Version 2 is asked first, then the memory of version 1.
+    """
+    paths = dict(_group_paths(system_file(group)))
+    memory: list[tuple[int, int | None]] = []
+    cores: list[float] = []
+    if "" in paths:
+        for level in _levels(root, paths[""]):
+            memory += _memory_of(level, "memory.max", "memory.current", "inactive_file")
+            quota, _, period = system_file(level / "cpu.max").strip().partition(" ")
+            if quota.isdecimal() and period.isdecimal():
+                cores.append(int(quota) / int(period))
+    if "memory" in paths:
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        for level in _levels(root / "memory", paths["memory"]):
+            memory += _memory_of(level, *names)
+    limit, used = min(memory, default=(None, None), key=lambda pair: pair[0] or 0)
+    return Limits(memory=limit, used=used, cores=min(cores, default=None))
+
+
+def _group_paths(text: str) -> Iterator[tuple[str, str]]:
+    """Yields the name of each controller of version 1, or an empty one for version 2, and the path of its group."""
+    for line in text.splitlines():
+        number, *rest = line.split(":", 2)
+        if not number.isdecimal() or len(rest) < 2:
+            continue
+        controllers, path = rest
+        for controller in controllers.split(","):
+            yield controller, path
+
+
+def _levels(root: Path, path: str) -> Iterator[Path]:
+    """Yields the folder of a control group and those above it."""
+    # In a container the path may be the host's, which is not mounted: then the root is the container's own.
+    folder = root / path.lstrip("/")
+    if not folder.is_dir():
+        folder = root
+    yield folder
+    for parent in folder.parents:
+        if parent.is_relative_to(root):
+            yield parent
+
+
+def _memory_of(folder: Path, limit_name: str, used_name: str, cache_name: str) -> list[tuple[int, int | None]]:
+    """Returns limit and use of a control group's memory; nothing where it has no limit.
+
+    Pages of files that are given back as soon as something else needs them count as free.
+    """
+    limit = system_file(folder / limit_name).strip()
+    if not limit.isdecimal():
+        return []
+    used = system_file(folder / used_name).strip()
+    if not used.isdecimal():
+        return [(int(limit), None)]
+    statistics = dict(line.split(" ", 1) for line in system_file(folder / "memory.stat").splitlines() if " " in line)
+    cached = statistics.get(cache_name, "0").strip()
+    n_cached = int(cached) if cached.isdecimal() else 0
+    return [(int(limit), max(0, int(used) - n_cached))]
+
+
+def memory() -> dict[str, Any]:
+    """Returns bytes of main memory: the `total` of the machine, those `available` to a new job without swapping, and
+    the `limit` of the control group (None where there is none).
+    """
+    import psutil
+
+    machine = psutil.virtual_memory()
+    limits = group_limits()
+    if limits.memory is None or limits.memory >= machine.total:
+        return {"total": int(machine.total), "available": int(machine.available), "limit": None}
+    available = max(0, min(int(machine.available), limits.memory - (limits.used or 0)))
+    return {"total": int(machine.total), "available": available, "limit": limits.memory}
+
+
+def _free(*, libraries: bool, threads: int = 1) -> tuple[int, str]:
+    """Returns the bytes that this process may still take, and what allows no more, for messages.
+
+    Args:
+        libraries: whether torch and transformers are needed beside, where they are not there yet.
+        threads: of theirs.
+    """
+    import psutil
+
+    free = memory()["available"]
+    reason = "are free"
+    process = psutil.Process().memory_info()
+    kinds = (("-v", resource.RLIMIT_AS, process.vms), ("-d", resource.RLIMIT_DATA, getattr(process, "data", 0)))
+    for option, kind, used in kinds:
+        limit = resource.getrlimit(kind)[0]
+        if limit == resource.RLIM_INFINITY:
+            continue
+        left = limit - used
+        words = f"are left of the {human_bytes(limit)} that `ulimit {option}` allows"
+        if libraries and "torch" not in sys.modules:
+            left -= _LIBRARIES[option] + _THREAD[option] * threads
+            words += ", with the libraries"
+        if left < free:
+            free = left
+            reason = words
+    return max(free, 0), reason
+
+
+def require_memory(need: int, what: str, *, remedy: str = "", libraries: bool = True, threads: int = 1) -> None:
+    """Refuses what can't be in memory, before it is tried: the system would end the process without a word.
+
+    Args:
+        need: bytes.
+        what: needs them, for the message.
+        remedy: what to do about it.
+        libraries: whether torch and transformers are needed beside it.
+        threads: of theirs.
+
+    Raises:
+        DeviceError: fewer are free, of the machine, its control group or the process's limits (`ulimit -v`, `-d`).
+    """
+    free, reason = _free(libraries=libraries, threads=threads)
+    if need > free:
+        message = f"{what} needs {human_bytes(need)} of memory, and {human_bytes(free)} {reason}"
+        remedy = remedy or "Choose a smaller model, or a machine (a container, a limit) with more memory."
+        raise DeviceError(message, remedy=remedy)
+
+
+class MemoryGuard:
+    """Refuses a file whose rows don't fit into the memory, while it is read.
+
+    What comes after reading needs memory, too: half as much as all rows take is to be free then.
+
+    Args:
+        source: the file, for messages.
+        noun: what is counted, in the plural.
+        spare: how many times as much as the rows take is to be free after they are read.
+    """
+
+    def __init__(self, source: str, noun: str = "rows", *, spare: float = 0.5) -> None:
+        self._source = source
+        self._noun = noun
+        self._spare = spare
+        self._used_at_start: int | None = None
+        self._free_at_start = 0
+
+    def check(self, n_read: int, n_expected: int = 0) -> None:
+        """Compares what reading has taken, and will take, with what is free.
+
+        Args:
+            n_read: rows that are in memory by now.
+            n_expected: about how many they will be; 0 if nobody knows, or if they do not stay in memory.
+
+        Raises:
+            DeviceError: there is too little memory.
+        """
+        import psutil
+
+        used = psutil.Process().memory_info().rss
+        if self._used_at_start is None:
+            self._used_at_start = used
+            self._free_at_start = _free(libraries=False)[0]
+            return
+        growth = used - self._used_at_start
+        if growth < _SMALLEST_GROWTH:
+            return
+        expected = growth * max(n_expected, n_read) // max(n_read, 1)
+        free, reason = _free(libraries=False)
+        needed_after = self._spare * growth if n_expected else _LAST_BYTES
+        will_fit = not n_expected or expected < self._free_at_start
+        if free <= needed_after or not will_fit:
+            amount = f"{n_read:,} {self._noun} take {human_bytes(growth)} of memory"
+            if n_expected > n_read:
+                amount += f", about {n_expected:,} would take {human_bytes(expected)}"
+            raise DeviceError(f"{self._source}: {amount}, and {human_bytes(free)} {reason}", remedy=_FEWER_ROWS)
+
+
+def rows_of_size(file: BinaryIO, rows: int) -> int:
+    """Returns about how many rows an open file has, of which so many are read; 0 for what has no size (a pipe)."""
+    with contextlib.suppress(OSError):  # what is no file of the system
+        size = os.fstat(file.fileno()).st_size
+        n_read = file.tell() if size else 0
+        return rows * size // n_read if n_read else 0
+    return 0
