@@ -6,6 +6,7 @@ import itertools
 import json
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -18,8 +19,10 @@ from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
 from bertctl.data.file_contents import PARQUET, is_json_row, kind_of_head
 from bertctl.data.file_names import FILE_KINDS, SUFFIXES, FileKind, kind_of, suffix_of
 from bertctl.data.names import folded
+from bertctl.data.packed_columns import MANY_ROWS
+from bertctl.data.pipes import regular
 from bertctl.data.reading import ReadOptions
-from bertctl.data.table import Table, entries_of, in_chunks, table_of_objects, table_of_records
+from bertctl.data.table import Table, entries_of, in_chunks, joined_tables, table_of_objects, table_of_records
 from bertctl.data.text_files import (
     LONGEST_DOCUMENT,
     Source,
@@ -35,6 +38,9 @@ from bertctl.documents import is_encoding, loading, parse
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.words import unknown
+
+_LARGE = 2**23
+"""Bytes from which the lines of a file are not held in memory."""
 
 _WORD_NAMES = ("words", "tokens", "token", "form", "forms")  # of a row of words with their tags
 
@@ -205,6 +211,17 @@ def _delimited_tables(source: Source, lines: Iterator[str], options: ReadOptions
     name, settings, listener = source_name(source), options.settings, options.listener
     detect = partial(detect_dialect, tabs=tabs, settings=settings, source=name, listener=listener)
     everything: Iterable[str]
+    if options.whole and _is_large(source):
+        sample = list(itertools.islice(lines, SAMPLE_LINES))
+        deque(lines, maxlen=0)  # refuses, or tells of, what is no text, before anything else is told
+        silent = replace(options, listener=SILENT)
+        with open_bytes(source) as again:
+            dialect = detect(sample, text_lines(again, name, silent))
+        with open_bytes(source) as again:
+            everything = text_lines(again, name, silent)
+            found = records(everything, dialect, source=name, listener=listener, on_bad_record=options.on_bad_record)
+            yield table_of_records(dialect.names, found, name, header=dialect.header)
+        return
     if options.whole:
         everything = whole = list(lines)
         dialect = detect(whole[:SAMPLE_LINES], whole)
@@ -222,6 +239,11 @@ def _delimited_tables(source: Source, lines: Iterator[str], options: ReadOptions
         yield table_of_records(dialect.names, chunk, name, header=dialect.header)
 
 
+def _is_large(source: Source) -> bool:
+    """Returns whether the lines of a file are not held, but read again."""
+    return source != "-" and regular(source).stat().st_size >= _LARGE
+
+
 def document_or_tables(
     file: BinaryIO, source: str, options: ReadOptions, *, longest: int = LONGEST_DOCUMENT
 ) -> tuple[Any, Iterator[Table]]:
@@ -231,7 +253,16 @@ def document_or_tables(
     if document is not None:
         return document, iter(())
     objects = _json_objects(itertools.chain(head, lines), source, options)
+    if options.whole:
+        return None, _table_of_all(objects, source)
     return None, (table_of_objects(chunk, source) for chunk in in_chunks(objects, options.chunk_rows))
+
+
+def _table_of_all(objects: Iterator[tuple[int, dict[str, Any]]], source: str) -> Iterator[Table]:
+    """Yields one table of all objects, if there are any."""
+    table = table_of_objects(objects, source)
+    if len(table):
+        yield table
 
 
 def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], Any]:
@@ -405,8 +436,13 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
     with loading(source, remedy="Write the file again, with columns of texts, numbers or lists of them."):
         parquet = pq.ParquetFile(file)
         features = class_features(parquet.schema_arrow.metadata)
-        if options.chunk_rows is None:
+        if options.chunk_rows is None and parquet.metadata.num_rows <= MANY_ROWS:
             yield _typed_table(parquet.read().to_pydict(), features, source)
+            return
+        if options.chunk_rows is None:
+            batches = parquet.iter_batches(batch_size=MANY_ROWS)
+            parts = (_typed_table(batch.to_pydict(), features, source) for batch in batches)
+            yield joined_tables(parts)
             return
         first = 0
         options.listener.expect(parquet.metadata.num_rows)
