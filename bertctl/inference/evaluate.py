@@ -1,7 +1,7 @@
 """Scoring a split, and writing down every prediction: the same code at the end of training and in `evaluate`."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.tasks.answer_windows import AnswerFeatures
 from bertctl.tasks.answers import sides
 from bertctl.tasks.base import Features, Outputs, Task, TruncationMessage
+from bertctl.tasks.class_lines import ClassLines
 from bertctl.tasks.corpus_windows import CorpusWindows
 from bertctl.tasks.registry import known_metrics
 from bertctl.tasks.sequences import DocumentFeatures
@@ -54,7 +55,7 @@ class SplitResult:
     rows: Rows
     features: Features
     outputs: Outputs
-    lines: list[dict[str, Any]]
+    lines: Sequence[dict[str, Any]]
     losses: Floats
     loss: Contributions
     metrics: dict[str, MetricValue]
@@ -98,7 +99,9 @@ def evaluate_split(
     task = task.with_decision(decision)
     lines = task.lines(passed.outputs, features, rows)
     clusters = numbered(rows.groups) if rows.groups else None
-    if clusters is not None:
+    if clusters is not None and isinstance(lines, ClassLines):
+        lines = replace(lines, clusters=clusters)
+    elif clusters is not None:
         lines = [{**line, "cluster": int(cluster)} for line, cluster in zip(lines, clusters, strict=True)]
     sums, weights = (
         np.bincount(features.rows, values, minlength=len(rows)).astype(np.float64)
@@ -111,7 +114,7 @@ def evaluate_split(
 
 
 def _measured(
-    task: Task, lines: list[dict[str, Any]], mean_loss: Contributions, recipe: Recipe, *, thorough: bool
+    task: Task, lines: Sequence[dict[str, Any]], mean_loss: Contributions, recipe: Recipe, *, thorough: bool
 ) -> dict[str, MetricValue]:
     """Returns all metrics of a split, with their intervals where it is `thorough`: see `Contributions.metric`."""
     settings, seed = recipe.evaluation, recipe.training.seed

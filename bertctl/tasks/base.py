@@ -245,7 +245,7 @@ class Task(ABC):
         parts = [text_parts(answered.rows, i, self.answers.texts) for i in range(len(largest))]
         return [Target(i, i, ((number,),), {}, parts[i]) for i, number in enumerate(largest)]
 
-    def lines(self, outputs: Outputs, features: Any, rows: "Rows") -> list[dict[str, Any]]:
+    def lines(self, outputs: Outputs, features: Any, rows: "Rows") -> Sequence[dict[str, Any]]:
         """Returns one answer per labelled row with its gold answer: what metrics are computed from."""
         return [{"gold": self.gold(rows, i), **answer} for i, answer in enumerate(self.decode(outputs, features, rows))]
 

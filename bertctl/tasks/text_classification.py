@@ -13,6 +13,7 @@ from bertctl.arrays import Array, Floats32
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.label_cells import joined_labels, label_name, spelt_alike, words_for_nothing
+from bertctl.data.packed_columns import MANY_ROWS
 from bertctl.data.rows import Rows
 from bertctl.data.table import require_label
 from bertctl.errors import DataError, UnknownLabelError
@@ -22,6 +23,7 @@ from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Objective, Outputs, Task, alike_labels, label_fields
 from bertctl.tasks.batches import present
 from bertctl.tasks.class_answers import ClassAnswers
+from bertctl.tasks.class_lines import ClassLines
 from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.positive_label import positive_label
 from bertctl.tasks.probabilities import softmax
@@ -175,6 +177,28 @@ class TextClassification(Task):
             answers.append({"prediction": chosen, "probabilities": by_name})
         return answers
 
+    def lines(self, outputs: Outputs, features: Any, rows: Rows) -> Sequence[dict[str, Any]]:
+        """Returns one answer per labelled row with its gold answer; of many rows with one label as arrays."""
+        if self.multi_label or len(rows) <= MANY_ROWS:
+            return super().lines(outputs, features, rows)
+        probabilities = self._probabilities(outputs["logits"])
+        predicted = probabilities.argmax(axis=1)
+        if self.positive_threshold is not None:
+            positive = self.labels.index(self.positive or self.labels[1])
+            predicted = np.where(probabilities[:, positive] >= self.positive_threshold, positive, 1 - positive)
+        return ClassLines(self.labels, self._numbers(rows), predicted, probabilities)
+
+    def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
+        """Returns the metrics of the answer that ignores the input."""
+        if self.multi_label or len(rows) <= MANY_ROWS or constant not in self.labels:
+            return super().baseline(constant, rows)
+        number = self.labels.index(constant)
+        predicted = np.full(len(rows), number)
+        probabilities = np.zeros((len(rows), len(self.labels)), dtype=np.float32)
+        probabilities[:, number] = 1.0
+        lines = ClassLines(self.labels, self._numbers(rows), predicted, probabilities)
+        return {name: each.value for name, each in self.answers.each_contributions(lines)}
+
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
         """Returns the logit of each label that was answered; where several are possible and none was, the likeliest."""
         found: list[Target] = []
@@ -230,7 +254,8 @@ class TextClassification(Task):
     def _numbers(self, rows: Rows) -> Array:
         number = {name: i for i, name in enumerate(self.labels)}
         if not self.multi_label:
-            return np.array([number[self._names(rows, i)[0]] for i in range(len(rows))], dtype=np.int64)
+            numbers = (number[self._names(rows, i)[0]] for i in range(len(rows)))
+            return np.fromiter(numbers, dtype=np.int64, count=len(rows))
         labels = np.zeros((len(rows), len(self.labels)), dtype=np.float32)
         for i in range(len(rows)):
             labels[i, [number[name] for name in self._names(rows, i)]] = 1.0
