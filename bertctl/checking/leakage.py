@@ -14,11 +14,11 @@ import numpy as np
 from bertctl.checking.findings import Example, Finding, FindingRules, examples_at, listed
 from bertctl.checking.subject import Subject
 from bertctl.data.packed_columns import (
-    MANY_ROWS,
     CodedValues,
     PackedTexts,
     codes_of,
     different_values,
+    is_many,
     mapped_values,
     selected,
 )
@@ -155,7 +155,7 @@ def _words(subject: Subject, split: str, labelled: Sequence[int], labels: CodedV
         found: Counter[str] = Counter()
         by_label: dict[str, Counter[str]] = {name: Counter() for name in of_label}
         texts = _at(column, labelled)
-        candidates = _frequent_words(texts, labels) if total > MANY_ROWS else None
+        candidates = _frequent_words(texts, labels) if is_many(total) else None
         if candidates is not None and not candidates:
             continue
         for text, label in zip(texts, labels, strict=True):

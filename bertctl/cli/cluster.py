@@ -40,13 +40,25 @@ def cluster(
         bertctl cluster tickets.csv --method hdbscan
     """
     from bertctl.inference.carried_columns import shown_name
-    from bertctl.search.clusters import check_clusters, check_measure, cluster_words, clusters_of, silhouette
+    from bertctl.search.clusters import (
+        COPIES,
+        STARTS,
+        check_clusters,
+        check_measure,
+        cluster_words,
+        clusters_of,
+        silhouette,
+    )
+    from bertctl.search.cost import require_room, tell_grouping
 
     with out.third_party_kept():
         rows = given.read(file, out)
         check_clusters(method, clusters)  # before hours of work
         model = given.model()
         check_measure(method, model.similarity)
+        require_room(len(rows), model.made["size"], copies=COPIES[method], verb="cluster")
+        if method == "kmeans" and clusters is not None:
+            tell_grouping(len(rows), model.made["size"], clusters, seed=seed, starts=STARTS, listener=out)
         vectors = model.of(rows, out)
         found = clusters_of(vectors, method, clusters, smallest=smallest, seed=seed, similarity=model.similarity)
         texts = rows.columns["text"]

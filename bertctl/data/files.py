@@ -19,7 +19,7 @@ from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
 from bertctl.data.file_contents import PARQUET, is_json_row, kind_of_head
 from bertctl.data.file_names import FILE_KINDS, SUFFIXES, FileKind, kind_of, suffix_of
 from bertctl.data.names import folded
-from bertctl.data.packed_columns import MANY_ROWS
+from bertctl.data.packed_columns import is_many
 from bertctl.data.pipes import regular
 from bertctl.data.reading import ReadOptions
 from bertctl.data.table import Table, entries_of, in_chunks, joined_tables, table_of_objects, table_of_records
@@ -436,11 +436,11 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
     with loading(source, remedy="Write the file again, with columns of texts, numbers or lists of them."):
         parquet = pq.ParquetFile(file)
         features = class_features(parquet.schema_arrow.metadata)
-        if options.chunk_rows is None and parquet.metadata.num_rows <= MANY_ROWS:
+        if options.chunk_rows is None and not is_many(parquet.metadata.num_rows):
             yield _typed_table(parquet.read().to_pydict(), features, source)
             return
         if options.chunk_rows is None:
-            batches = parquet.iter_batches(batch_size=MANY_ROWS)
+            batches = parquet.iter_batches()
             parts = (_typed_table(batch.to_pydict(), features, source) for batch in batches)
             yield joined_tables(parts)
             return

@@ -92,7 +92,7 @@ class PackedTexts(Sequence[Any]):
         positions = np.asarray(indices, dtype=np.int64)
         rows = positions if self._rows is None else self._rows[positions]
         view = PackedTexts(self._file, rows)
-        return view if len(rows) > MANY_ROWS else list(view)
+        return view if is_many(len(rows)) else list(view)
 
     def _parts(self) -> Iterator[list[Any]]:
         if self._rows is None:
@@ -205,7 +205,7 @@ class CodedValues(Sequence[Any]):
 
 
 def _coded(codes: Array, values: Sequence[Any]) -> Sequence[Any]:
-    if len(codes) <= MANY_ROWS:
+    if not is_many(len(codes)):
         return list(CodedValues(codes, values))
     is_used = np.bincount(codes, minlength=len(values)) > 0
     if is_used.all():
@@ -251,13 +251,18 @@ class NumberedIds(Sequence[str]):
         else:
             numbers = self._numbers[positions]
         ids = NumberedIds(numbers)
-        return ids if len(numbers) > MANY_ROWS else list(ids)
+        return ids if is_many(len(numbers)) else list(ids)
 
 
 def numbered_ids(n_rows: int, *, first: int = 0) -> Sequence[str]:
     """Returns the numbers of so many rows as ids, from `first` on."""
     ids = NumberedIds(range(first, first + n_rows))
-    return ids if n_rows > MANY_ROWS else list(ids)
+    return ids if is_many(n_rows) else list(ids)
+
+
+def is_many(n_rows: int) -> bool:
+    """Returns whether so many rows are packed."""
+    return n_rows > MANY_ROWS
 
 
 def is_packed(values: Sequence[Any]) -> bool:
@@ -278,7 +283,7 @@ def selected(values: Sequence[Any], indices: Sequence[int] | Ints) -> Sequence[A
 
 def int_column(numbers: Ints) -> Sequence[int]:
     """Returns numbers as a column: a list of few, an array that can be read like a list of many."""
-    if len(numbers) <= MANY_ROWS:
+    if not is_many(len(numbers)):
         return list(numbers.tolist())
     column = array("q")
     column.frombytes(np.ascontiguousarray(numbers, dtype=np.int64).tobytes())
@@ -357,7 +362,7 @@ class ColumnBuilder:
             self._keep([*earlier_texts, *values])
         elif self._coded is None and self._texts is None:
             self._values.extend(values)
-            if len(self._values) > MANY_ROWS and not self._is_plain:
+            if is_many(len(self._values)) and not self._is_plain:
                 self._pack()
 
     def finish(self) -> Sequence[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
-from bertctl.data.packed_columns import MANY_ROWS, ColumnBuilder, selected
+from bertctl.data.packed_columns import ColumnBuilder, is_many, selected
 from bertctl.data.rows import Rows, is_missing
 from bertctl.errors import DataError
 from bertctl.words import as_number, number_with_sign
@@ -120,7 +120,7 @@ def table_of_objects(objects: Iterable[tuple[int, Mapping[str, Any]]], source: s
 
 def _line_column(lines: "array[int]") -> Sequence[int]:
     """Returns the lines of rows: a list of few."""
-    return lines if len(lines) > MANY_ROWS else lines.tolist()
+    return lines if is_many(len(lines)) else lines.tolist()
 
 
 def entries_of(table: Table) -> list[dict[str, Any]]:

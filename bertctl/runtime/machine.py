@@ -100,12 +100,16 @@ def memory() -> dict[str, Any]:
     return {"total": int(whole.total), "available": available, "limit": limits.memory}
 
 
-def require_memory(need: int, what: str) -> None:
+_MORE_MEMORY = "Choose a smaller model, or a machine (a container, a limit) with more memory."
+
+
+def require_memory(need: int, what: str, *, remedy: str = _MORE_MEMORY) -> None:
     """Refuses what can't be in memory, before it is tried: the system would end the process without a word.
 
     Args:
         need: bytes.
         what: needs them, for the message.
+        remedy: What to do about it.
 
     Raises:
         DeviceError: fewer are free, of the machine, its control group or the process's address space (`ulimit -v`).
@@ -121,7 +125,7 @@ def require_memory(need: int, what: str) -> None:
             room, where = left, f"are left of the {human_bytes(limit)} that `ulimit -v` allows, with the libraries"
     if need > room:
         why = f"{what} needs {human_bytes(need)} of memory, and {human_bytes(max(room, 0))} {where}"
-        raise DeviceError(why, remedy="Choose a smaller model, or a machine (a container, a limit) with more memory.")
+        raise DeviceError(why, remedy=remedy)
 
 
 def devices() -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 Letters: N texts, D size of a vector, C clusters.
 """
 
+import itertools
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from bertctl.arrays import Floats32, Ints, numbers_of
+from bertctl.data.groups import first_positions
+from bertctl.data.packed_columns import is_packed, selected
 from bertctl.data.word_splitting import split_words
 from bertctl.errors import UsageError
 from bertctl.metrics.similarity import COSINE
@@ -17,6 +20,11 @@ from bertctl.words import shorten
 
 _MATRIX_ROWS = 20_000
 """Texts of which all distances are in memory at once (1.6 GB)."""
+STARTS = 10
+"""Starts of kmeans, of which the best one is kept."""
+COPIES = {"kmeans": 3, "agglomerative": 2, "hdbscan": 4}
+"""Copies of all vectors that are in memory at once, by method."""
+_COUNTED_AT_ONCE = 8192
 _SAMPLE = 3_000
 """Texts that the silhouette is computed on."""
 _WORDS = 4
@@ -72,7 +80,7 @@ def clusters_of(
 
     Args:
         vectors: (N, D); for cosines of length 1.
-        method: kmeans (Lloyd's, 10 starts), agglomerative or hdbscan.
+        method: kmeans (Lloyd's, `STARTS` starts), agglomerative or hdbscan.
         clusters: C, as `check_clusters` lets it through.
         smallest: texts of a cluster of hdbscan, at least.
         seed: of kmeans.
@@ -84,14 +92,15 @@ def clusters_of(
     from sklearn.cluster import HDBSCAN, AgglomerativeClustering, KMeans
 
     least = clusters or smallest
-    different = len(np.unique(vectors.round(6), axis=0))
+    enough = None if method == "agglomerative" else least
+    different = _number_of_different(vectors, enough)
     if different < least or (method == "agglomerative" and len(vectors) > _MATRIX_ROWS):
         told = f"{len(vectors):,} texts, {different:,} of them different, do not fit --method {method}"
         most = f", {_MATRIX_ROWS:,} at most" if method == "agglomerative" else ""
         raise UsageError(told, remedy=f"It takes {least:,} different ones at least{most}.")
     metric = _METRICS[method][similarity]
     if method == "kmeans":
-        found = KMeans(clusters, n_init=10, random_state=seed).fit_predict(vectors)
+        found = KMeans(clusters, n_init=STARTS, random_state=seed).fit_predict(vectors)
     elif method == "agglomerative":
         found = AgglomerativeClustering(clusters, metric=metric, linkage="average").fit_predict(vectors)
     else:
@@ -99,6 +108,17 @@ def clusters_of(
     names, counts = np.unique(found[found >= 0], return_counts=True)
     place = {name: i for i, name in enumerate(names[np.argsort(-counts, kind="stable")].tolist())}
     return np.array([place.get(name, -1) for name in found.tolist()])
+
+
+def _number_of_different(vectors: Floats32, enough: int | None) -> int:
+    """Returns how many vectors are different to six decimals; no more are counted than are enough."""
+    hashes: set[int] = set()
+    for first in range(0, len(vectors), _COUNTED_AT_ONCE):
+        rounded = vectors[first : first + _COUNTED_AT_ONCE].round(6) + 0.0  # no negative zeros
+        hashes.update(hash(row.tobytes()) for row in rounded)
+        if enough is not None and len(hashes) >= enough:
+            break
+    return len(hashes)
 
 
 def cluster_words(texts: Sequence[str], clusters: Ints) -> list[str]:
@@ -115,7 +135,8 @@ def cluster_words(texts: Sequence[str], clusters: Ints) -> list[str]:
     different = _different_places(texts)
     clusters = clusters[different]
     counter = CountVectorizer(analyzer=telling_words, binary=True)
-    has_word = counter.fit_transform([*(texts[place] for place in different), "no words"])[:-1]  # it needs a vocabulary
+    counted = itertools.chain(selected(texts, different), ["no words"])  # it needs a vocabulary
+    has_word = counter.fit_transform(counted)[:-1]
     words = counter.get_feature_names_out()
     n_texts = len(different)
     n_with = np.asarray(has_word.sum(axis=0), dtype=np.float64)[0]
@@ -191,6 +212,9 @@ def _pieces(run: str) -> list[str]:
 
 def _different_places(texts: Sequence[str]) -> Ints:
     """Returns where each different text stands first."""
+    if is_packed(texts):
+        first = first_positions(f" {text}" for text in texts)  # a blank text is one, too
+        return np.flatnonzero(first == np.arange(len(first)))
     numbers, _ = numbers_of(texts)
     places: Ints = np.unique(numbers, return_index=True)[1]
     return places

@@ -13,7 +13,7 @@ from bertctl.arrays import Array, Floats32
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.label_cells import joined_labels, label_name, spelt_alike, words_for_nothing
-from bertctl.data.packed_columns import MANY_ROWS
+from bertctl.data.packed_columns import is_many
 from bertctl.data.rows import Rows
 from bertctl.data.table import require_label
 from bertctl.errors import DataError, UnknownLabelError
@@ -179,7 +179,7 @@ class TextClassification(Task):
 
     def lines(self, outputs: Outputs, features: Any, rows: Rows) -> Sequence[dict[str, Any]]:
         """Returns one answer per labelled row with its gold answer; of many rows with one label as arrays."""
-        if self.multi_label or len(rows) <= MANY_ROWS:
+        if self.multi_label or not is_many(len(rows)):
             return super().lines(outputs, features, rows)
         probabilities = self._probabilities(outputs["logits"])
         predicted = probabilities.argmax(axis=1)
@@ -190,7 +190,7 @@ class TextClassification(Task):
 
     def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
         """Returns the metrics of the answer that ignores the input."""
-        if self.multi_label or len(rows) <= MANY_ROWS or constant not in self.labels:
+        if self.multi_label or not is_many(len(rows)) or constant not in self.labels:
             return super().baseline(constant, rows)
         number = self.labels.index(constant)
         predicted = np.full(len(rows), number)
