@@ -20,6 +20,7 @@ from bertctl.metrics.squad import counts_characters
 from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
+from bertctl.runtime.machine import require_memory
 from bertctl.tasks.answer_windows import AnswerFeatures
 from bertctl.tasks.answers import sides
 from bertctl.tasks.base import Features, Outputs, Task, TruncationMessage
@@ -126,6 +127,16 @@ def _measured(
         reserved, scripts = known_metrics(), settings.metric_scripts
         metrics |= script_metrics(scripts, predictions=answers, references=gold, reserved=reserved)
     return metrics
+
+
+def require_room_for_lines(task: Task, n_rows: int) -> None:
+    """Refuses more rows than can be scored in memory, before a model is loaded.
+
+    Raises:
+        DeviceError: With what they need, and what is free.
+    """
+    remedy = "Score a sample of them: --max-eval-rows 100000. Or get answers alone: bertctl predict RUN FILE -o OUT."
+    require_memory(n_rows * task.line_bytes, f"scoring {n_rows:,} rows", remedy=remedy)
 
 
 def windows_of(features: Features) -> Ints:

@@ -249,6 +249,11 @@ class Task(ABC):
         """Returns one answer per labelled row with its gold answer: what metrics are computed from."""
         return [{"gold": self.gold(rows, i), **answer} for i, answer in enumerate(self.decode(outputs, features, rows))]
 
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of memory that scoring takes for each row: its prediction line, and what metrics hold of it."""
+        return 2_500
+
     def constant_answer(self, train: "Rows") -> Any:
         """Returns the answer that ignores the input, chosen on the training rows; a value of JSON."""
         return self.answers.baseline_answer([self.gold(train, i) for i in range(len(train))])

@@ -188,6 +188,11 @@ class TextClassification(Task):
             predicted = np.where(probabilities[:, positive] >= self.positive_threshold, positive, 1 - positive)
         return ClassLines(self.labels, self._numbers(rows), predicted, probabilities)
 
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of memory that scoring takes for each row."""
+        return super().line_bytes if self.multi_label else 300 + 100 * len(self.labels)
+
     def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
         """Returns the metrics of the answer that ignores the input."""
         if self.multi_label or not is_many(len(rows)) or constant not in self.labels:

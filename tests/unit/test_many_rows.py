@@ -20,8 +20,12 @@ from bertctl.data.packed_columns import CodedValues, NumberedIds, PackedTexts, c
 from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import load_data
 from bertctl.data.splits import content_hash
+from bertctl.errors import DeviceError
+from bertctl.inference.evaluate import require_room_for_lines
+from bertctl.search.cost import require_room
 from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.class_lines import ClassLines
+from bertctl.tasks.text_classification import TextClassification
 from bertctl.tokenization import encode
 from bertctl.tokenization.encode import encode_texts
 from bertctl.tokenization.tokenizer_files import open_tokenizer
@@ -192,6 +196,15 @@ def test_lines_in_arrays_score_like_lines(clusters: np.ndarray | None) -> None:
     assert scores == answers.score(list(lines), resamples=200, seed=1)
     assert lines[7] == list(lines)[7]
     assert lines[2:5] == list(lines)[2:5]
+
+
+def test_more_rows_than_fit_are_refused_with_what_they_need() -> None:
+    task = TextClassification(("a", "b"), multi_label=True, separator=None, threshold=0.5)
+
+    with pytest.raises(DeviceError, match=r"scoring 1,000,000,000,000 rows needs 2500000.0 GB of memory, and .* free"):
+        require_room_for_lines(task, 10**12)
+    with pytest.raises(DeviceError, match=r"bertctl cluster of 10,000,000,000 texts needs .* of memory"):
+        require_room(10**10, 384, copies=3, verb="cluster")
 
 
 @pytest.mark.slow
