@@ -22,6 +22,8 @@ _MATRIX_ROWS = 20_000
 """Texts of which all distances are in memory at once (1.6 GB)."""
 STARTS = 10
 """Starts of kmeans, of which the best one is kept."""
+_BATCH = 8192
+_BATCH_STARTS = 3
 COPIES = {"kmeans": 3, "agglomerative": 2, "hdbscan": 4}
 """Copies of all vectors that are in memory at once, by method."""
 _COUNTED_AT_ONCE = 8192
@@ -42,7 +44,7 @@ _PIECES = {"CJK": 2, "HIRAGANA": 3, "KATAKANA": 4, "THAI": 4, "LAO": 4, "KHMER":
 """Characters that are taken for a word in scripts without blanks, by the first word of a character's Unicode name."""
 
 
-def check_clusters(method: str, clusters: int | None) -> None:
+def check_clusters(method: str, clusters: int | None, *, approximate: bool = False) -> None:
     """Refuses a number of clusters that a method does not take, or none where it takes one.
 
     Raises:
@@ -51,6 +53,9 @@ def check_clusters(method: str, clusters: int | None) -> None:
     if method == "hdbscan" and clusters is not None:
         what = f"--method hdbscan finds out how many clusters there are, and --clusters {clusters} was given"
         raise UsageError(what, remedy="Leave --clusters out, or choose --method kmeans.")
+    if approximate and method != "kmeans":
+        what = f"--approximate is for --method kmeans, not {method}"
+        raise UsageError(what, remedy="Leave --approximate out, or choose --method kmeans.")
     if method != "hdbscan" and clusters is None:
         remedy = "Say how many: --clusters 8. Or --method hdbscan, which finds it out."
         raise UsageError(f"--method {method} takes a number of clusters, and none was given", remedy=remedy)
@@ -70,7 +75,14 @@ def check_measure(method: str, similarity: str) -> None:
 
 
 def clusters_of(
-    vectors: Floats32, method: str, clusters: int | None, *, smallest: int, seed: int, similarity: str = COSINE
+    vectors: Floats32,
+    method: str,
+    clusters: int | None,
+    *,
+    smallest: int,
+    seed: int,
+    similarity: str = COSINE,
+    approximate: bool = False,
 ) -> Ints:
     """Returns (N,) the number of each text's cluster, the largest first; -1 for none (HDBSCAN).
 
@@ -85,11 +97,12 @@ def clusters_of(
         smallest: texts of a cluster of hdbscan, at least.
         seed: of kmeans.
         similarity: Measure of two texts, as `check_measure` lets it through.
+        approximate: Whether kmeans moves its centres by batches (Sculley 2010) and not by all texts.
 
     Raises:
         UsageError: too few texts, or too many.
     """
-    from sklearn.cluster import HDBSCAN, AgglomerativeClustering, KMeans
+    from sklearn.cluster import HDBSCAN, AgglomerativeClustering, KMeans, MiniBatchKMeans
 
     least = clusters or smallest
     enough = None if method == "agglomerative" else least
@@ -99,7 +112,10 @@ def clusters_of(
         most = f", {_MATRIX_ROWS:,} at most" if method == "agglomerative" else ""
         raise UsageError(told, remedy=f"It takes {least:,} different ones at least{most}.")
     metric = _METRICS[method][similarity]
-    if method == "kmeans":
+    if method == "kmeans" and approximate:
+        kmeans = MiniBatchKMeans(clusters, batch_size=_BATCH, n_init=_BATCH_STARTS, random_state=seed)
+        found = kmeans.fit_predict(vectors)
+    elif method == "kmeans":
         found = KMeans(clusters, n_init=STARTS, random_state=seed).fit_predict(vectors)
     elif method == "agglomerative":
         found = AgglomerativeClustering(clusters, metric=metric, linkage="average").fit_predict(vectors)

@@ -79,7 +79,7 @@ def tell_grouping(n_texts: int, size: int, clusters: int, *, seed: int, starts: 
     if total >= _TOLD_FROM:
         listener.say(
             f"kmeans of {n_texts:,} texts with {starts} starts: about {human_seconds(total)} once their vectors are "
-            f"there, which take {human_bytes(4 * n_texts * size)} of memory"
+            f"there, which take {human_bytes(4 * n_texts * size)} of memory; --approximate is many times faster"
         )
 
 
