@@ -88,7 +88,8 @@ class SameRows:
         """Returns the positions of a split's rows that are not the only ones to say what they say."""
         number = self.splits.index(split)
         start, end = self.starts[number : number + 2]
-        return self.repeated[(self.repeated >= start) & (self.repeated < end)]
+        positions: Ints = self.repeated[(self.repeated >= start) & (self.repeated < end)]
+        return positions
 
     @cached_property
     def _by_text(self) -> tuple[Ints, Ints]:

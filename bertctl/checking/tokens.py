@@ -101,8 +101,7 @@ def _token_counts(
         texts = list(first[start : start + _ENCODED_AT_ONCE])
         pairs = None if second is None else list(second[start : start + _ENCODED_AT_ONCE])
         encoded = encoder.encode(texts, pairs)
-        counts = (encoded.lengths, encoded.full_lengths, encoded.unknown)
-        parts.append(_TokenCounts(*(each.astype(np.int32) for each in counts)))
+        parts.append(_TokenCounts(encoded.lengths, encoded.full_lengths, encoded.unknown))
     return _TokenCounts(
         lengths=np.concatenate([part.lengths for part in parts]),
         full_lengths=np.concatenate([part.full_lengths for part in parts]),
