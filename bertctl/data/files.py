@@ -39,7 +39,7 @@ from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.words import unknown
 
-_LARGE = 2**23
+_LARGE = 2**25
 """Bytes from which the lines of a file are not held in memory."""
 
 _WORD_NAMES = ("words", "tokens", "token", "form", "forms")  # of a row of words with their tags

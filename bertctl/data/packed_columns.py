@@ -186,7 +186,7 @@ class CodedValues(Sequence[Any]):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return _coded(self.codes[index], self.values)
-        return self.values[self.codes[index]]
+        return self.values[self.codes.item(index)]
 
     def __iter__(self) -> Iterator[Any]:
         for first in range(0, len(self.codes), _READ_AHEAD):
