@@ -1,6 +1,7 @@
 """Arrays of numbers: by what is in them, and in files that go with them."""
 
 import tempfile
+from array import array
 from collections.abc import Hashable, Iterable
 from typing import Any, TypeVar
 
@@ -21,6 +22,10 @@ _Number = TypeVar("_Number", bound=np.number[Any])
 
 def numbers_of(keys: Iterable[_Key]) -> tuple[Ints, list[_Key]]:
     """Returns (N,) the number of each key in the list of different ones, and that list, in the order they came."""
+    if isinstance(keys, array):
+        different, first_places, numbers_by_size = np.unique(keys, return_index=True, return_inverse=True)
+        order = np.argsort(first_places)
+        return np.argsort(order)[numbers_by_size], different[order].tolist()
     known: dict[_Key, int] = {}
     numbers = [known.setdefault(key, len(known)) for key in keys]
     return np.array(numbers, dtype=np.int64), list(known)

@@ -1,21 +1,28 @@
 """Rows that stand twice: exactly or nearly, inside a split or in two of them, with one label or with several."""
 
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations, product
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from bertctl.arrays import Floats, Ints
 from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, FindingRules, examples_at, shorten
-from bertctl.checking.near import SIMILARITY, near_duplicates, similarity
+from bertctl.checking.near import SIMILARITY, near_pairs, similarity
 from bertctl.checking.subject import BETWEEN_FIELDS, Subject
-from bertctl.data.groups import normalised
+from bertctl.data.groups import first_positions, normalised
+from bertctl.data.packed_columns import selected
+from bertctl.data.table import in_chunks
 from bertctl.words import count_of
 
 _RULES = FindingRules("duplicates")
 
 _LOOKED_UP, _READ = 500, 2_000_000_000  # texts that are looked up, and letters that are read for it: 1 to 2 s
+_READ_AT_ONCE = 8192  # texts that are searched at once
 _PHRASE = 3  # words from which a text that stands inside another one says something
 _CONTAINED = 0.05  # share of the texts from which scores are too good
 _COPIED = 0.9  # share of a split's rows from which it is the training file again
@@ -25,113 +32,238 @@ Place = tuple[str, int]
 """Split and row."""
 
 
-Groups = Mapping[str, Sequence[Place]]
-"""The rows of all splits by what they say: key -> its rows, the splits in order."""
+class SameRows:
+    """The rows of all splits, one after the other, and which of them say the same but for case and spacing.
+
+    Args:
+        subject: What is checked.
+
+    Attributes:
+        first: (N,) position of the first row that says the same as each.
+        repeated: Positions of rows that say something and are not the only ones to say it, in ascending order.
+        n_texts: How many different texts there are; blank ones are none.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self.splits = list(subject.splits)
+        self.starts = np.cumsum([0, *(len(rows) for rows in subject.splits.values())])
+        blank = bytearray()
+        self.first = first_positions(self._comparable_keys(blank))
+        is_blank = np.frombuffer(blank, dtype=np.bool_)
+
+        positions = np.arange(len(self.first))
+        is_later = self.first != positions
+        has_twin = is_later.copy()
+        has_twin[self.first[is_later]] = True
+        self.repeated = np.flatnonzero(has_twin)
+        self.distinct = np.flatnonzero(~is_later & ~is_blank)
+        self.n_texts = len(self.distinct)
+        self._answers: dict[Hashable, int] = {}
+
+    def _comparable_keys(self, blank: bytearray) -> Iterator[str]:
+        for split in self.splits:
+            for key in self._subject.keys[split]:
+                comparable = key if key.strip(f" {BETWEEN_FIELDS}") else ""
+                blank.append(not comparable)
+                yield comparable
+
+    def place(self, position: int) -> Place:
+        """Returns split and row of a position."""
+        number = int(np.searchsorted(self.starts, position, side="right")) - 1
+        return self.splits[number], int(position - self.starts[number])
+
+    def key(self, position: int) -> str:
+        """Returns what a row says."""
+        split, row = self.place(position)
+        return self._subject.keys[split][row]
+
+    def keys(self, positions: Ints) -> Iterator[str]:
+        """Yields what rows say, at ascending positions."""
+        for number, split in enumerate(self.splits):
+            start, end = self.starts[number : number + 2]
+            yield from selected(self._subject.keys[split], positions[(positions >= start) & (positions < end)] - start)
+
+    def repeated_in(self, split: str) -> Ints:
+        """Returns the positions of a split's rows that are not the only ones to say what they say."""
+        number = self.splits.index(split)
+        start, end = self.starts[number : number + 2]
+        positions: Ints = self.repeated[(self.repeated >= start) & (self.repeated < end)]
+        return positions
+
+    @cached_property
+    def _by_text(self) -> tuple[Ints, Ints]:
+        """Returns the repeated rows text by text, and the first row of each one's text."""
+        order = self.repeated[np.argsort(self.first[self.repeated], kind="stable")]
+        return order, self.first[order]
+
+    def alike(self, first: int) -> Sequence[int]:
+        """Returns the positions of all rows that say the same as the first of them."""
+        order, owners = self._by_text
+        begin, end = np.searchsorted(owners, [first, first + 1])
+        return order[begin:end].tolist() if begin < end else [first]
+
+    def answers(self, positions: Ints) -> Ints:
+        """Returns a number for what is to be learned of each row, equal for equal answers; -1 for nothing."""
+        numbers = np.full(len(positions), -1, dtype=np.int64)
+        for number, split in enumerate(self.splits):
+            start, end = self.starts[number : number + 2]
+            chosen = np.flatnonzero((positions >= start) & (positions < end))
+            rows = (positions[chosen] - start).tolist()
+            answers = (_answer(self._subject, (split, row)) for row in rows)
+            numbers[chosen] = np.fromiter(map(self._number_of, answers), dtype=np.int64, count=len(rows))
+        return numbers
+
+    def _number_of(self, answer: Hashable | None) -> int:
+        return -1 if answer is None else self._answers.setdefault(answer, len(self._answers))
+
+    def with_another_label(self, rows: Ints, twins: Ints) -> str:
+        """Returns how many rows have another label than their twins, as the end of a sentence."""
+        answers = self.answers(rows)
+        of_twins = self.answers(twins)
+        differing = int(((answers >= 0) & (of_twins >= 0) & (answers != of_twins)).sum())
+        return f"; {differing:,} with another label" if differing else ""
+
+    def twins(self, rows: Ints, twins: Ints, *, both: bool = False) -> tuple[Example, ...]:
+        """Returns the first rows as examples, each with the one that it is like; `both`: with the text of that, too."""
+        pairs = zip(rows[:SHOWN_EXAMPLES].tolist(), twins[:SHOWN_EXAMPLES].tolist(), strict=True)
+        return _twins(self._subject, [(self.place(row), self.place(twin)) for row, twin in pairs], both=both)
 
 
 def check_duplicates(subject: Subject) -> Iterator[Finding]:
     """Yields exact and near duplicates, inside each split and across each two; texts with several labels."""
-    groups: dict[str, list[Place]] = defaultdict(list)
-    for split in subject.splits:
-        for index, key in enumerate(subject.keys[split]):
-            if key.strip(f" {BETWEEN_FIELDS}"):
-                groups[key].append((split, index))
-    yield from _exact_inside(subject, groups)
-    yield from _exact_across(subject, groups)
-    yield from _conflicts(subject, groups)
-    yield from _near(subject, groups)
+    same = SameRows(subject)
+    yield from _exact_inside(subject, same)
+    yield from _exact_across(subject, same)
+    yield from _conflicts(subject, same)
+    yield from _near(subject, same)
     yield from _contained(subject)
     yield from _shared_contexts(subject)
 
 
-def _exact_inside(subject: Subject, groups: Groups) -> Iterator[Finding]:
-    repeats: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for places in groups.values():
-        first: dict[str, int] = {}
-        for split, index in places:
-            if split in first:
-                repeats[split].append((index, first[split]))
-            else:
-                first[split] = index
-    for split, found in repeats.items():
-        rows = subject.splits[split]
-        found.sort()
-        twins = _twins(subject, [((split, index), (split, first)) for index, first in found])
-        severity = "warning" if len(found) > _MANY * len(rows) else "note"
-        yield _RULES.finding("duplicate", split, (len(found), len(rows)), twins, severity=severity)
+def _exact_inside(subject: Subject, same: SameRows) -> Iterator[Finding]:
+    repeats: list[tuple[int, int, str, Ints, Ints]] = []
+    for split in subject.splits:
+        rows = same.repeated_in(split)
+        texts = same.first[rows]
+        _, earliest, number = np.unique(texts, return_index=True, return_inverse=True)
+        twins = rows[earliest][number]
+        is_repeat = rows != twins
+        if is_repeat.any():
+            text = int(texts[is_repeat].min())
+            first_repeat = int(rows[is_repeat][texts[is_repeat] == text][0])
+            repeats.append((text, first_repeat, split, rows[is_repeat], twins[is_repeat]))
+    for _, _, split, found, twins in sorted(repeats, key=itemgetter(0, 1)):
+        n_rows = len(subject.splits[split])
+        severity = "warning" if len(found) > _MANY * n_rows else "note"
+        examples = same.twins(found, twins)
+        yield _RULES.finding("duplicate", split, (len(found), n_rows), examples, severity=severity)
 
 
-def _exact_across(subject: Subject, groups: Groups) -> Iterator[Finding]:
+def _exact_across(subject: Subject, same: SameRows) -> Iterator[Finding]:
     for one, other in combinations(subject.splits, 2):
-        found: list[tuple[Place, Place]] = []
-        for places in groups.values():
-            earlier = next((place for place in places if place[0] == one), None)
-            if earlier is not None:
-                found += [(place, earlier) for place in places if place[0] == other]
-        if found:
-            found.sort()
-            rows = subject.splits[other]
-            says = f"are in {one} too, ignoring case and spacing{_with_another_label(subject, found)}"
+        earlier_rows = same.repeated_in(one)
+        texts, earliest = np.unique(same.first[earlier_rows], return_index=True)
+        rows = same.repeated_in(other)
+        found = rows[np.isin(same.first[rows], texts)]
+        if len(found):
+            twins = earlier_rows[earliest][np.searchsorted(texts, same.first[found])]
+            n_rows = len(subject.splits[other])
+            says = f"are in {one} too, ignoring case and spacing{same.with_another_label(found, twins)}"
             severity, remedy = None, _remedy(one, other)
-            if one == "train" and len(found) > _COPIED * len(rows):
+            if one == "train" and len(found) > _COPIED * n_rows:
                 severity, otherwise = "error", "rows of train are then held out. Scores on these say nothing."
                 remedy = f"Give rows of their own for {other}, or no file: {otherwise}"
-            of, twins = (len(found), len(rows)), _twins(subject, found)
+            of, examples = (len(found), n_rows), same.twins(found, twins)
             yield _RULES.finding(
-                "duplicate-across-splits", other, of, twins, says=says, severity=severity, remedy=remedy
+                "duplicate-across-splits", other, of, examples, says=says, severity=severity, remedy=remedy
             )
 
 
-def _conflicts(subject: Subject, groups: Groups) -> Iterator[Finding]:
-    repeated = [places for places in groups.values() if len(places) > 1]
-    conflicts = [places for places in repeated if len({_answer(subject, place) for place in places} - {None}) > 1]
-    if not conflicts:
+def _conflicts(subject: Subject, same: SameRows) -> Iterator[Finding]:
+    answers = same.answers(same.repeated)
+    texts = same.first[same.repeated]
+    with_answer = answers >= 0
+    n_different = int(answers.max(initial=0)) + 1
+    pairs = np.unique(texts[with_answer] * n_different + answers[with_answer])
+    different, n_answers = np.unique(pairs // n_different, return_counts=True)
+    conflicts = different[n_answers > 1]
+    if not len(conflicts):
         return
-    conflicts.sort(key=lambda places: places[0][1])
+    row_numbers = conflicts - same.starts[np.searchsorted(same.starts, conflicts, side="right") - 1]
     examples: list[Example] = []
-    for places in conflicts[:SHOWN_EXAMPLES]:
-        shown = "; ".join(f"{_shown_answer(subject, p)} at {_place(subject, p)}" for p in places[1:4])
+    for first in conflicts[np.argsort(row_numbers, kind="stable")[:SHOWN_EXAMPLES]].tolist():
+        places = [same.place(position) for position in same.alike(first)[:4]]
+        shown = "; ".join(f"{_shown_answer(subject, place)} at {_place(subject, place)}" for place in places[1:])
         split, index = places[0]
-        first = f"{shorten(_text(subject, places[0]), limit=60)} = {_shown_answer(subject, places[0])}"
-        examples.append(Example(subject.splits[split].where(index), f"{first}; {shown}"))
-    splits, of = {place[0] for places in conflicts for place in places}, (len(conflicts), len(groups))
+        head = f"{shorten(_text(subject, places[0]), limit=60)} = {_shown_answer(subject, places[0])}"
+        examples.append(Example(subject.splits[split].where(index), f"{head}; {shown}"))
+    rows = same.repeated[np.isin(texts, conflicts)]
+    splits = [name for name in subject.splits if np.isin(same.repeated_in(name), rows).any()]
+    of = (len(conflicts), same.n_texts)
     message = f"{count_of(*of, 'different text')} occur with different labels"
     remedy = "Decide on one label for each: no model can be right on both."
     if "labels" in subject.checks and not subject.several_labels:
         remedy += " If both are meant, make it multi-label (--set text_classification.multi_label=true)."
-    where = splits.pop() if len(splits) == 1 else ""
+    where = splits[0] if len(splits) == 1 else ""
     yield _RULES.finding("conflicting-labels", where, of, tuple(examples), message=message, remedy=remedy)
 
 
-def _near(subject: Subject, groups: Groups) -> Iterator[Finding]:
+@dataclass(frozen=True)
+class _Nearest:
+    """The most similar earlier row of each row of a split.
+
+    Attributes:
+        alike: (N,) how alike they are; 0 where there is none.
+        twins: (N,) position of the earlier row.
+    """
+
+    alike: Floats
+    twins: Ints
+
+    @classmethod
+    def none(cls, n_rows: int) -> "_Nearest":
+        """Returns none for so many rows."""
+        return cls(np.zeros(n_rows), np.zeros(n_rows, dtype=np.int64))
+
+
+def _near(subject: Subject, same: SameRows) -> Iterator[Finding]:
     """Yields each row's most similar twin in its own split, and in each split before it."""
-    keys = list(groups)
     order = {split: number for number, split in enumerate(subject.splits)}
-    nearest: dict[tuple[str, str], dict[int, tuple[float, Place]]] = defaultdict(dict)
+    nearest: dict[tuple[str, str], _Nearest] = {}
     asks = "answers" in subject.checks
     # Questions on one paragraph would all look alike with it, so they are compared by themselves first.
-    for first, second, alike in near_duplicates([key.split(BETWEEN_FIELDS)[0] for key in keys] if asks else keys):
-        if not _alike_in_each_field(keys[first], keys[second]):
+    keys = same.keys(same.distinct)
+    compared = (key.split(BETWEEN_FIELDS)[0] for key in keys) if asks else keys
+    for first, second, alike in near_pairs(compared):
+        one, other = int(same.distinct[first]), int(same.distinct[second])
+        if not _alike_in_each_field(same.key(one), same.key(other)):
             continue
-        for a, b in product(groups[keys[first]], groups[keys[second]]):
-            earlier, later = sorted((a, b), key=lambda place: (order[place[0]], place[1]))
-            of_row = nearest[earlier[0], later[0]]
-            if alike > of_row.get(later[1], (0.0, later))[0]:
-                of_row[later[1]] = (alike, earlier)
-    for (one, other), found in sorted(nearest.items(), key=lambda item: [order[split] for split in item[0]]):
-        rows = subject.splits[other]
-        pairs: list[tuple[Place, Place]] = [((other, index), twin) for index, (_, twin) in sorted(found.items())]
-        counts, examples = (len(found), len(rows)), _twins(subject, pairs, both=True)
+        for a, b in product(same.alike(one), same.alike(other)):
+            earlier, later = min(a, b), max(a, b)
+            split, row = same.place(later)
+            of_splits = (same.place(earlier)[0], split)
+            if of_splits not in nearest:
+                nearest[of_splits] = _Nearest.none(len(subject.splits[split]))
+            if alike > nearest[of_splits].alike[row]:
+                nearest[of_splits].alike[row] = alike
+                nearest[of_splits].twins[row] = earlier
+    for (one_split, other_split), found in sorted(nearest.items(), key=lambda item: [order[name] for name in item[0]]):
+        numbers = np.flatnonzero(found.alike)
+        rows = same.starts[order[other_split]] + numbers
+        twins = found.twins[numbers]
+        counts, examples = (len(rows), len(subject.splits[other_split])), same.twins(rows, twins, both=True)
         # Sentences that differ by a word differ in their tags, too.
-        differing = "" if "tags" in subject.checks else _with_another_label(subject, pairs)
-        if one == other:
+        differing = "" if "tags" in subject.checks else same.with_another_label(rows, twins)
+        if one_split == other_split:
             says = f"are nearly the same as an earlier row of it{differing}"
-            yield _RULES.finding("near-duplicate", other, counts, examples, says=says)
+            yield _RULES.finding("near-duplicate", other_split, counts, examples, says=says)
         else:
-            says = f"are nearly the same as a row of {one}{differing}"
-            remedy = f"{_remedy(one, other)} Better still, split by source (document, author, thread) and not by row."
+            says = f"are nearly the same as a row of {one_split}{differing}"
+            by_source = "Better still, split by source (document, author, thread) and not by row."
+            remedy = f"{_remedy(one_split, other_split)} {by_source}"
             code = "near-duplicate-across-splits"
-            yield _RULES.finding(code, other, counts, examples, says=says, remedy=remedy)
+            yield _RULES.finding(code, other_split, counts, examples, says=says, remedy=remedy)
 
 
 def _alike_in_each_field(one: str, other: str) -> bool:
@@ -166,20 +298,39 @@ def _contained(subject: Subject) -> Iterator[Finding]:
     train = subject.texts["train"] if "train" in subject.splits else {}
     if len(train) != 1:
         return
-    [column] = train.values()
-    texts = [f" {normalised(text)} " for text in column]
-    whole, copies = "\n".join(texts), Counter(texts)
-    for split in [name for name in subject.splits if name != "train"] or ["train"]:
-        [column] = subject.texts[split].values()
-        many = min(_LOOKED_UP, max(1, _READ // (len(whole) + 1)))
-        looked = [int(i) for i in np.linspace(0, len(column) - 1, min(many, len(column)))]
-        keys = {i: f" {normalised(column[i])} " for i in looked}
-        found = [i for i, key in keys.items() if len(key.split()) >= _PHRASE and whole.count(key) > copies[key]]
+    train_keys = subject.keys["train"]
+    n_letters = max(0, sum(map(len, train_keys)) + 3 * len(train_keys) - 1)  # one behind the other, each between blanks
+    splits = [name for name in subject.splits if name != "train"] or ["train"]
+    looked_up: dict[str, dict[int, str]] = {}
+    for split in splits:
+        keys = subject.keys[split]
+        many = min(_LOOKED_UP, max(1, _READ // (n_letters + 1)))
+        rows = [int(i) for i in np.linspace(0, len(keys) - 1, min(many, len(keys)))]
+        looked_up[split] = {i: f" {keys[i]} " for i in rows}
+    texts = {text for of_split in looked_up.values() for text in of_split.values()}
+    phrases = {text for text in texts if len(text.split()) >= _PHRASE}
+    inside = _occurrences(phrases, train_keys)
+    for split in splits:
+        looked = looked_up[split]
+        found = [i for i, text in looked.items() if text in inside]
         if len(found) > _CONTAINED * len(looked):
+            [column] = subject.texts[split].values()
             code = "contained" if split == "train" else "contained-across-splits"
             examples = examples_at(subject.splits[split], found, column.__getitem__)
             noun = "row" if len(looked) == len(column) else "sampled row"
             yield _RULES.finding(code, split, (len(found), len(looked)), examples, noun=noun)
+
+
+def _occurrences(phrases: Collection[str], texts: Sequence[str]) -> set[str]:
+    """Returns the phrases, each between blanks, that stand inside texts that are longer."""
+    inside: Counter[str] = Counter()
+    for part in in_chunks(texts, _READ_AT_ONCE):
+        padded = [f" {text} " for text in part]
+        together = "\n".join(padded)
+        for phrase in phrases:
+            inside[phrase] += together.count(phrase)
+        inside.subtract(text for text in padded if text in phrases)
+    return {phrase for phrase, number in inside.items() if number > 0}
 
 
 def _twins(subject: Subject, pairs: Sequence[tuple[Place, Place]], *, both: bool = False) -> tuple[Example, ...]:
@@ -197,14 +348,6 @@ def _remedy(one: str, other: str) -> str:
     if one == "train":
         return "Take them out of train: a score on rows that were trained on is too good."
     return f"Take them out of {one}: settings that were chosen on {one} fit {other} too well."
-
-
-def _with_another_label(subject: Subject, pairs: Sequence[tuple[Place, Place]]) -> str:
-    differing = sum(
-        one is not None and other is not None and one != other
-        for one, other in ((_answer(subject, a), _answer(subject, b)) for a, b in pairs)
-    )
-    return f"; {differing:,} with another label" if differing else ""
 
 
 def _answer(subject: Subject, place: Place) -> Hashable | None:

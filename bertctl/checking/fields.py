@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bertctl.checking.findings import NO_WORD, Finding, FindingRules, examples_at, shorten
 from bertctl.checking.subject import Subject
+from bertctl.data.packed_columns import different_values
 from bertctl.data.rows import Rows
 
 _RULES = FindingRules("fields")
@@ -47,9 +48,14 @@ def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> It
         examples, noun = examples_at(rows, numbers, column.__getitem__), f"{name} field"
         remedy = f"Is it the right column? Name it with {'--pair-column' if name == 'pair' else '--text-column'}."
         yield _RULES.finding("text-is-numbers", split, (len(numbers), len(rows)), examples, noun=noun, remedy=remedy)
-    short = {i: text.strip() for i, text in enumerate(column) if len(text) < 40}
-    placeholders = [i for i, text in short.items() if text in _PLACEHOLDERS]
-    wordless = [i for i, text in short.items() if text and text not in _PLACEHOLDERS and NO_WORD.fullmatch(text)]
+    placeholders: list[int] = []
+    wordless: list[int] = []
+    for i, text in enumerate(column):
+        bare = text.strip() if len(text) < 40 else ""
+        if bare in _PLACEHOLDERS:
+            placeholders.append(i)
+        elif bare and NO_WORD.fullmatch(bare):
+            wordless.append(i)
     for code, found in {"placeholder-text": placeholders, "no-words": wordless}.items():
         yield from _RULES.of_rows(code, rows, split, found, lambda i: repr(column[i]), noun=f"{name} field")
 
@@ -67,7 +73,8 @@ def _cut_off(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterat
 
 def _swallowed(subject: Subject, rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
     """Yields fields in which a line ends with a separator and a label: several rows in one."""
-    labels = sorted({label for names in subject.label_sets[split] or () for label in names}, key=len, reverse=True)
+    label_sets = different_values(subject.label_sets[split] or ())
+    labels = sorted({label for names in label_sets for label in names}, key=len, reverse=True)
     if not labels or not any("\n" in text for text in column) or len(labels) > 1000:
         return
     words = "|".join(map(re.escape, labels))

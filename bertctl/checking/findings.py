@@ -2,13 +2,17 @@
 
 import functools
 import re
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from bertctl import words
 from bertctl.config.strict_yaml import read_document
+from bertctl.data.packed_columns import int_column
 from bertctl.data.rows import Rows
 from bertctl.words import count_of
 
@@ -168,3 +172,31 @@ class Places:
                 Example(self._rows.where(row), shorten(shown, limit=self._limit)) for row, shown in found[:5]
             )
             yield self._rules.finding(code, self._split, (len(found), total), examples, says=says)
+
+
+class MatchedRows:
+    """Rows of a split that a fault was found in, with what is shown of the first ones.
+
+    Args:
+        rules: Of the fault's family.
+    """
+
+    def __init__(self, rules: FindingRules) -> None:
+        self._rules = rules
+        self._shown: dict[int, str] = {}
+        self._rows = array("q")
+        self._last = -1
+        self._of_column = 0
+
+    def add(self, row: int, shown: str) -> None:
+        """Adds a row; those of a column come in their order, and what was added first is shown."""
+        self._of_column = self._of_column + 1 if row > self._last else 1
+        self._last = row
+        self._rows.append(row)
+        if self._of_column <= SHOWN_EXAMPLES:  # no later one of this column can be among the first of all
+            self._shown.setdefault(row, shown)
+
+    def findings(self, code: str, rows: Rows, split: str, *, remedy: str | None = None) -> Iterator[Finding]:
+        """Yields the finding about these rows, where there are any."""
+        matched = int_column(np.unique(np.frombuffer(self._rows, dtype=np.int64)))
+        yield from self._rules.of_rows(code, rows, split, matched, self._shown.__getitem__, remedy=remedy)

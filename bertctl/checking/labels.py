@@ -8,6 +8,7 @@ import numpy as np
 from bertctl.checking.findings import Example, Finding, FindingRules, examples_at, listed
 from bertctl.checking.subject import Subject
 from bertctl.data.label_cells import joined_labels, spelt_alike
+from bertctl.data.packed_columns import codes_of, different_values, mapped_values
 from bertctl.data.rows import Rows
 from bertctl.words import count_of, did_you_mean, percent
 
@@ -28,7 +29,7 @@ def check_labels(subject: Subject) -> Iterator[Finding]:
     for split in subject.splits:
         sets = subject.label_sets[split]
         if sets is not None:
-            counts[split] = Counter(name for names in sets for name in names)
+            counts[split] = _counted(sets)
             yield from _missing(subject, split, sets)
     if not counts:
         return
@@ -47,7 +48,16 @@ def check_labels(subject: Subject) -> Iterator[Finding]:
                 yield from _shift(subject, counts, split)
 
 
-def _missing(subject: Subject, split: str, sets: list[tuple[str, ...]]) -> Iterator[Finding]:
+def _counted(sets: Sequence[tuple[str, ...]]) -> Counter[str]:
+    """Returns how many rows have each label, in the order in which the labels come."""
+    counts: Counter[str] = Counter()
+    for names, n_rows in Counter(sets).items():
+        for name in names:
+            counts[name] += n_rows
+    return counts
+
+
+def _missing(subject: Subject, split: str, sets: Sequence[tuple[str, ...]]) -> Iterator[Finding]:
     rows = subject.splits[split]
     without = [i for i, names in enumerate(sets) if not any(name.strip() for name in names)]
     code = "no-label-applies" if subject.several_labels else "missing-label"
@@ -106,7 +116,7 @@ def _joined(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
 
 def _number_of_labels(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     rows = subject.splits["train"]
-    several = any(len(names) > 1 for names in subject.label_sets["train"] or ())
+    several = any(len(names) > 1 for names in different_values(subject.label_sets["train"] or ()))
     if len(train) < 2 and not several:
         only = f"one label only, {next(iter(train))!r}" if train else "no label at all"
         message = f"the training rows have {only}: nothing can be learned"
@@ -181,7 +191,7 @@ def _sorted_by_label(subject: Subject) -> Iterator[Finding]:
     sets = subject.label_sets["train"] or []
     if len(sets) < _SORTED_ROWS or not 2 <= len(set(sets)) <= len(sets) // 10:
         return
-    numbers = np.unique([" ".join(names) for names in sets], return_inverse=True)[1]
+    numbers = codes_of(mapped_values(sets, " ".join)).codes
     runs = int((np.diff(numbers) != 0).sum()) + 1
     if runs > 2 * len(set(sets)):
         return

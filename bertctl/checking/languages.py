@@ -1,12 +1,14 @@
 """Texts in another script or language than the rest, and words that mix letters of two scripts."""
 
+from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
 from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, FindingRules, examples_at, shorten
 from bertctl.checking.subject import Subject
+from bertctl.data.packed_columns import column_of
 from bertctl.languages import language_identifier
 
 _RULES = FindingRules("languages")
@@ -33,7 +35,9 @@ _READ = 200  # characters of a text that its language is judged by
 def check_languages(subject: Subject) -> Iterator[Finding]:
     """Yields texts in another script than most, words in two scripts, and longer texts in another language."""
     for split in subject.splits:
-        texts = [" ".join(fields) for fields in zip(*subject.texts[split].values(), strict=True)]
+        columns = list(subject.texts[split].values())
+        joined = (" ".join(fields) for fields in zip(*columns, strict=True))
+        texts = columns[0] if len(columns) == 1 else column_of(joined)
         yield from _scripts(subject, split, texts)
         yield from _mixed_words(subject, split, texts)
         yield from _languages(subject, split, texts)
@@ -65,8 +69,8 @@ def script_of(text: str) -> str | None:
     return script if 2 * count > letters.total() else None
 
 
-def _scripts(subject: Subject, split: str, texts: list[str]) -> Iterator[Finding]:
-    scripts = [script_of(text) for text in texts]
+def _scripts(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Finding]:
+    scripts = column_of(map(script_of, texts))
     counts = Counter(script for script in scripts if script)
     if len(counts) < 2:
         return
@@ -95,7 +99,7 @@ def _scripts(subject: Subject, split: str, texts: list[str]) -> Iterator[Finding
     )
 
 
-def _mixed_words(subject: Subject, split: str, texts: list[str]) -> Iterator[Finding]:
+def _mixed_words(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Finding]:
     found: dict[int, str] = {}
     for i, text in enumerate(texts):
         if not text.isascii() and (word := _patterns()[1].search(text)) is not None:
@@ -106,8 +110,13 @@ def _mixed_words(subject: Subject, split: str, texts: list[str]) -> Iterator[Fin
         yield _RULES.finding("mixed-script-word", split, (len(found), len(rows)), examples)
 
 
-def _languages(subject: Subject, split: str, texts: list[str]) -> Iterator[Finding]:
-    chosen = [i for i, text in enumerate(texts) if sum(map(str.isalpha, text[:_READ])) >= _LETTERS_OF_LANGUAGE]
+def _has_letters(text: str) -> bool:
+    return sum(map(str.isalpha, text[:_READ])) >= _LETTERS_OF_LANGUAGE
+
+
+def _languages(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Finding]:
+    long_enough = (i for i, text in enumerate(texts) if _has_letters(text))
+    chosen: Sequence[int] = array("q", long_enough)
     if len(chosen) > _LOOKED_AT:
         step = len(chosen) / _LOOKED_AT
         chosen = [chosen[int(k * step)] for k in range(_LOOKED_AT)]

@@ -3,14 +3,25 @@
 Letters: N rows, C labels.
 """
 
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from bertctl.checking.findings import Example, Finding, FindingRules, examples_at, listed
 from bertctl.checking.subject import Subject
+from bertctl.data.packed_columns import (
+    CodedValues,
+    PackedTexts,
+    codes_of,
+    different_values,
+    is_many,
+    mapped_values,
+    selected,
+)
 from bertctl.data.rows import Rows
 from bertctl.data.word_splitting import split_words
 from bertctl.words import as_number, count_of, percent
@@ -23,6 +34,7 @@ _KNOWN = 0.99  # share of the rows whose label another column tells
 _AUC = 0.9  # how well the length orders one label before the rest
 _PRECISION, _COVERAGE, _LIFT = 0.97, 0.25, 0.15  # of a word for a label
 _MOST_LABELS, _MOST_SHOWN = 100, 20
+_SAMPLED = 1000  # texts of a label of many rows by which its frequent words are found
 _FIRST_WORDS = 400  # words of a text that are looked at
 
 
@@ -30,19 +42,26 @@ def check_leakage(subject: Subject) -> Iterator[Finding]:
     """Looks at the training rows of single-label classification; where there are none, at the first split."""
     split = "train" if "train" in subject.splits else next(iter(subject.splits), "")
     sets = subject.label_sets[split] if split else None
-    if sets is None or any(len(names) > 1 for names in sets):
+    if sets is None or any(len(names) > 1 for names in different_values(sets)):
         return
     rows = subject.splits[split]
-    labelled = [i for i, names in enumerate(sets) if names]
-    labels = [sets[i][0] for i in labelled]
-    if len(labels) < _ENOUGH_ROWS or not 2 <= len(set(labels)) <= _MOST_LABELS:
+    labelled: Sequence[int] = range(len(sets))
+    if not all(different_values(sets)):
+        labelled = array("q", (i for i, names in enumerate(sets) if names))
+    labels = codes_of(mapped_values(_at(sets, labelled), itemgetter(0)))
+    if len(labels) < _ENOUGH_ROWS or not 2 <= len(labels.values) <= _MOST_LABELS:
         return
     yield from _columns(rows, split, labelled, labels)
     yield from _lengths(subject, split, labelled, labels)
     yield from _words(subject, split, labelled, labels)
 
 
-def _columns(rows: Rows, split: str, labelled: Sequence[int], labels: Sequence[str]) -> Iterator[Finding]:
+def _at(values: Sequence[Any], indices: Sequence[int]) -> Sequence[Any]:
+    """Returns the values of these rows, which may be all of them."""
+    return values if isinstance(indices, range) else selected(values, indices)
+
+
+def _columns(rows: Rows, split: str, labelled: Sequence[int], labels: CodedValues) -> Iterator[Finding]:
     """Yields columns of which one value mostly goes with one label, though the values are far fewer than the rows."""
     majority = Counter(labels).most_common(1)[0][1]
     if majority > _KNOWN * len(labels):
@@ -50,49 +69,69 @@ def _columns(rows: Rows, split: str, labelled: Sequence[int], labels: Sequence[s
     for name, column in rows.columns.items():
         if name in ("text", "pair", "label"):
             continue
-        values = _grouped([column[i] for i in labelled])
+        values = _grouped(_at(column, labelled))
         if values is None:
             continue
-        by_value: dict[Any, Counter[str]] = {}
-        for value, label in zip(values, labels, strict=True):
-            by_value.setdefault(value, Counter())[label] += 1
-        told = sum(counts.most_common(1)[0][1] for counts in by_value.values())
-        if len(by_value) < 2 or 5 * len(by_value) > len(labels) or told < _KNOWN * len(labels):
+        coded = codes_of(values)
+        told = _told(coded, labels)
+        n_values = len(np.unique(coded.codes))
+        if n_values < 2 or 5 * n_values > len(labels) or told < _KNOWN * len(labels):
             continue
-        frequent = sorted(by_value.items(), key=lambda item: -item[1].total())[:3]
-        shown = "; ".join(f"{value!r} is {counts.most_common(1)[0][0]!r}" for value, counts in frequent)
+        frequent = Counter(coded).most_common(3)
+        shown = "; ".join(f"{value!r} is {_usual_label(value, coded, labels)!r}" for value, _ in frequent)
         examples = examples_at(rows, labelled, lambda i, c=column: f"{c[i]!r}, label {rows.columns['label'][i]!r}")  # type: ignore[misc]
         share = percent(told, len(labels))
         message = f"the column '{name}' gives the label away in {share} of the rows of {split}: {shown}"
         yield _RULES.finding("leaky-column", split, (told, len(labels)), examples, message=message)
 
 
-def _grouped(values: Sequence[Any]) -> list[Any] | None:
+def _told(values: CodedValues, labels: CodedValues) -> int:
+    """Returns how many rows have the label that most rows with their value have."""
+    pairs, sizes = np.unique(values.codes.astype(np.int64) * len(labels.values) + labels.codes, return_counts=True)
+    of_pairs = pairs // len(labels.values)
+    begins = np.flatnonzero(np.diff(of_pairs, prepend=-1))
+    return int(np.maximum.reduceat(sizes, begins).sum())
+
+
+def _usual_label(value: Any, values: CodedValues, labels: CodedValues) -> str:
+    """Returns the label that most rows with a value have."""
+    rows = np.flatnonzero(values.codes == values.values.index(value))
+    label: str = Counter(labels.select(rows)).most_common(1)[0][0]
+    return label
+
+
+def _grouped(values: Sequence[Any]) -> Sequence[Any] | None:
     """Returns values that can be counted; many numbers as 20 ranges of like size; None for anything else."""
     try:
-        different = len(set(values))
+        different = _number_of_different(values)
     except TypeError:
         return None
     if different <= len(values) // 5:
-        return list(values)
-    numbers = np.array([as_number(value) for value in values])
+        return values
+    numbers = np.fromiter(map(as_number, values), dtype=np.float64, count=len(values))
     if not np.isfinite(numbers).all():
         return None
     edges = np.unique(np.quantile(numbers, np.linspace(0, 1, 21)[1:-1]))
     return list(np.searchsorted(edges, numbers).tolist())
 
 
-def _lengths(subject: Subject, split: str, labelled: Sequence[int], labels: Sequence[str]) -> Iterator[Finding]:
+def _number_of_different(values: Sequence[Any]) -> int:
+    """Returns how many values are different; of a large file by their hashes."""
+    if isinstance(values, PackedTexts):
+        return len(np.unique(np.fromiter(map(hash, values), dtype=np.int64, count=len(values))))
+    return len(set(values))
+
+
+def _lengths(subject: Subject, split: str, labelled: Sequence[int], labels: CodedValues) -> Iterator[Finding]:
     """Yields labels of which nearly every text is longer (or shorter) than nearly every text of the others."""
-    names = sorted(set(labels))
-    of_row = np.array(labels)
+    names = sorted(labels.values)
     rows = subject.splits[split]
     for field, column in subject.texts[split].items():
-        lengths = np.array([len(column[i]) for i in labelled])
+        lengths = np.fromiter(map(len, _at(column, labelled)), dtype=np.int64, count=len(labelled))
         ordered = np.sort(lengths)  # ranks from 1, ties at their mean, as the Mann-Whitney statistic wants them
         ranks = (np.searchsorted(ordered, lengths) + np.searchsorted(ordered, lengths, "right") + 1) / 2
         for name in names if len(names) > 2 else names[:1]:
-            mine = of_row == name
+            mine = labels.codes == labels.values.index(name)
             n, others = int(mine.sum()), int((~mine).sum())
             if min(n, others) < _ENOUGH_OF_LABEL:
                 continue
@@ -107,7 +146,7 @@ def _lengths(subject: Subject, split: str, labelled: Sequence[int], labels: Sequ
             yield _RULES.finding("leaky-length", split, (n, len(labels)), examples, message=message)
 
 
-def _words(subject: Subject, split: str, labelled: Sequence[int], labels: Sequence[str]) -> Iterator[Finding]:
+def _words(subject: Subject, split: str, labelled: Sequence[int], labels: CodedValues) -> Iterator[Finding]:
     """Yields words that stand in a good part of one label's texts, and hardly anywhere else."""
     of_label = Counter(labels)
     total = len(labels)
@@ -115,8 +154,13 @@ def _words(subject: Subject, split: str, labelled: Sequence[int], labels: Sequen
     for field, column in subject.texts[split].items():
         found: Counter[str] = Counter()
         by_label: dict[str, Counter[str]] = {name: Counter() for name in of_label}
-        for i, label in zip(labelled, labels, strict=True):
-            by_label[label].update(_features(column[i]))
+        texts = _at(column, labelled)
+        candidates = _frequent_words(texts, labels) if is_many(total) else None
+        if candidates is not None and not candidates:
+            continue
+        for text, label in zip(texts, labels, strict=True):
+            words = _features(text)
+            by_label[label].update(words if candidates is None else words & candidates)
         for counter in by_label.values():
             found.update(counter)
         leaks: dict[str, list[tuple[int, str, int]]] = {}
@@ -130,17 +174,34 @@ def _words(subject: Subject, split: str, labelled: Sequence[int], labels: Sequen
         if not leaks:
             continue
         examples = []
-        for name, words in leaks.items():
-            words.sort(reverse=True)
-            count, word, everywhere = words[0]
-            also = f"; so do {listed([w for _, w, _ in words[1:]], limit=4)}" if len(words) > 1 else ""
+        for name, leaky in leaks.items():
+            leaky.sort(reverse=True)
+            count, word, everywhere = leaky[0]
+            also = f"; so do {listed([w for _, w, _ in leaky[1:]], limit=4)}" if len(leaky) > 1 else ""
             where = next(rows.where(i) for i in labelled if word in _features(column[i]))
             told = f"{percent(count, everywhere)} of the {everywhere:,} rows with it have this label, and"
             covered = f"it stands in {percent(count, of_label[name])} of them{also}"
             examples.append(Example(where, f"'{word}' gives {name!r} away: {told} {covered}"))
         message = f"words in the {field} give {count_of(len(leaks), len(of_label), 'label')} away"
-        counts = (sum(words[0][2] for words in leaks.values()), total)
+        counts = (sum(leaky[0][2] for leaky in leaks.values()), total)
         yield _RULES.finding("leaky-word", split, counts, tuple(examples[:_MOST_SHOWN]), message=message)
+
+
+def _frequent_words(texts: Sequence[str], labels: CodedValues) -> set[str]:
+    """Returns the words that may stand in enough texts of a label, by some of its texts; of others, none is counted.
+
+    A word that is in `_COVERAGE` of a label's texts is in less than half as large a share of the sample once in 1e20.
+    """
+    rng = np.random.default_rng(0)
+    candidates: set[str] = set()
+    for number in range(len(labels.values)):
+        rows = np.flatnonzero(labels.codes == number)
+        sample = np.sort(rng.choice(rows, min(_SAMPLED, len(rows)), replace=False))
+        counts: Counter[str] = Counter()
+        for text in selected(texts, sample):
+            counts.update(_features(text))
+        candidates.update(word for word, count in counts.items() if 2 * count >= _COVERAGE * len(sample))
+    return candidates
 
 
 def _features(text: str) -> set[str]:

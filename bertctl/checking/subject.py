@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from bertctl.config.schema import Recipe
 from bertctl.data.groups import normalised
 from bertctl.data.label_cells import label_name
+from bertctl.data.packed_columns import PackedTexts, column_of, different_values, mapped_values
 from bertctl.data.rows import Rows
 from bertctl.tasks.registry import answer_type
 
@@ -47,7 +48,7 @@ class Subject:
     def several_labels(self) -> bool:
         """Whether a row can have several labels: as the recipe says, or where some field is a list."""
         section, rows = self.recipe.text_classification, self.splits.values()
-        lists = (isinstance(label, list | tuple) for one in rows if one.has("label") for label in one.columns["label"])
+        lists = (isinstance(label, list | tuple) for one in rows if one.has("label") for label in _labels(one))
         return bool(section.multi_label or section.label_separator) or any(lists)
 
     @cached_property
@@ -57,31 +58,42 @@ class Subject:
         return {split: texts_of(rows, columns) for split, rows in self.splits.items()}
 
     @cached_property
-    def keys(self) -> dict[str, list[str]]:
+    def keys(self) -> dict[str, Sequence[str]]:
         """Is one string per row of each split, the same for rows that say the same but for case and spacing."""
         return {
-            split: [BETWEEN_FIELDS.join(map(normalised, fields)) for fields in zip(*texts.values(), strict=True)]
+            split: column_of(
+                BETWEEN_FIELDS.join(map(normalised, fields)) for fields in zip(*texts.values(), strict=True)
+            )
             for split, texts in self.texts.items()
         }
 
     @cached_property
-    def label_sets(self) -> dict[str, list[tuple[str, ...]] | None]:
+    def label_sets(self) -> dict[str, Sequence[tuple[str, ...]] | None]:
         """Is each row's label names (one, or several), by split; None where the task or the split has no labels."""
         separator = self.recipe.text_classification.label_separator
         labelled = {split: rows.has("label") and "labels" in self.checks for split, rows in self.splits.items()}
         return {
-            split: [label_names(value, separator) for value in rows.columns["label"]] if labelled[split] else None
+            split: mapped_values(rows.columns["label"], partial(label_names, separator=separator))
+            if labelled[split]
+            else None
             for split, rows in self.splits.items()
         }
 
 
 def texts_of(rows: Rows, columns: Sequence[str]) -> dict[str, Sequence[str]]:
     """Returns columns as one string per row: words are joined by a space, other lists by U+001F."""
-    return {
-        name: [_joined(value, " " if name == "words" else BETWEEN_FIELDS) for value in rows.columns[name]]
-        for name in columns
-        if rows.has(name)
-    }
+    return {name: _as_texts(rows.columns[name], name) for name in columns if rows.has(name)}
+
+
+def _as_texts(values: Sequence[Any], name: str) -> Sequence[str]:
+    if isinstance(values, PackedTexts) and not values.has_nulls:
+        return values
+    between = " " if name == "words" else BETWEEN_FIELDS
+    return mapped_values(values, lambda value: _joined(value, between))
+
+
+def _labels(rows: Rows) -> Sequence[Any]:
+    return different_values(rows.columns["label"])
 
 
 def _joined(value: Any, between: str) -> str:

@@ -4,17 +4,19 @@ import codecs
 import contextlib
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
-from bertctl.checking.findings import Finding, FindingRules, around, shorten
+from bertctl.checking.findings import Finding, FindingRules, MatchedRows, around, shorten
 from bertctl.checking.subject import BETWEEN_FIELDS, Subject
 from bertctl.data.rows import Rows
+from bertctl.data.table import in_chunks
 
 _RULES = FindingRules("letters")
 
 _MAYBE_MOJIBAKE = re.compile(r"[\u0080-\u00ff\u0152-\u0178\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]{2}|[ÃÂÐÑâ]")
+_LOOKED_AT = 1024  # texts that are looked at together
 _LONGEST_REPAIR = 5000  # characters of a text in which wrong decoding is looked for
 
 
@@ -70,31 +72,39 @@ def check_text(subject: Subject) -> Iterator[Finding]:
     """Yields each kind of fault, by split."""
     for split, rows in subject.splits.items():
         columns = subject.texts[split]
+        matches = _pattern_matches(columns.values())
         for pattern in PATTERNS:
             of_control = pattern.pattern is _CONTROL
             remedy = _better_encoding(subject.recipe.data.encoding, columns) if of_control else None
-            yield from _pattern_findings(pattern, rows, split, columns, remedy)
+            yield from matches[pattern.code].findings(pattern.code, rows, split, remedy=remedy)
         yield from _mojibake(rows, split, columns)
 
 
-def _pattern_findings(
-    pattern: Pattern, rows: Rows, split: str, columns: dict[str, Sequence[str]], remedy: str | None
-) -> Iterator[Finding]:
-    where: dict[int, str] = {}
-    for column in columns.values():
-        if pattern.hint not in "".join(column):
-            continue
-        # The field separator of joined columns is a control character of ours.
-        for i, text in enumerate(column):
-            if pattern.hint in text and (found := pattern.pattern.search(text.replace(BETWEEN_FIELDS, " "))):
-                where.setdefault(i, around(found.string, *found.span()))
-    yield from _RULES.of_rows(pattern.code, rows, split, sorted(where), where.__getitem__, remedy=remedy)
+def _pattern_matches(columns: Iterable[Sequence[str]]) -> dict[str, MatchedRows]:
+    """Returns the rows that each pattern matches, by its code."""
+    matches = {pattern.code: MatchedRows(_RULES) for pattern in PATTERNS}
+    for column in columns:
+        first = 0
+        for texts in in_chunks(column, _LOOKED_AT):
+            # The field separator of joined columns is a control character of ours.
+            together = "".join(texts).replace(BETWEEN_FIELDS, " ")
+            for pattern in PATTERNS:
+                is_absent = pattern.pattern is _CONTROL and not _CONTROL.search(together)
+                if pattern.hint not in together or is_absent:
+                    continue
+                for row, text in enumerate(texts, start=first):
+                    if pattern.hint in text and (match := pattern.pattern.search(text.replace(BETWEEN_FIELDS, " "))):
+                        matches[pattern.code].add(row, around(match.string, *match.span()))
+            first += len(texts)
+    return matches
 
 
 def _better_encoding(encoding: str | None, columns: dict[str, Sequence[str]]) -> str | None:
     """Returns how to read a file that was read as latin-1, where that leaves no control character in its texts."""
+    if not encoding or codecs.lookup(encoding).name != "iso8859-1":
+        return None
     text = "".join(itertools.chain(*columns.values())).replace(BETWEEN_FIELDS, "")
-    for better in ("utf-8", "cp1252") if encoding and codecs.lookup(encoding).name == "iso8859-1" else ():
+    for better in ("utf-8", "cp1252"):
         with contextlib.suppress(UnicodeError):
             if not _CONTROL.search(text.encode("latin-1").decode(better)):
                 return f"Read the file as it was written: --encoding {better}."
@@ -103,14 +113,14 @@ def _better_encoding(encoding: str | None, columns: dict[str, Sequence[str]]) ->
 
 def _mojibake(rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iterator[Finding]:
     """Yields UTF-8 that was read as something else; the library ftfy says what it was, and knows `Â£5` from `MÂCON`."""
-    where: dict[int, str] = {}
+    matches = MatchedRows(_RULES)
     for column in columns.values():
         for i, text in enumerate(column):
             if not text.isascii() and _MAYBE_MOJIBAKE.search(text):
                 repaired = _repairer()(text[:_LONGEST_REPAIR])
                 if repaired != text[:_LONGEST_REPAIR]:
-                    where.setdefault(i, _difference(text, repaired))
-    yield from _RULES.of_rows("mojibake", rows, split, sorted(where), where.__getitem__)
+                    matches.add(i, _difference(text, repaired))
+    yield from matches.findings("mojibake", rows, split)
 
 
 @cache

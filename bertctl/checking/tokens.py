@@ -3,17 +3,27 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertctl.arrays import Ints
+from bertctl.arrays import Bools, Ints
 from bertctl.catalog.models import MODELS
-from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, FindingRules, around, examples_at, shorten
+from bertctl.checking.findings import (
+    SHOWN_EXAMPLES,
+    Example,
+    Finding,
+    FindingRules,
+    MatchedRows,
+    around,
+    examples_at,
+    shorten,
+)
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
 from bertctl.tasks.registry import answer_type
-from bertctl.tokenization.encode import EncodedTexts, TextEncoder, encode_texts
+from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.long_texts import LongText, kept_words
 from bertctl.tokenization.reference import unknown_id
 from bertctl.tokenization.word_counts import WordCounter
@@ -29,6 +39,7 @@ _OF_SIGNS = (
     "library emoji: demojize), or take a model that reads bytes (roberta-base, modernbert-base)."
 )
 
+_ENCODED_AT_ONCE = 50_000  # texts
 _KEPT = 0.99  # share of the texts that the suggested length keeps whole
 _POSITIONS = 512  # of BERT and most of its kin
 _ONLY_SPECIAL = 3
@@ -53,11 +64,49 @@ def check_tokens(subject: Subject) -> Iterator[Finding]:
         if not len(rows) or not texts:
             continue
         first, second = _sides(rows, texts)
-        encoded = encode_texts(subject.tokenizer, first, second, max_length=subject.recipe.model.max_length)
+        encoded = _token_counts(subject.tokenizer, first, second, max_length=subject.recipe.model.max_length)
         if not in_windows:
             yield from _cut(subject, split, encoded, first)
         yield from _in_pieces(subject.tokenizer, subject, split)
         yield from _unknown(subject, split, encoded, first, second)
+
+
+@dataclass(frozen=True)
+class _TokenCounts:
+    """What the tokenizer makes of N texts or pairs, in numbers; see `EncodedTexts`.
+
+    Attributes:
+        lengths: (N,) tokens that the model reads.
+        full_lengths: (N,) tokens without truncation.
+        unknown: (N,) unknown tokens, before truncation.
+    """
+
+    lengths: Ints
+    full_lengths: Ints
+    unknown: Ints
+
+    @property
+    def truncated(self) -> Bools:
+        """(N,) whether something is cut off."""
+        return self.full_lengths > self.lengths
+
+
+def _token_counts(
+    tokenizer: Tokenizer, first: Sequence[str], second: Sequence[str] | None, *, max_length: int
+) -> _TokenCounts:
+    """Returns the counts of texts or pairs, of which so many are encoded at once."""
+    encoder = TextEncoder(tokenizer, max_length=max_length)
+    parts: list[_TokenCounts] = []
+    for start in range(0, len(first), _ENCODED_AT_ONCE):
+        texts = list(first[start : start + _ENCODED_AT_ONCE])
+        pairs = None if second is None else list(second[start : start + _ENCODED_AT_ONCE])
+        encoded = encoder.encode(texts, pairs)
+        parts.append(_TokenCounts(encoded.lengths, encoded.full_lengths, encoded.unknown))
+    return _TokenCounts(
+        lengths=np.concatenate([part.lengths for part in parts]),
+        full_lengths=np.concatenate([part.full_lengths for part in parts]),
+        unknown=np.concatenate([part.unknown for part in parts]),
+    )
 
 
 def _sides(rows: Rows, texts: dict[str, Sequence[str]]) -> tuple[Sequence[str], Sequence[str] | None]:
@@ -75,24 +124,24 @@ def _special(tokenizer: Tokenizer, rows: Rows, split: str, texts: dict[str, Sequ
     if not names or not len(rows):
         return
     pattern = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)))
-    matches: dict[int, str] = {}
+    matches = MatchedRows(_RULES)
     for column in texts.values():
         for index, cell in enumerate(column):
             parts = cell if isinstance(cell, list | tuple) else [cell]
             match = next((match for part in parts if (match := pattern.search(str(part)))), None)
             if match is not None:
-                matches.setdefault(index, f"{match[0]} in: {shorten(around(match.string, *match.span(), margin=30))}")
-    yield from _RULES.of_rows("special-token", rows, split, sorted(matches), matches.__getitem__)
+                matches.add(index, f"{match[0]} in: {shorten(around(match.string, *match.span(), margin=30))}")
+    yield from matches.findings("special-token", rows, split)
 
 
-def _cut(subject: Subject, split: str, encoded: EncodedTexts, texts: Sequence[str]) -> Iterator[Finding]:
+def _cut(subject: Subject, split: str, encoded: _TokenCounts, texts: Sequence[str]) -> Iterator[Finding]:
     cut = np.flatnonzero(encoded.truncated)
     if not len(cut):
         return
     rows, limit = subject.splits[split], subject.recipe.model.max_length
     full = encoded.full_lengths
     lost = int((full - encoded.lengths).sum())
-    worst = cut[np.argsort(-full[cut], kind="stable")].tolist()
+    worst = cut[np.argsort(-full[cut], kind="stable")[:SHOWN_EXAMPLES]].tolist()
     examples = examples_at(rows, worst, lambda i: f"{full[i]:,} tokens: {shorten(texts[i], limit=70)}")
     long = LongText.of(subject.recipe.model)
     loses_much = lost > WEIGHTY * int(full.sum())
@@ -136,7 +185,7 @@ def _in_pieces(tokenizer: Tokenizer, subject: Subject, split: str) -> Iterator[F
 
 
 def _unknown(
-    subject: Subject, split: str, encoded: EncodedTexts, first: Sequence[str], second: Sequence[str] | None
+    subject: Subject, split: str, encoded: _TokenCounts, first: Sequence[str], second: Sequence[str] | None
 ) -> Iterator[Finding]:
     with_unknown = np.flatnonzero(encoded.unknown)
     if not len(with_unknown):
@@ -145,8 +194,8 @@ def _unknown(
     count, total = int(encoded.unknown.sum()), int(encoded.full_lengths.sum())
     severity = "warning" if count > WEIGHTY * total else "note"
     characters = _unknown_words(subject, [_whole(first, second, int(i)) for i in with_unknown[:200]])
-    worst = with_unknown[np.argsort(-encoded.unknown[with_unknown], kind="stable")].tolist()
-    texts = {i: _whole(first, second, i) for i in worst[:SHOWN_EXAMPLES]}
+    worst = with_unknown[np.argsort(-encoded.unknown[with_unknown], kind="stable")[:SHOWN_EXAMPLES]].tolist()
+    texts = {i: _whole(first, second, i) for i in worst}
     shown = {i: f"{_unknown_words(subject, [text])} in: {shorten(text, limit=60)}" for i, text in texts.items()}
     examples = tuple(Example(rows.where(i), text) for i, text in shown.items())
     says = f"are unknown to {subject.recipe.model.name}" + (f", such as {characters}" if characters else "")

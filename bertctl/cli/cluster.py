@@ -22,6 +22,7 @@ def cluster(
     clusters: Annotated[int | None, typer.Option("--clusters", min=2, metavar="K")] = None,
     smallest: Annotated[int, typer.Option("--min-size", min=2, metavar="N")] = 5,
     seed: Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1)] = 42,
+    approximate: Annotated[bool, typer.Option("--approximate")] = False,
 ) -> None:
     """Put a file's texts into groups by meaning, and name each group by the words that tell it from the others.
 
@@ -34,21 +35,42 @@ def cluster(
         clusters: How many clusters to make (kmeans, agglomerative).
         smallest: Texts that a cluster has at least (hdbscan).
         seed: Seed of kmeans, and of the sample that the silhouette is computed on.
+        approximate: Move the centres of kmeans by batches of 8,192 texts: many times faster, and nearly as good.
 
     Examples:
         bertctl cluster tickets.csv --clusters 12 -o groups.csv
         bertctl cluster tickets.csv --method hdbscan
     """
     from bertctl.inference.carried_columns import shown_name
-    from bertctl.search.clusters import check_clusters, check_measure, cluster_words, clusters_of, silhouette
+    from bertctl.search.clusters import (
+        COPIES,
+        STARTS,
+        check_clusters,
+        check_measure,
+        cluster_words,
+        clusters_of,
+        silhouette,
+    )
+    from bertctl.search.cost import require_room, tell_grouping
 
     with out.third_party_kept():
         rows = given.read(file, out)
-        check_clusters(method, clusters)  # before hours of work
+        check_clusters(method, clusters, approximate=approximate)  # before hours of work
         model = given.model()
         check_measure(method, model.similarity)
+        require_room(len(rows), model.made["size"], copies=COPIES[method], verb="cluster")
+        if clusters is not None and method == "kmeans" and not approximate:
+            tell_grouping(len(rows), model.made["size"], clusters, seed=seed, starts=STARTS, listener=out)
         vectors = model.of(rows, out)
-        found = clusters_of(vectors, method, clusters, smallest=smallest, seed=seed, similarity=model.similarity)
+        found = clusters_of(
+            vectors,
+            method,
+            clusters,
+            smallest=smallest,
+            seed=seed,
+            similarity=model.similarity,
+            approximate=approximate,
+        )
         texts = rows.columns["text"]
         names = cluster_words(texts, found)
         spread = silhouette(vectors, found, texts, seed=seed, similarity=model.similarity)

@@ -34,12 +34,15 @@ def mine(
         bertctl mine questions.csv --threshold 0.9 -o pairs.csv
         bertctl mine questions.csv --max-pairs 100
     """
+    from bertctl.search.cost import require_room, tell_comparing
     from bertctl.search.nearest import NearestPairs, pair_lines, pairs_above
 
     with out.third_party_kept():
         rows = given.read(file, out)
         model = given.model()
         threshold = _checked(threshold, model.similarity)
+        require_room(len(rows), model.made["size"], copies=1, verb="mine")
+        tell_comparing(len(rows), model.made["size"], model.similarity, out)
         vectors = model.of(rows, out)
         pairs = pairs_above(threshold, vectors, measure=model.similarity)
         if max_pairs is None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.column_contents import are_flags, names_with_values
 from bertctl.data.names import SPLIT_NAMES, folded
+from bertctl.data.packed_columns import are_different, column_of, is_packed, numbered_ids
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
@@ -141,19 +142,19 @@ def beside_canonical(name: str) -> str:
     return f"file_{name}"
 
 
-def ids_of(table: Table, name: str | None, *, first_id: int = 0) -> list[str]:
+def ids_of(table: Table, name: str | None, *, first_id: int = 0) -> Sequence[str]:
     """Returns a column as ids; numbers from `first_id` on where there is none.
 
     Raises:
         DataError: one is blank or stands twice, with file and line.
     """
     if name is None:
-        return [str(number) for number in range(first_id, first_id + len(table))]
+        return numbered_ids(len(table), first=first_id)
     remedy = "Leave --id-column out (data.id_column in a recipe): rows are numbered."
     return distinct_ids(table.columns[name], table.where, remedy=remedy)
 
 
-def distinct_ids(values: Sequence[Any], where: Callable[[int], str], *, remedy: str, why: str = "") -> list[str]:
+def distinct_ids(values: Sequence[Any], where: Callable[[int], str], *, remedy: str, why: str = "") -> Sequence[str]:
     """Returns ids as texts.
 
     Args:
@@ -165,6 +166,8 @@ def distinct_ids(values: Sequence[Any], where: Callable[[int], str], *, remedy: 
     Raises:
         DataError: one is blank or stands twice, with file and line.
     """
+    if is_packed(values) and are_different(values):
+        return values if all(type(value) is str for value in values) else column_of(map(str, values))
     ids = ["" if value is None else str(value) for value in values]
     seen: dict[str, int] = {}
     for index, value in enumerate(ids):

@@ -1,6 +1,7 @@
 """Ids that a file gives its own rows: which column has them, whether they can stand for the rows, which repeat."""
 
 import datetime
+from array import array
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bertctl.data.names import OWN_ID_NAMES, folded
+from bertctl.data.packed_columns import are_different, column_of, is_packed, mapped_values
 from bertctl.data.rows import Rows, is_missing
 from bertctl.data.table import Table
 from bertctl.errors import DataError
@@ -34,6 +36,8 @@ def guess_id_column(table: Table, used: Collection[str]) -> str | None:
 
 def can_stand_for_rows(table: Table, column: str, listener: Listener) -> bool:
     """Returns whether each row of a whole file has an id of its own; warns if not."""
+    if is_packed(table.columns[column]) and are_different(table.columns[column]):
+        return True
     values = [str(value) for value in table.columns[column] if not _is_blank(value)]
     blank = len(table) - len(values)
     repeated = len(values) - len(set(values))
@@ -73,6 +77,8 @@ class FileIds:
             return rows
 
         values = table.columns.get(self.column, [None] * len(table))
+        if is_packed(values):
+            return self._attach_packed(rows, values, table, as_ids=as_ids)
         texts = ["" if _is_blank(value) else str(value) for value in values]
         filled = [text for text in texts if text]
         self._blank += len(texts) - len(filled)
@@ -82,6 +88,19 @@ class FileIds:
         self._hashes.append(hashes)
 
         rows = replace(rows, file_ids=[as_json(value) for value in values])
+        return replace(rows, ids=texts) if as_ids else rows
+
+    def _attach_packed(self, rows: Rows, values: Sequence[Any], table: Table, *, as_ids: bool) -> Rows:
+        """Returns the rows of a large file with their ids, without a Python object for each."""
+        texts = column_of("" if _is_blank(value) else str(value) for value in values)
+        hashes = array("q", (hash(text) for text in texts if text))
+        numbers = np.frombuffer(hashes, dtype=np.int64)
+        self._blank += len(texts) - len(numbers)
+        if self.are_strict and self._hashes:
+            self._refuse_repeated(numbers, [text for text in texts if text], table)
+        self._hashes.append(numbers)
+
+        rows = replace(rows, file_ids=mapped_values(values, as_json))
         return replace(rows, ids=texts) if as_ids else rows
 
     def _refuse_repeated(self, hashes: np.ndarray[Any, np.dtype[np.int64]], texts: Sequence[str], table: Table) -> None:

@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import tempfile
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -16,9 +17,18 @@ from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
 from bertctl.data.file_contents import PARQUET, is_json_row, kind_of_head
 from bertctl.data.file_names import FILE_KINDS, SUFFIXES, FileKind, kind_of, suffix_of
 from bertctl.data.names import folded
-from bertctl.data.pipes import copy_bounded
+from bertctl.data.packed_columns import is_many
+from bertctl.data.pipes import copy_bounded, regular
 from bertctl.data.reading import ReadOptions
-from bertctl.data.table import Table, entries_of, in_chunks, table_of_objects, table_of_records, weight_of_record
+from bertctl.data.table import (
+    Table,
+    entries_of,
+    in_chunks,
+    joined_tables,
+    table_of_objects,
+    table_of_records,
+    weight_of_record,
+)
 from bertctl.data.text_files import (
     LONGEST_DOCUMENT,
     NoRowsError,
@@ -39,6 +49,9 @@ from bertctl.words import unknown
 
 _WHOLE_BATCH = 16_384
 """Rows of a Parquet file that are decoded at once, where all of them are read."""
+
+_LARGE = 2**25
+"""Bytes from which the lines of a file are not held in memory."""
 
 _WORD_NAMES = ("words", "tokens", "token", "form", "forms")  # of a row of words with their tags
 
@@ -211,6 +224,17 @@ def _delimited_tables(source: Source, lines: Iterator[str], options: ReadOptions
     name, settings, listener = source_name(source), options.settings, options.listener
     detect = partial(detect_dialect, tabs=tabs, settings=settings, source=name, listener=listener)
     everything: Iterable[str]
+    if options.whole and _is_large(source):
+        sample = list(itertools.islice(lines, SAMPLE_LINES))
+        deque(lines, maxlen=0)  # refuses, or tells of, what is no text, before anything else is told
+        silent = replace(options, listener=SILENT)
+        with open_bytes(source) as again:
+            dialect = detect(sample, text_lines(again, name, silent))
+        with open_bytes(source) as again:
+            everything = text_lines(again, name, silent)
+            found = records(everything, dialect, source=name, listener=listener, on_bad_record=options.on_bad_record)
+            yield table_of_records(dialect.names, found, name, header=dialect.header)
+        return
     if options.whole:
         everything = whole = list(lines)
         dialect = detect(whole[:SAMPLE_LINES], whole)
@@ -232,6 +256,11 @@ def _characters(numbered: tuple[int, str]) -> int:
     return len(numbered[1])
 
 
+def _is_large(source: Source) -> bool:
+    """Returns whether the lines of a file are not held, but read again."""
+    return source != "-" and regular(source).stat().st_size >= _LARGE
+
+
 def document_or_tables(
     file: BinaryIO, source: str, options: ReadOptions, *, longest: int = LONGEST_DOCUMENT
 ) -> tuple[Any, Iterator[Table]]:
@@ -241,20 +270,24 @@ def document_or_tables(
     if document is not None:
         return document, iter(())
     numbered = enumerate(itertools.chain(head, lines), start=1)
+    if options.whole:
+        return None, _table_of_all(_json_objects(numbered, source, options), source)
     return None, _tables_of_objects(numbered, source, options)
 
 
 def _tables_of_objects(numbered: Iterable[tuple[int, str]], source: str, options: ReadOptions) -> Iterator[Table]:
     """Yields the objects that stand one per line as tables."""
-    if options.whole:
-        objects = list(_json_objects(numbered, source, options))
-        if objects:
-            yield table_of_objects(objects, source)
-        return
     for lines in in_chunks(numbered, options.chunk_rows, weight=_characters):
         objects = list(_json_objects(lines, source, options))
         if objects:
             yield table_of_objects(objects, source)
+
+
+def _table_of_all(objects: Iterator[tuple[int, dict[str, Any]]], source: str) -> Iterator[Table]:
+    """Yields one table of all objects, if there are any."""
+    table = table_of_objects(objects, source)
+    if len(table):
+        yield table
 
 
 def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], Any]:
@@ -434,12 +467,17 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
     with loading(source, remedy="Write the file again, with columns of texts, numbers or lists of them."):
         parquet = ParquetBatches(file, source, longest_cell=options.settings.longest_line * 1_000_000)
         features = class_features(parquet.schema.metadata)
-        if options.chunk_rows is None:
+        if options.chunk_rows is None and not is_many(parquet.num_rows):
             columns: dict[str, list[Any]] = {name: [] for name in parquet.schema.names}
             for batch in parquet.batches(_WHOLE_BATCH, all_stay=True):
                 for name, values in batch.to_pydict().items():
                     columns[name] += values
             yield _typed_table(columns, features, source)
+            return
+        if options.chunk_rows is None:
+            batches = parquet.batches(_WHOLE_BATCH, all_stay=True)
+            parts = (_typed_table(batch.to_pydict(), features, source) for batch in batches)
+            yield joined_tables(parts)
             return
         first = 0
         options.listener.expect(parquet.num_rows)

@@ -4,13 +4,21 @@ They stay on one side of a hold-out, and they are no independent examples of a m
 """
 
 import unicodedata
-from collections.abc import Hashable, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from functools import lru_cache
 
+import numpy as np
+
+from bertctl.arrays import Ints
+from bertctl.data.packed_columns import int_column, is_packed
 from bertctl.data.rows import Rows, is_missing
 
+_SALT = "\x1f"
 
-def group_keys(rows: Rows, columns: Sequence[str]) -> list[Hashable]:
+
+def group_keys(rows: Rows, columns: Sequence[str]) -> Sequence[Hashable]:
     """Returns one key per row, the same for rows that hang together.
 
     Args:
@@ -19,19 +27,69 @@ def group_keys(rows: Rows, columns: Sequence[str]) -> list[Hashable]:
             Texts are compared without case and spacing; a row whose value is blank hangs together with no other.
     """
     for name in columns:
-        if rows.has(name):
+        if rows.has(name) and is_packed(rows.columns[name]):
+            first_rows = first_positions(map(_text_key, rows.columns[name]))
+            if len(np.unique(first_rows)) > 1:
+                return int_column(first_rows)
+        elif rows.has(name):
             keys = [_key(value, index) for index, value in enumerate(rows.columns[name])]
             if len(set(keys)) > 1:
                 return keys
-    return list(range(len(rows)))
+    return int_column(np.arange(len(rows)))
 
 
 def _key(value: object, index: int) -> Hashable:
+    return _text_key(value) or index
+
+
+def _text_key(value: object) -> str:
+    """Returns what is equal for values that hang together; a blank text where a value hangs together with none."""
     if isinstance(value, str):
-        return normalised(value) or index
-    if is_missing(value):
-        return index
-    return repr(value)
+        return normalised(value)
+    return "" if is_missing(value) else repr(value)
+
+
+def number_of_groups(keys: Sequence[Hashable]) -> int:
+    """Returns how many different keys there are."""
+    return len(np.unique(keys)) if isinstance(keys, array) else len(set(keys))
+
+
+def size_of_largest(keys: Sequence[Hashable]) -> int:
+    """Returns how many rows have the key that most rows have."""
+    if isinstance(keys, array):
+        return int(np.unique(keys, return_counts=True)[1].max())
+    return max(Counter(keys).values(), default=0)
+
+
+def first_positions(keys: Iterable[str]) -> Ints:
+    """Returns (N,) the position of the first key that equals each one; of a blank key its own position.
+
+    Keys are compared by 128 bits of their hashes, so that none is held.
+    """
+    hashes = array("q")
+    other_hashes = array("q")
+    is_blank = bytearray()
+    for key in keys:
+        hashes.append(hash(key))
+        other_hashes.append(hash(f"{key}{_SALT}"))
+        is_blank.append(not key)
+
+    low = np.frombuffer(hashes, dtype=np.int64)
+    high = np.frombuffer(other_hashes, dtype=np.int64)
+    order = np.lexsort((high, low))  # equal ones in the order of their positions
+    is_first = np.zeros(len(order), dtype=np.bool_)
+    is_first[:1] = True
+    for half in (low, high):
+        ordered = half[order]
+        is_first[1:] |= ordered[1:] != ordered[:-1]
+    starts = np.flatnonzero(is_first)
+    sizes = np.diff(starts, append=len(order))
+
+    first = np.empty(len(order), dtype=np.int64)
+    first[order] = np.repeat(order[starts], sizes)
+    blank = np.flatnonzero(np.frombuffer(is_blank, dtype=np.bool_))
+    first[blank] = blank
+    return first
 
 
 @lru_cache(maxsize=4096)  # contexts of question answering stand many times, one after the other

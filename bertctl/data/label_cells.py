@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bertctl.data.groups import normalised
+from bertctl.data.packed_columns import CodedValues
 from bertctl.data.rows import is_missing
 from bertctl.data.unlabelled import NoLabel, UnusableLabel
 from bertctl.data.written_values import written_structure
@@ -182,7 +183,7 @@ def _total(cells: _Counted) -> int:
 
 def label_cells(
     values: Sequence[Any], form: LabelForm, rules: LabelRules, where: Callable[[int], str]
-) -> list[Any | DataError]:
+) -> Sequence[Any | DataError]:
     """Returns the labels of a column's cells: a name or a number, a list of names, None for nothing.
 
     Args:
@@ -194,6 +195,10 @@ def label_cells(
     Returns:
         One label per cell; in place of a cell that can't be read the error that says so.
     """
+    if isinstance(values, CodedValues):
+        coded = values.mapped(lambda value: _label(value, form, rules))
+        if not any(isinstance(label, _Unreadable) for label in coded.values):
+            return coded
     labels: list[Any | DataError] = []
     of_texts: dict[str, Any] = {}
     for index, value in enumerate(values):

@@ -228,7 +228,7 @@ def rows_of_questions(table: Table, names: QuestionColumns, options: ReadOptions
     names.require(table, optional=() if options.keep_labels or names.id is None else (names.id,))
     is_identified = names.id is not None and options.keep_labels
     if is_identified and _are_of_questions(table, str(names.id), (names.question, names.context)):
-        ids = _ids_with_repeats(table, str(names.id))
+        ids: Sequence[str] = _ids_with_repeats(table, str(names.id))
     else:
         ids = ids_of(table, names.id if options.keep_labels else None, first_id=first_id)
     given = table.columns.get(names.id, ()) if names.id is not None and not options.keep_labels else ()

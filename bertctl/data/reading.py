@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+import numpy as np
+
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.annotations.annotators import one_row_per_task, unapproved
 from bertctl.data.columns import FileColumns, say_blank, say_guesses, warn_of_splits
@@ -14,6 +16,7 @@ from bertctl.data.file_ids import FileIds, can_stand_for_rows, guess_id_column
 from bertctl.data.file_lists import FileList, readings_of_files
 from bertctl.data.groups import group_keys
 from bertctl.data.label_cells import NO_RULES, LabelRules
+from bertctl.data.packed_columns import different_values, int_column, is_packed
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_files import Source
@@ -158,12 +161,13 @@ def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int
     """Returns what is wrong with rows whose label a person rejected or ignored, as `answer` of Prodigy's files says."""
     cells = table.columns[label] if label is not None and options.label_needed else ()
     unusable: dict[int, DataError] = {}
-    for index, cell in enumerate(cells):
+    marked = () if is_packed(cells) else cells
+    for index, cell in enumerate(marked):
         if isinstance(cell, UnusableLabel):
             unusable[index] = cell.error(table.where(index))
     answers = table.columns.get("answer", ())
     learned = options.whole and options.label_needed and label not in (None, "answer")
-    if not learned or not all(answer in ("accept", "reject", "ignore", None) for answer in answers):
+    if not learned or not all(answer in ("accept", "reject", "ignore", None) for answer in different_values(answers)):
         return unusable
     rest = """with: grep '"answer": *"accept"' FILE > accepted.jsonl"""
     remedy = f"Keep the accepted rows, {rest}, or learn the answers themselves: --label-column answer."
@@ -177,7 +181,10 @@ def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int
 
 def _numbered(rows: Rows, table: Table, places: Sequence[int]) -> Rows:
     """Returns the rows at these places of a table with their numbers in the file, where it has no lines."""
-    return rows if table.lines else replace(rows, numbers=[table.number(place) for place in places])
+    if table.lines:
+        return rows
+    numbers = np.fromiter(map(table.number, places), dtype=np.int64, count=len(places))
+    return replace(rows, numbers=int_column(numbers))
 
 
 class Told(TypedDict, total=False):
@@ -216,7 +223,7 @@ class Reader(ABC):
     is_sure: bool = False
     finds_ids: bool = False
 
-    def groups(self, rows: Rows) -> list[Hashable]:
+    def groups(self, rows: Rows) -> Sequence[Hashable]:
         """Returns one key per row, the same for rows that hang together."""
         return group_keys(rows, self.together)
 
@@ -312,7 +319,7 @@ class Reader(ABC):
             return columns, FileIds(column)
         labels = table.columns[columns.label] if columns.label is not None else ()
         labelled = (
-            table.select(labelled_places(labels)) if len(labels) else table
+            table.select(labelled_places(labels)) if len(labels) and not is_packed(labels) else table
         )  # of several annotators one row stays
         if not can_stand_for_rows(labelled, column, options.listener):
             return columns, FileIds()

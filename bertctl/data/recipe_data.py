@@ -17,8 +17,9 @@ from bertctl.config.task_names import PRETRAINING
 from bertctl.data import catalog_files
 from bertctl.data.columns import beside_canonical
 from bertctl.data.corpora import held_out_rows
-from bertctl.data.groups import group_keys
+from bertctl.data.groups import group_keys, number_of_groups
 from bertctl.data.label_cells import LabelRules, label_name
+from bertctl.data.packed_columns import different_values
 from bertctl.data.pipes import regular
 from bertctl.data.readers import READERS
 from bertctl.data.reading import SkippedRows, Told
@@ -70,7 +71,7 @@ class LoadedData:
     lost_labels: frozenset[str] = frozenset()
     slice_hashes: Mapping[str, str] = field(default_factory=dict)
 
-    def groups_of(self, *splits: str) -> list[Hashable]:
+    def groups_of(self, *splits: str) -> Sequence[Hashable]:
         """Returns one key per row of these splits, the same for rows that hang together (`data.group_column`)."""
         return groups_of(joined([self.splits[split] for split in splits]), self.recipe, self.columns)
 
@@ -155,7 +156,7 @@ def _lost_labels(every: Rows, train: Rows, listener: Listener) -> frozenset[str]
 
 
 def _label_names(rows: Rows) -> set[str]:
-    labels = rows.columns["label"]
+    labels = different_values(rows.columns["label"])
     return {label_name(name) for label in labels for name in (label if isinstance(label, list) else [label])}
 
 
@@ -185,7 +186,7 @@ def _confirming(rows: Rows, recipe: Recipe, columns: Mapping[str, str], listener
     return {rows.split: replace(chooses, split=rows.split), CONFIRM: replace(confirms, split=CONFIRM)}
 
 
-def groups_of(rows: Rows, recipe: Recipe, columns: Mapping[str, str], *, required: bool = True) -> list[Hashable]:
+def groups_of(rows: Rows, recipe: Recipe, columns: Mapping[str, str], *, required: bool = True) -> Sequence[Hashable]:
     """Returns one key per row, the same for rows that hang together.
 
     Args:
@@ -323,7 +324,7 @@ class _Source(abc.ABC):
             train, held, stratified = hold_out_fold(rows, folds=data.folds, fold=data.fold, **both)
         else:
             train, held, stratified = hold_out(rows, fraction=data.validation_fraction, **both)
-        n_groups, how = len(set(groups)), "stratified by label" if stratified else "not stratified"
+        n_groups, how = number_of_groups(groups), "stratified by label" if stratified else "not stratified"
         if n_groups < len(rows):
             how += f"; {n_groups} groups of rows that hang together, each on one side whatever its labels"
         told = f"{len(held)} of the {len(rows)} training rows are held out for validation (seed {seed}, {how})"

@@ -4,6 +4,10 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from bertctl.arrays import Ints
+from bertctl.data.packed_columns import int_column, selected
 from bertctl.data.tag_schemes import TagKind
 
 
@@ -68,18 +72,25 @@ class Rows:
         for first in range(0, len(self), size):
             yield self.select(range(first, min(first + size, len(self))))
 
-    def select(self, indices: Sequence[int], *, split: str | None = None) -> "Rows":
+    def select(self, indices: Sequence[int] | Ints, *, split: str | None = None) -> "Rows":
         """Returns the rows at these positions, in this order."""
         return replace(
             self,
             split=split or self.split,
-            columns={name: [values[i] for i in indices] for name, values in self.columns.items()},
-            ids=[self.ids[i] for i in indices],
-            lines=[self.lines[i] for i in indices] if self.lines else (),
-            numbers=() if self.lines else [self.numbers[i] if self.numbers else i + 1 for i in indices],
-            groups=[self.groups[i] for i in indices] if self.groups else (),
-            file_ids=[self.file_ids[i] for i in indices] if self.file_ids else (),
+            columns={name: selected(values, indices) for name, values in self.columns.items()},
+            ids=selected(self.ids, indices),
+            lines=selected(self.lines, indices) if self.lines else (),
+            numbers=() if self.lines else self._numbers_at(indices),
+            groups=selected(self.groups, indices) if self.groups else (),
+            file_ids=selected(self.file_ids, indices) if self.file_ids else (),
         )
+
+    def _numbers_at(self, indices: Sequence[int] | Ints) -> Sequence[int]:
+        """Returns the numbers that rows of a file without lines have in it."""
+        if self.numbers:
+            return selected(self.numbers, indices)
+        numbers = np.asarray(indices, dtype=np.int64) + 1
+        return int_column(numbers)
 
 
 def is_missing(value: object) -> bool:

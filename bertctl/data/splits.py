@@ -1,18 +1,25 @@
 """Parts of a split, fixed by the seed: a hold-out, a sample, the first rows; and what a split's content hashes to."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bertctl.arrays import Bools, Ints
+from bertctl.arrays import Bools, Ints, numbers_of
+from bertctl.data.packed_columns import CodedValues, codes_of, column_of, int_column, mapped_values, numbered_ids
 from bertctl.data.rows import Rows
+from bertctl.data.table import in_chunks
 from bertctl.errors import DataError
 
 _IN_NO_FOLD = -1
 """Number of the side of rows that stay in training in every fold."""
+
+_HASHED_ROWS = 8192
+"""Values that are hashed at once."""
 
 # So that draws from one seed do not depend on each other.
 _HOLD_OUT_STREAM, _SAMPLE_STREAM, _FOLD_STREAM, _LABEL_STREAM = 1, 2, 3, 4
@@ -43,18 +50,23 @@ def hold_out(
         raise DataError(what, remedy="Give more rows, or a validation file with --validation-file.")
     rng = np.random.default_rng([seed, _HOLD_OUT_STREAM])
     wanted = min(max(1, round(n * fraction)), n - 1)
-    members = list((_groups(range(n) if groups is None else groups) or {}).values())
-    labels = rows.columns["label"] if stratify and rows.has("label") else None
+    members = _Groups.of(range(n) if groups is None else groups)
+    of_label = _groups_of_labels(rows) if stratify else None
+    held = None if of_label is None else _stratified(of_label, wanted, rng)
     sides = None
-    if labels is not None and (held := _stratified(labels, wanted, rng)) is not None:
-        sides = with_whole_groups(np.isin(np.arange(n), held).astype(int), members, [n - wanted, wanted])
-        if sides is not None:
-            for lost in dict.fromkeys(labels).keys() - {labels[i] for i in np.flatnonzero(sides == 0).tolist()}:
-                sides[next(group for group in members if any(labels[i] == lost for i in group))] = 0
-            sides = sides if sides.any() else None  # each held group had a label of its own
+    if of_label is not None and held is not None:
+        drawn = np.zeros(n, dtype=int)
+        drawn[held] = 1
+        sides = with_whole_groups(drawn, members.torn(drawn), [n - wanted, wanted])
+    if of_label is not None and sides is not None:
+        lost = [label for label in range(len(of_label)) if sides[of_label[label]].all()]
+        for label in lost:  # has no row left in training
+            sides[members.first_with(of_label[label])] = 0
+        sides = sides if sides.any() else None  # each held group had a label of its own
     stratified = sides is not None
     if sides is None:
-        sides = np.isin(np.arange(n), _whole_groups(members, wanted, rng)).astype(int)
+        sides = np.zeros(n, dtype=int)
+        sides[_whole_groups(members, wanted, rng)] = 1
     return *_two_parts(rows, sides == 1), stratified
 
 
@@ -81,9 +93,8 @@ def hold_out_fold(
     """
     n = len(rows)
     rng = np.random.default_rng([seed, _FOLD_STREAM])
-    labels = rows.columns["label"] if stratify and rows.has("label") else None
-    of_label = _groups(labels) if labels is not None else None
-    members = list((_groups(range(n) if groups is None else groups) or {}).values())
+    of_label = _groups_of_labels(rows) if stratify else None
+    members = _Groups.of(range(n) if groups is None else groups)
     if len(members) < folds:
         raise DataError(
             f"{rows.source}: {n} rows, {len(members)} groups of rows that stay together, can't be cut into "
@@ -94,16 +105,17 @@ def hold_out_fold(
     stratified = of_label is not None and 2 * len(of_label) <= n
     if of_label is not None and stratified:
         # One label after the other: each fold gets its share of each, and the folds differ by one row at most.
-        order = [group[int(i)] for group in of_label.values() for i in rng.permutation(len(group))]
+        order = np.concatenate([of_label[i][rng.permutation(of_label.sizes[i])] for i in range(len(of_label))])
         sides[order] = np.arange(n) % folds
-        whole = with_whole_groups(sides, members, [n / folds] * folds)
+        whole = with_whole_groups(sides, members.torn(sides), [n / folds] * folds)
         stratified, sides = whole is not None, sides if whole is None else whole
     if not stratified:
-        for place, number in enumerate(rng.permutation(len(members))):
-            sides[members[int(number)]] = place % folds
+        of_group = np.empty(len(members), dtype=int)
+        of_group[rng.permutation(len(members))] = np.arange(len(members)) % folds
+        sides[members.order] = np.repeat(of_group, members.sizes)
     if of_label is not None and stratified:
-        single_rows = {positions[0] for positions in of_label.values() if len(positions) == 1}
-        for group in members:
+        single_rows = {int(of_label[i][0]) for i in range(len(of_label)) if of_label.sizes[i] == 1}
+        for group in members if single_rows else ():
             if not single_rows.isdisjoint(group):
                 sides[group] = _IN_NO_FOLD
     return *_two_parts(rows, sides == fold - 1), stratified
@@ -116,14 +128,15 @@ def most_folds(rows: Rows, groups: Sequence[Hashable] | None = None) -> int:
 
 def labels_of_single_rows(rows: Rows) -> list[str]:
     """Returns the labels with a single row; none where labels can't be counted, or are nearly all different."""
-    of_label = _groups(rows.columns["label"]) if rows.has("label") else None
+    of_label = _groups_of_labels(rows)
     if of_label is None or 2 * len(of_label) > len(rows):
         return []
-    return [str(label) for label, positions in of_label.items() if len(positions) == 1]
+    labels = rows.columns["label"]
+    return [str(labels[int(positions[0])]) for positions in of_label if len(positions) == 1]
 
 
 def _two_parts(rows: Rows, held: Bools) -> tuple[Rows, Rows]:
-    return rows.select(np.flatnonzero(~held).tolist()), rows.select(np.flatnonzero(held).tolist(), split="validation")
+    return rows.select(np.flatnonzero(~held)), rows.select(np.flatnonzero(held), split="validation")
 
 
 def with_whole_groups(sides: Ints, members: Sequence[Sequence[int]], wanted: Sequence[float]) -> Ints | None:
@@ -147,56 +160,116 @@ def with_whole_groups(sides: Ints, members: Sequence[Sequence[int]], wanted: Seq
     return None if torn and missed.any() else sides
 
 
-def _groups(values: Sequence[Any]) -> dict[Any, list[int]] | None:
-    """Returns positions by value; None where the values can't be counted (lists)."""
-    groups: dict[Any, list[int]] = {}
+@dataclass(frozen=True)
+class _Groups:
+    """Positions of equal values, group after group, in the order in which the values come.
+
+    Attributes:
+        order: (N,) positions; those of a group ascend.
+        starts: (G + 1,) where each group begins in `order`; the last entry is N.
+    """
+
+    order: Ints
+    starts: Ints
+
+    @classmethod
+    def of(cls, values: Sequence[Hashable]) -> "_Groups":
+        """Returns the groups of values.
+
+        Raises:
+            TypeError: some can't be counted, such as lists.
+        """
+        if isinstance(values, range):
+            return cls(np.arange(len(values)), np.arange(len(values) + 1))
+        if isinstance(values, CodedValues):
+            of_values = numbers_of(values.values)[0]  # 1 and 1.0 are one label
+            numbers = numbers_of(int_column(of_values[values.codes]))[0]
+        else:
+            numbers = numbers_of(values)[0]
+        sizes = np.bincount(numbers)
+        return cls(np.argsort(numbers, kind="stable"), np.concatenate([[0], np.cumsum(sizes)]))
+
+    @property
+    def sizes(self) -> Ints:
+        """(G,) values of each group."""
+        return np.diff(self.starts)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, number: int) -> Ints:
+        return self.order[self.starts[number] : self.starts[number + 1]]
+
+    def torn(self, sides: Ints) -> list[list[int]]:
+        """Returns the groups that are not all on one side."""
+        if not len(self):
+            return []
+        of_members = sides[self.order]
+        lowest = np.minimum.reduceat(of_members, self.starts[:-1])
+        highest = np.maximum.reduceat(of_members, self.starts[:-1])
+        return [self[number].tolist() for number in np.flatnonzero(lowest < highest).tolist()]
+
+    def first_with(self, positions: Ints) -> Ints:
+        """Returns the first group that has one of these positions."""
+        numbers = np.empty(len(self.order), dtype=np.int64)
+        numbers[self.order] = np.repeat(np.arange(len(self)), self.sizes)
+        return self[int(numbers[positions].min())]
+
+
+def _groups_of_labels(rows: Rows) -> _Groups | None:
+    """Returns the rows of each label; None where there are none, or lists, which can't be counted."""
+    if not rows.has("label"):
+        return None
     try:
-        for index, value in enumerate(values):
-            groups.setdefault(value, []).append(index)
+        return _Groups.of(rows.columns["label"])
     except TypeError:
         return None
-    return groups
 
 
-def _stratified(labels: Sequence[Any], wanted: int, rng: np.random.Generator) -> list[int] | None:
+def _stratified(groups: _Groups, wanted: int, rng: np.random.Generator) -> Ints | None:
     """Returns positions of `wanted` rows, each label in its share by largest remainder; None if impossible."""
-    groups = _groups(labels)
-    if groups is None:
-        return None
-    sizes = np.array([len(group) for group in groups.values()])
+    sizes = groups.sizes
     room = sizes - 1
-    if 2 * len(groups) > len(labels) or room.sum() < wanted:
+    n_rows = len(groups.order)
+    if 2 * len(groups) > n_rows or room.sum() < wanted:
         return None
-    quota = sizes * (wanted / len(labels))
+    quota = sizes * (wanted / n_rows)
     take = np.minimum(np.floor(quota).astype(int), room)
     while take.sum() < wanted:  # the largest remainder that still has room, the first label on a tie
         take[int(np.argmax(np.where(take < room, quota - take, -np.inf)))] += 1
-    chosen: list[int] = []
-    for group, count in zip(groups.values(), take, strict=True):
-        chosen += [group[int(i)] for i in rng.permutation(len(group))[:count]]
-    return chosen
+    drawn = [groups[label][rng.permutation(sizes[label])[:count]] for label, count in enumerate(take.tolist())]
+    return np.concatenate(drawn)
 
 
-def _whole_groups(members: Sequence[Sequence[int]], wanted: int, rng: np.random.Generator) -> list[int]:
+def _whole_groups(members: _Groups, wanted: int, rng: np.random.Generator) -> list[int]:
     """Returns positions of whole groups, drawn until there are `wanted` rows, at most twice as many; one group is left.
 
     Where every group is larger than that, it is the smallest.
     """
     chosen: list[int] = []
-    drawn = [list(members[int(number)]) for number in rng.permutation(len(members))]
-    for group in drawn[: max(1, len(members) - 1)]:
-        if len(chosen) < wanted and len(chosen) + len(group) <= 2 * wanted:
+    drawn = rng.permutation(len(members))
+    for number in drawn[: max(1, len(members) - 1)].tolist():
+        if len(chosen) >= wanted:
+            break
+        group = members[number].tolist()
+        if len(chosen) + len(group) <= 2 * wanted:
             chosen += group
-    return chosen or min(drawn, key=len)
+    if chosen:
+        return chosen
+    smallest = int(np.argmin(members.sizes[drawn]))  # the first of equals
+    return list(members[int(drawn[smallest])].tolist())
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
     """Returns the rows of several splits one behind the other, with the columns that all of them have."""
     names = [name for name in parts[0].columns if all(rows.has(name) for rows in parts)]
-    columns = {name: [value for rows in parts for value in rows.columns[name]] for name in names}
-    ids = [str(i) for i in range(sum(map(len, parts)))]
+    if len(parts) == 1:
+        columns = {name: parts[0].columns[name] for name in names}
+    else:
+        columns = {name: _behind_each_other([rows.columns[name] for rows in parts]) for name in names}
+    ids = numbered_ids(sum(map(len, parts)))
     all_have_ids = all(rows.file_ids for rows in parts)
-    file_ids = [value for rows in parts for value in rows.file_ids] if all_have_ids else ()
+    file_ids = _behind_each_other([rows.file_ids for rows in parts]) if all_have_ids else ()
     return Rows(
         parts[0].split,
         columns,
@@ -208,35 +281,39 @@ def joined(parts: Sequence[Rows]) -> Rows:
     )
 
 
+def _behind_each_other(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    return column_of(itertools.chain.from_iterable(columns))
+
+
 def sample(rows: Rows, size: int, *, seed: int) -> Rows:
     """Returns a seeded sample in file order; all rows where there are no more than `size`."""
     if len(rows) <= size:
         return rows
     rng = np.random.default_rng([seed, _SAMPLE_STREAM])
-    return rows.select(sorted(int(i) for i in rng.choice(len(rows), size, replace=False)))
+    return rows.select(np.sort(rng.choice(len(rows), size, replace=False)))
 
 
 def sample_of_labels(rows: Rows, size: int, *, seed: int) -> Rows:
     """Returns so many rows of each label, drawn by the seed, in file order; all rows of a label that has fewer."""
     rng = np.random.default_rng([seed, _LABEL_STREAM])
     chosen: list[int] = []
-    for _, positions in sorted(_positions_of_labels(rows).items()):
-        drawn = rng.choice(len(positions), min(size, len(positions)), replace=False)
-        chosen += [positions[int(i)] for i in drawn]
+    for _, positions in _positions_by_label(rows):
+        n_drawn = min(size, len(positions))
+        chosen += positions[rng.choice(len(positions), n_drawn, replace=False)].tolist()
     return rows.select(sorted(chosen))
 
 
 def labels_with_fewer_rows(rows: Rows, size: int) -> dict[str, int]:
     """Returns the labels with fewer rows than `size`, and how many they have."""
-    return {
-        label: len(positions)
-        for label, positions in sorted(_positions_of_labels(rows).items())
-        if len(positions) < size
-    }
+    return {label: len(positions) for label, positions in _positions_by_label(rows) if len(positions) < size}
 
 
-def _positions_of_labels(rows: Rows) -> dict[str, list[int]]:
-    return _groups([str(label) for label in rows.columns["label"]]) or {}
+def _positions_by_label(rows: Rows) -> list[tuple[str, Ints]]:
+    """Returns each label as a text, in order, and the positions of its rows."""
+    coded = codes_of(mapped_values(rows.columns["label"], str))
+    groups = _Groups.of(coded)
+    names = [coded[int(groups[number][0])] for number in range(len(groups))]
+    return [(name, groups[number]) for name, number in sorted(zip(names, range(len(groups)), strict=True))]
 
 
 def first(rows: Rows, size: int) -> Rows:
@@ -249,6 +326,9 @@ def content_hash(rows: Rows, columns: Sequence[str] = ("text", "pair", "label"))
     digest = hashlib.sha256()
     for name in columns:
         if rows.has(name):
-            values = json.dumps(list(rows.columns[name]), default=str, separators=(",", ":"))
-            digest.update(f"{name}\n{values}\n".encode())
+            digest.update(f"{name}\n[".encode())
+            for number, part in enumerate(in_chunks(rows.columns[name], _HASHED_ROWS)):
+                values = json.dumps(part, default=str, separators=(",", ":"))
+                digest.update(f"{',' if number else ''}{values[1:-1]}".encode())
+            digest.update(b"]\n")
     return digest.hexdigest()

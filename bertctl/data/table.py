@@ -1,10 +1,12 @@
 """`Table`: what is found in a file, before anybody decided what the columns mean."""
 
 import itertools
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
+from bertctl.data.packed_columns import ColumnBuilder, is_many, selected
 from bertctl.data.rows import Rows, is_missing
 from bertctl.errors import DataError
 from bertctl.words import as_number, number_with_sign
@@ -58,8 +60,8 @@ class Table:
 
     def select(self, indices: Sequence[int]) -> Self:
         """Returns the rows at these positions."""
-        columns = {name: [values[i] for i in indices] for name, values in self.columns.items()}
-        lines = [self.lines[i] for i in indices] if self.lines else ()
+        columns = {name: selected(values, indices) for name, values in self.columns.items()}
+        lines = selected(self.lines, indices) if self.lines else ()
         numbers = [] if self.lines else [self.number(i) for i in indices]
         return replace(self, columns=columns, lines=lines, first=self.first + min(indices, default=0), numbers=numbers)
 
@@ -105,20 +107,50 @@ def table_of_records(
 
     They are turned in chunks: hundreds of thousands of records kept as lists make the garbage collector slow.
     """
-    lines: list[int] = []
-    columns: list[list[Any]] = [[] for _ in names]
+    lines = array("q")
+    builders = [ColumnBuilder() for _ in names]
     for chunk in in_chunks(records, _RECORDS):
-        lines.extend(line for line, _ in chunk)
-        for column, values in zip(columns, zip(*(fields for _, fields in chunk), strict=True), strict=True):
-            column.extend(values)
-    return Table(dict(zip(names, columns, strict=True)), source, lines, header=header)
+        lines.extend([line for line, _ in chunk])
+        for builder, values in zip(builders, zip(*(fields for _, fields in chunk), strict=True), strict=True):
+            builder.extend(values)
+    columns = {name: builder.finish() for name, builder in zip(names, builders, strict=True)}
+    return Table(columns, source, _line_column(lines), header=header)
 
 
-def table_of_objects(objects: Sequence[tuple[int, Mapping[str, Any]]], source: str) -> Table:
+def joined_tables(parts: Iterable[Table]) -> Table:
+    """Returns the rows of tables with the same columns, at least one, as one table."""
+    builders: dict[str, ColumnBuilder] = {}
+    first: Table | None = None
+    for part in parts:
+        if first is None:
+            first = part
+        for name, values in part.columns.items():
+            builders.setdefault(name, ColumnBuilder()).extend(values)
+    if first is None:
+        raise ValueError("no table to be joined")
+    return replace(first, columns={name: builder.finish() for name, builder in builders.items()})
+
+
+def table_of_objects(objects: Iterable[tuple[int, Mapping[str, Any]]], source: str) -> Table:
     """Returns objects, each with its line, as columns: all keys that occur, None where an object lacks one."""
-    names = dict.fromkeys(itertools.chain.from_iterable(value for _, value in objects))
-    columns = {name: [value.get(name) for _, value in objects] for name in names}
-    return Table(columns, source, [number for number, _ in objects])
+    lines = array("q")
+    builders: dict[str, ColumnBuilder] = {}
+    for chunk in in_chunks(objects, _RECORDS):
+        names = dict.fromkeys(itertools.chain.from_iterable(value for _, value in chunk))
+        for name in names:
+            if name not in builders:
+                builders[name] = ColumnBuilder()
+                builders[name].extend([None] * len(lines))
+        for name, builder in builders.items():
+            builder.extend([value.get(name) for _, value in chunk])
+        lines.extend([number for number, _ in chunk])
+    columns = {name: builder.finish() for name, builder in builders.items()}
+    return Table(columns, source, _line_column(lines))
+
+
+def _line_column(lines: "array[int]") -> Sequence[int]:
+    """Returns the lines of rows: a list of few."""
+    return lines if is_many(len(lines)) else lines.tolist()
 
 
 def entries_of(table: Table) -> list[dict[str, Any]]:

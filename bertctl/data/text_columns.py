@@ -37,6 +37,7 @@ from bertctl.data.names import (
     TEXT_NAMES,
     folded,
 )
+from bertctl.data.packed_columns import CodedValues, PackedTexts, column_of, different_values, mapped_values
 from bertctl.data.rows import Rows, is_missing
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
@@ -121,18 +122,24 @@ def rows_from(
     return Rows(split, columns, ids_of(table, names.id, first_id=first_id), table.source, table.lines)
 
 
-def _labels_of(table: Table, names: TextColumns, rules: LabelRules, *, lenient: bool) -> list[Any]:
+def _labels_of(table: Table, names: TextColumns, rules: LabelRules, *, lenient: bool) -> Sequence[Any]:
     """Returns the label column as labels, or as scores without blanks around them."""
     values = table.columns[names.label or ""]
     if names.form is None:
-        return [value.strip() if isinstance(value, str) else value for value in values]
+        return mapped_values(values, _stripped)
     labels = label_cells(values, names.form, rules, table.where)
+    if isinstance(labels, CodedValues):  # none of them is an error
+        return labels
     if lenient:
         return [value if isinstance(label, DataError) else label for value, label in zip(values, labels, strict=True)]
     for label in labels:
         if isinstance(label, DataError):
             raise label
     return labels
+
+
+def _stripped(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
 
 
 def texts_of(table: Table, name: str) -> Sequence[str]:
@@ -142,8 +149,10 @@ def texts_of(table: Table, name: str) -> Sequence[str]:
         DataError: something that is no text, with file and line.
     """
     values = table.columns[name]
-    if any(type(value) is not str for value in values):
-        values = [_text(value, name, index, table) for index, value in enumerate(values)]
+    if isinstance(values, PackedTexts) and not values.has_nulls:
+        return values
+    if any(type(value) is not str for value in different_values(values)):
+        values = column_of(_text(value, name, index, table) for index, value in enumerate(values))
     return values
 
 

@@ -2,7 +2,6 @@
 
 import itertools
 import shlex
-from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from bertctl.data.annotations.prodigy import with_chosen_options
 from bertctl.data.column_contents import are_flags, is_class_column
 from bertctl.data.columns import FileColumns, absent_column, label_columns_option, shown_columns
 from bertctl.data.files import input_kind, read_tables
-from bertctl.data.groups import group_keys
+from bertctl.data.groups import group_keys, size_of_largest
 from bertctl.data.label_cells import FLAGS, label_form
 from bertctl.data.names import ID_NAMES, LABEL_NAMES, SPLIT_NAMES, TEXT_NAMES, folded
 from bertctl.data.reading import Reader, Reading, ReadOptions
@@ -40,10 +39,10 @@ class TextReader(Reader):
     streams_labels: bool = True
     nouns: tuple[tuple[str, str], ...] = (("text", "texts"), ("pair", "second texts"))
 
-    def groups(self, rows: Rows) -> list[Hashable]:
+    def groups(self, rows: Rows) -> Sequence[Hashable]:
         """Returns one key per row; of pairs by the first sentence, or by the second where the first says a kind."""
         keys = group_keys(rows, self.together)
-        kind = rows.has("pair") and max(Counter(keys).values(), default=0) > max(10, len(rows) // 10)
+        kind = rows.has("pair") and size_of_largest(keys) > max(10, len(rows) // 10)
         return group_keys(rows, ("pair",)) if kind else keys
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bertctl.data.packed_columns import is_packed
 from bertctl.data.table import Table
 from bertctl.errors import DataError
 from bertctl.words import count_of
@@ -40,7 +41,7 @@ class UnusableLabel:
 
 def without_marks(table: Table) -> Table:
     """Returns a table of which no label is needed: None in place of cells that say why there is none."""
-    marked = [name for name, values in table.columns.items() if any(map(_is_mark, values))]
+    marked = [name for name, values in table.columns.items() if not is_packed(values) and any(map(_is_mark, values))]
     if not marked:
         return table
     columns = dict(table.columns)
@@ -53,8 +54,10 @@ def _is_mark(value: Any) -> bool:
     return isinstance(value, NoLabel | UnusableLabel)
 
 
-def labelled_places(values: Sequence[Any]) -> list[int]:
+def labelled_places(values: Sequence[Any]) -> Sequence[int]:
     """Returns the places of a label's column but those that are marked as having no label."""
+    if is_packed(values):
+        return range(len(values))
     return [place for place, value in enumerate(values) if not isinstance(value, NoLabel)]
 
 

@@ -1,7 +1,7 @@
 """Scoring a split, and writing down every prediction: the same code at the end of training and in `evaluate`."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,9 +20,11 @@ from bertctl.metrics.squad import counts_characters
 from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
+from bertctl.runtime.machine import require_memory
 from bertctl.tasks.answer_windows import AnswerFeatures
 from bertctl.tasks.answers import sides
 from bertctl.tasks.base import Features, Outputs, Task, TruncationMessage
+from bertctl.tasks.class_lines import ClassLines
 from bertctl.tasks.corpus_windows import CorpusWindows
 from bertctl.tasks.registry import known_metrics
 from bertctl.tasks.sequences import DocumentFeatures
@@ -54,7 +56,7 @@ class SplitResult:
     rows: Rows
     features: Features
     outputs: Outputs
-    lines: list[dict[str, Any]]
+    lines: Sequence[dict[str, Any]]
     losses: Floats
     loss: Contributions
     metrics: dict[str, MetricValue]
@@ -98,7 +100,9 @@ def evaluate_split(
     task = task.with_decision(decision)
     lines = task.lines(passed.outputs, features, rows)
     clusters = numbered(rows.groups) if rows.groups else None
-    if clusters is not None:
+    if clusters is not None and isinstance(lines, ClassLines):
+        lines = replace(lines, clusters=clusters)
+    elif clusters is not None:
         lines = [{**line, "cluster": int(cluster)} for line, cluster in zip(lines, clusters, strict=True)]
     sums, weights = (
         np.bincount(features.rows, values, minlength=len(rows)).astype(np.float64)
@@ -111,7 +115,7 @@ def evaluate_split(
 
 
 def _measured(
-    task: Task, lines: list[dict[str, Any]], mean_loss: Contributions, recipe: Recipe, *, thorough: bool
+    task: Task, lines: Sequence[dict[str, Any]], mean_loss: Contributions, recipe: Recipe, *, thorough: bool
 ) -> dict[str, MetricValue]:
     """Returns all metrics of a split, with their intervals where it is `thorough`: see `Contributions.metric`."""
     settings, seed = recipe.evaluation, recipe.training.seed
@@ -123,6 +127,16 @@ def _measured(
         reserved, scripts = known_metrics(), settings.metric_scripts
         metrics |= script_metrics(scripts, predictions=answers, references=gold, reserved=reserved)
     return metrics
+
+
+def require_room_for_lines(task: Task, n_rows: int) -> None:
+    """Refuses more rows than can be scored in memory, before a model is loaded.
+
+    Raises:
+        DeviceError: With what they need, and what is free.
+    """
+    remedy = "Score a sample of them: --max-eval-rows 100000. Or get answers alone: bertctl predict RUN FILE -o OUT."
+    require_memory(n_rows * task.line_bytes, f"scoring {n_rows:,} rows", remedy=remedy)
 
 
 def windows_of(features: Features) -> Ints:

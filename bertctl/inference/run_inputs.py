@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Ints
 from bertctl.catalog.models import MODELS
 from bertctl.config.dump import dump_recipe
 from bertctl.config.recipe_files import expanded_path
@@ -182,9 +184,9 @@ def warn_of_shared_rows(recipe: Recipe, data: LoadedData, listener: Listener) ->
     if recipe.task == PRETRAINING:
         return
     columns = [name for name in READERS[recipe.task].columns if name != "label"]
-    known = set(_inputs_of(data.splits["train"], columns))
+    known = _hashed_inputs(data.splits["train"], columns)
     for split, rows in data.splits.items():
-        shared = 0 if split == "train" else sum(row in known for row in _inputs_of(rows, columns))
+        shared = 0 if split == "train" else int(np.isin(_hashed_inputs(rows, columns), known).sum())
         if shared and 2 * shared >= len(rows):
             listener.warn(
                 f"{count_of(shared, len(rows), 'example')} of {split} are training rows, too, so its scores say "
@@ -192,10 +194,11 @@ def warn_of_shared_rows(recipe: Recipe, data: LoadedData, listener: Listener) ->
             )
 
 
-def _inputs_of(rows: Rows, columns: Sequence[str]) -> list[str]:
-    """Returns what the model reads of each row."""
+def _hashed_inputs(rows: Rows, columns: Sequence[str]) -> Ints:
+    """Returns (N,) a hash of what the model reads of each row."""
     values = [rows.columns[name] for name in columns if rows.has(name)]
-    return [repr(row) for row in zip(*values, strict=True)]
+    hashes = (hash(repr(row)) for row in zip(*values, strict=True))
+    return np.fromiter(hashes, dtype=np.int64, count=len(rows) if values else 0)
 
 
 def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:

@@ -22,6 +22,7 @@ from bertctl.inference.evaluate import (
     evaluate_split,
     metrics_document,
     report_truncation,
+    require_room_for_lines,
     write_predictions,
 )
 from bertctl.inference.trained import TrainedRun
@@ -166,6 +167,7 @@ def score_splits(
             raise DataError(f"'{name}' ({rows.source}) has no labels, so it can't be scored", remedy=remedy)
         run.check_pairs(rows)
         run.task.check(rows)
+    require_room_for_lines(run.task, sum(map(len, splits.values())))
     engine = run.load(workers)
     listener.say(f"compute: {engine.compute.why}")
     results = {}

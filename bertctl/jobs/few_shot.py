@@ -232,7 +232,7 @@ def _keep(
     return job.scored(Engine.of(with_head(tuned.loaded, head, tuned.source, job.compute), job.compute), listener)
 
 
-def _contributions(job: FewShotJob, lines: list[dict[str, Any]]) -> Contributions:
+def _contributions(job: FewShotJob, lines: Sequence[dict[str, Any]]) -> Contributions:
     found = job.task.answers.contributions(lines, job.primary)
     if found is None:
         raise UsageError(f"few-shot training can't be judged by '{job.primary}'", remedy="Take accuracy.")

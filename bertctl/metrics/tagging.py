@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from bertctl.arrays import Floats, Ints
+from bertctl.arrays import Array, Floats, Ints
 from bertctl.metrics.contributions import Contributions, Proportion, f1_of_overlap, mean_of_defined, ratio
 from bertctl.metrics.statistics import Statistic
 
@@ -101,7 +101,7 @@ def word_accuracy(gold: Tags, predicted: Tags, *, mark_entities: bool) -> Contri
     return _of_sentences("accuracy", words, [(usual, usual - 1), (usual, 1)], [(1, 1, 1, 0), (1, 0, 1, 1)])
 
 
-def entity_score(name: str, counts: Sequence[tuple[int, int, int]]) -> Contributions:
+def entity_score(name: str, counts: Counts | Array) -> Contributions:
     """Returns precision, recall or F1 of entities, as in conlleval.
 
     Intervals come from sentences drawn again, since the words of one hang together.
@@ -180,7 +180,7 @@ def entity_errors(gold: Tags, predicted: Tags) -> dict[str, Counter[str]]:
     return errors
 
 
-def _of_sentences(name: str, sentences: Counts, unseen: Counts, possible: Counts) -> Contributions:
+def _of_sentences(name: str, sentences: Counts | Array, unseen: Counts, possible: Counts) -> Contributions:
     rows, kinds, pairs = (np.array(each, dtype=np.float64) for each in (sentences, unseen, possible))
     statistic = partial(tagging_statistic, name)
     return Contributions(rows, "statistic", statistic, kinds, pairs, proportion=_proportion(name, rows))

@@ -3,6 +3,7 @@
 Letters: N texts, D size of a vector, C clusters.
 """
 
+import itertools
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from bertctl.arrays import Floats32, Ints, numbers_of
+from bertctl.data.groups import first_positions
+from bertctl.data.packed_columns import is_packed, selected
 from bertctl.data.word_splitting import split_words
 from bertctl.errors import UsageError
 from bertctl.metrics.similarity import COSINE
@@ -17,6 +20,13 @@ from bertctl.words import shorten
 
 _MATRIX_ROWS = 20_000
 """Texts of which all distances are in memory at once (1.6 GB)."""
+STARTS = 10
+"""Starts of kmeans, of which the best one is kept."""
+_BATCH = 8192
+_BATCH_STARTS = 3
+COPIES = {"kmeans": 3, "agglomerative": 2, "hdbscan": 4}
+"""Copies of all vectors that are in memory at once, by method."""
+_COUNTED_AT_ONCE = 8192
 _SAMPLE = 3_000
 """Texts that the silhouette is computed on."""
 _WORDS = 4
@@ -34,7 +44,7 @@ _PIECES = {"CJK": 2, "HIRAGANA": 3, "KATAKANA": 4, "THAI": 4, "LAO": 4, "KHMER":
 """Characters that are taken for a word in scripts without blanks, by the first word of a character's Unicode name."""
 
 
-def check_clusters(method: str, clusters: int | None) -> None:
+def check_clusters(method: str, clusters: int | None, *, approximate: bool = False) -> None:
     """Refuses a number of clusters that a method does not take, or none where it takes one.
 
     Raises:
@@ -43,6 +53,9 @@ def check_clusters(method: str, clusters: int | None) -> None:
     if method == "hdbscan" and clusters is not None:
         what = f"--method hdbscan finds out how many clusters there are, and --clusters {clusters} was given"
         raise UsageError(what, remedy="Leave --clusters out, or choose --method kmeans.")
+    if approximate and method != "kmeans":
+        what = f"--approximate is for --method kmeans, not {method}"
+        raise UsageError(what, remedy="Leave --approximate out, or choose --method kmeans.")
     if method != "hdbscan" and clusters is None:
         remedy = "Say how many: --clusters 8. Or --method hdbscan, which finds it out."
         raise UsageError(f"--method {method} takes a number of clusters, and none was given", remedy=remedy)
@@ -62,7 +75,14 @@ def check_measure(method: str, similarity: str) -> None:
 
 
 def clusters_of(
-    vectors: Floats32, method: str, clusters: int | None, *, smallest: int, seed: int, similarity: str = COSINE
+    vectors: Floats32,
+    method: str,
+    clusters: int | None,
+    *,
+    smallest: int,
+    seed: int,
+    similarity: str = COSINE,
+    approximate: bool = False,
 ) -> Ints:
     """Returns (N,) the number of each text's cluster, the largest first; -1 for none (HDBSCAN).
 
@@ -72,26 +92,31 @@ def clusters_of(
 
     Args:
         vectors: (N, D); for cosines of length 1.
-        method: kmeans (Lloyd's, 10 starts), agglomerative or hdbscan.
+        method: kmeans (Lloyd's, `STARTS` starts), agglomerative or hdbscan.
         clusters: C, as `check_clusters` lets it through.
         smallest: texts of a cluster of hdbscan, at least.
         seed: of kmeans.
         similarity: Measure of two texts, as `check_measure` lets it through.
+        approximate: Whether kmeans moves its centres by batches (Sculley 2010) and not by all texts.
 
     Raises:
         UsageError: too few texts, or too many.
     """
-    from sklearn.cluster import HDBSCAN, AgglomerativeClustering, KMeans
+    from sklearn.cluster import HDBSCAN, AgglomerativeClustering, KMeans, MiniBatchKMeans
 
     least = clusters or smallest
-    different = len(np.unique(vectors.round(6), axis=0))
+    enough = None if method == "agglomerative" else least
+    different = _number_of_different(vectors, enough)
     if different < least or (method == "agglomerative" and len(vectors) > _MATRIX_ROWS):
         told = f"{len(vectors):,} texts, {different:,} of them different, do not fit --method {method}"
         most = f", {_MATRIX_ROWS:,} at most" if method == "agglomerative" else ""
         raise UsageError(told, remedy=f"It takes {least:,} different ones at least{most}.")
     metric = _METRICS[method][similarity]
-    if method == "kmeans":
-        found = KMeans(clusters, n_init=10, random_state=seed).fit_predict(vectors)
+    if method == "kmeans" and approximate:
+        kmeans = MiniBatchKMeans(clusters, batch_size=_BATCH, n_init=_BATCH_STARTS, random_state=seed)
+        found = kmeans.fit_predict(vectors)
+    elif method == "kmeans":
+        found = KMeans(clusters, n_init=STARTS, random_state=seed).fit_predict(vectors)
     elif method == "agglomerative":
         found = AgglomerativeClustering(clusters, metric=metric, linkage="average").fit_predict(vectors)
     else:
@@ -99,6 +124,17 @@ def clusters_of(
     names, counts = np.unique(found[found >= 0], return_counts=True)
     place = {name: i for i, name in enumerate(names[np.argsort(-counts, kind="stable")].tolist())}
     return np.array([place.get(name, -1) for name in found.tolist()])
+
+
+def _number_of_different(vectors: Floats32, enough: int | None) -> int:
+    """Returns how many vectors are different to six decimals; no more are counted than are enough."""
+    hashes: set[int] = set()
+    for first in range(0, len(vectors), _COUNTED_AT_ONCE):
+        rounded = vectors[first : first + _COUNTED_AT_ONCE].round(6) + 0.0  # no negative zeros
+        hashes.update(hash(row.tobytes()) for row in rounded)
+        if enough is not None and len(hashes) >= enough:
+            break
+    return len(hashes)
 
 
 def cluster_words(texts: Sequence[str], clusters: Ints) -> list[str]:
@@ -115,7 +151,8 @@ def cluster_words(texts: Sequence[str], clusters: Ints) -> list[str]:
     different = _different_places(texts)
     clusters = clusters[different]
     counter = CountVectorizer(analyzer=telling_words, binary=True)
-    has_word = counter.fit_transform([*(texts[place] for place in different), "no words"])[:-1]  # it needs a vocabulary
+    counted = itertools.chain(selected(texts, different), ["no words"])  # it needs a vocabulary
+    has_word = counter.fit_transform(counted)[:-1]
     words = counter.get_feature_names_out()
     n_texts = len(different)
     n_with = np.asarray(has_word.sum(axis=0), dtype=np.float64)[0]
@@ -191,6 +228,9 @@ def _pieces(run: str) -> list[str]:
 
 def _different_places(texts: Sequence[str]) -> Ints:
     """Returns where each different text stands first."""
+    if is_packed(texts):
+        first = first_positions(f" {text}" for text in texts)  # a blank text is one, too
+        return np.flatnonzero(first == np.arange(len(first)))
     numbers, _ = numbers_of(texts)
     places: Ints = np.unique(numbers, return_index=True)[1]
     return places

@@ -114,5 +114,9 @@ class TextVectors:
 
     def of(self, rows: Rows, listener: Listener = SILENT) -> Floats32:
         """Returns (N, D) vectors of all rows; see `stream`."""
-        found = [vectors for _, vectors in self.stream(rows.parts(READ_ROWS), listener)]
-        return np.concatenate([np.empty((0, self.made["size"]), dtype=np.float32), *found])
+        all_vectors = np.empty((len(rows), self.made["size"]), dtype=np.float32)
+        first = 0
+        for _, vectors in self.stream(rows.parts(READ_ROWS), listener):
+            all_vectors[first : first + len(vectors)] = vectors
+            first += len(vectors)
+        return all_vectors

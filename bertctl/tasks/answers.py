@@ -9,7 +9,7 @@ where there are any, `loss`, `tokens` and `truncated`.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -21,6 +21,7 @@ from bertctl.metrics import contributions
 from bertctl.metrics.clusters import numbered
 from bertctl.metrics.contributions import LOSS, Contributions, Metric
 from bertctl.metrics.value import MetricValue
+from bertctl.tasks.class_lines import ClassLines
 
 Line = Mapping[str, Any]
 Lines = Sequence[Line]
@@ -173,8 +174,14 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     def all_contributions(self, lines: Lines) -> dict[str, Contributions]:
         """Returns what each line adds to every metric that the lines give, without `loss`."""
-        found = {metric.name: self.contributions(lines, metric.name) for metric in self.metrics}
-        return {name: each for name, each in found.items() if each is not None}
+        return dict(self.each_contributions(lines))
+
+    def each_contributions(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
+        """Yields the same, metric by metric: those of many lines take much memory."""
+        for metric in self.metrics:
+            contributions_of_metric = self.contributions(lines, metric.name)
+            if contributions_of_metric is not None:
+                yield metric.name, contributions_of_metric
 
     def score(self, lines: Lines, *, resamples: int, seed: int, thorough: bool = False) -> dict[str, MetricValue]:
         """Returns all metrics but `loss`, with 95 % intervals, as metrics.json has them.
@@ -185,8 +192,10 @@ model = {auto_class}.from_pretrained(MODEL)"""
             seed: of the bootstrap.
             thorough: see `Contributions.metric`.
         """
-        found = self.all_contributions(lines)
-        scored = {name: each.metric(resamples=resamples, seed=seed, thorough=thorough) for name, each in found.items()}
+        scored = {
+            name: each.metric(resamples=resamples, seed=seed, thorough=thorough)
+            for name, each in self.each_contributions(lines)
+        }
         figures = {name: MetricValue(value, None, None, len(lines)) for name, value in self.figures(lines).items()}
         return scored | figures
 
@@ -218,8 +227,8 @@ model = {auto_class}.from_pretrained(MODEL)"""
             constant: as `baseline_answer` chose it.
             lines: labelled, at least one; they need no prediction.
         """
-        found = self.all_contributions([self.answered(line, constant) for line in lines])
-        return {name: each.value for name, each in found.items()}
+        answered = [self.answered(line, constant) for line in lines]
+        return {name: each.value for name, each in self.each_contributions(answered)}
 
     def best_constant(self, name: str, lines: Lines, usual: float) -> float:
         """Returns a metric of the constant answer that is best by it, given that of the most frequent one."""
@@ -237,6 +246,10 @@ model = {auto_class}.from_pretrained(MODEL)"""
     def is_right(self, line: Line) -> bool | None:
         """Returns whether a line is right as a whole; None where that is no question (scores)."""
         return bool(field(line, "gold") == field(line, "prediction"))
+
+    def rights(self, lines: Lines) -> Sequence[bool] | Bools:
+        """Returns whether each line is right as a whole."""
+        return [bool(self.is_right(line)) for line in lines]
 
     def is_error(self, line: Line) -> bool:
         """Returns whether a line is an error to look at."""
@@ -343,16 +356,20 @@ def field(line: Line, key: str) -> Any:
 
 def accuracy(answers: Answers, lines: Lines) -> Contributions:
     """Returns the share of lines that are right."""
-    return contributions.share([bool(answers.is_right(line)) for line in lines])
+    return contributions.share(answers.rights(lines))
 
 
 def clustered(found: Contributions, lines: Lines) -> Contributions:
     """Returns what these lines add, with the clusters that they name; where each stands by itself they name none."""
     if found.clusters is not None or len(found.rows) != len(lines) or "cluster" not in lines[0]:
         return found
+    if isinstance(lines, ClassLines):
+        return replace(found, clusters=lines.clusters)
     return replace(found, clusters=numbered([field(line, "cluster") for line in lines]))
 
 
 def sides(lines: Lines) -> tuple[list[Any], list[Any]]:
     """Returns the gold answers and the predictions."""
+    if isinstance(lines, ClassLines):
+        return lines.side("gold"), lines.side("prediction")
     return [field(line, "gold") for line in lines], [field(line, "prediction") for line in lines]

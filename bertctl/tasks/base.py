@@ -247,9 +247,14 @@ class Task(ABC):
         parts = [text_parts(answered.rows, i, self.answers.texts) for i in range(len(largest))]
         return [Target(i, i, ((number,),), {}, parts[i]) for i, number in enumerate(largest)]
 
-    def lines(self, outputs: Outputs, features: Any, rows: "Rows") -> list[dict[str, Any]]:
+    def lines(self, outputs: Outputs, features: Any, rows: "Rows") -> Sequence[dict[str, Any]]:
         """Returns one answer per labelled row with its gold answer: what metrics are computed from."""
         return [{"gold": self.gold(rows, i), **answer} for i, answer in enumerate(self.decode(outputs, features, rows))]
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of memory that scoring takes for each row: its prediction line, and what metrics hold of it."""
+        return 2_500
 
     def constant_answer(self, train: "Rows") -> Any:
         """Returns the answer that ignores the input, chosen on the training rows; a value of JSON."""

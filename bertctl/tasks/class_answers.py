@@ -1,7 +1,7 @@
 """What a label means, or several: text classification."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
@@ -15,6 +15,7 @@ from bertctl.metrics import calibration, classification, contributions, ranking
 from bertctl.metrics.contributions import Contributions, Metric
 from bertctl.metrics.tagging import entity_score
 from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, accuracy, clustered, field, sides
+from bertctl.tasks.class_lines import ClassLines
 from bertctl.words import label_order, listing
 
 POSITIVE = "positive"
@@ -129,26 +130,33 @@ answer({example})"""
         """Returns what each line adds to a metric; `recall:spam` is that of one label."""
         return self._of_labels(lines).get(name) if ":" in name else super().contributions(lines, name)
 
-    def all_contributions(self, lines: Lines) -> dict[str, Contributions]:
-        """Returns what each line adds to every metric, those of each label too."""
-        return super().all_contributions(lines) | self._of_labels(lines)
+    def each_contributions(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
+        """Yields what each line adds to every metric, those of each label too."""
+        yield from super().each_contributions(lines)
+        yield from self._each_of_labels(lines)
 
     def _of_labels(self, lines: Lines) -> dict[str, Contributions]:
-        found, (gold, predicted) = {}, self.present(lines)
+        return dict(self._each_of_labels(lines))
+
+    def _each_of_labels(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
+        gold, predicted = self.present(lines)
         for label, there, said in zip(self.labels, gold.T, predicted.T, strict=True):
-            rows = np.stack([there, said, there & said], axis=1).astype(int).tolist()
+            rows = np.stack([there, said, there & said], axis=1)
             for name in OF_LABEL:
-                found[f"{name}:{label}"] = clustered(entity_score(f"entity_{name}", rows), lines)
-        return found
+                yield f"{name}:{label}", clustered(entity_score(f"entity_{name}", rows), lines)
 
     def numbers(self, lines: Lines) -> tuple[Ints, Ints]:
         """Returns (N,) numbers of the gold labels and of those answered."""
+        if isinstance(lines, ClassLines) and lines.labels == self.labels:
+            return lines.gold, lines.predicted
         number = {label: i for i, label in enumerate(self.labels)}
         gold, predicted = (np.array([number[str(name)] for name in side], dtype=np.int64) for side in sides(lines))
         return gold, predicted
 
     def present(self, lines: Lines) -> tuple[Bools, Bools]:
         """Returns (N, C) whether each label is there, and whether it was answered."""
+        if isinstance(lines, ClassLines) and lines.labels == self.labels:
+            return lines.present()
         gold, predicted = (
             np.array([[label in names for label in self.labels] for names in map(_names, side)], dtype=np.bool_)
             for side in sides(lines)
@@ -187,6 +195,10 @@ answer({example})"""
         """Returns whether the label is right; of several labels, whether all are."""
         gold, predicted = field(line, "gold"), field(line, "prediction")
         return set(gold) == set(predicted) if self.multi_label else bool(gold == predicted)
+
+    def rights(self, lines: Lines) -> Sequence[bool] | Bools:
+        """Returns whether each line is right."""
+        return lines.gold == lines.predicted if isinstance(lines, ClassLines) else super().rights(lines)
 
     def error_order(self) -> ErrorOrder:
         """Returns the order by probability; by loss where several labels are possible."""
@@ -233,6 +245,8 @@ answer({example})"""
 
     def distributions(self, lines: Lines) -> tuple[Floats, Bools] | None:
         """Returns (N, C) probabilities of the labels and which are right; None where lines don't give all of them."""
+        if isinstance(lines, ClassLines) and lines.labels == self.labels:
+            return lines.probabilities.astype(np.float64), lines.present()[0]
         if not isinstance(lines[0].get("probabilities"), Mapping):
             return None
         probabilities = [[line["probabilities"].get(name, 0.0) for name in self.labels] for line in lines]

@@ -306,7 +306,7 @@ class SentenceEmbeddings(Task):
             raise UsageError("the answer is how alike two texts are, and these rows have one", remedy=remedy)
         return [{"prediction": float(similarity)} for similarity in self._similarities(outputs, features)]
 
-    def lines(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> list[dict[str, Any]]:
+    def lines(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> Sequence[dict[str, Any]]:
         """Returns the similarity of each pair with its label, or where what belongs to each text is found."""
         if features.kind in ("matches", "texts"):
             query_of_row, results = self._search(outputs, features)

@@ -1,7 +1,7 @@
 """What the tags of words mean: token classification."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -102,14 +102,13 @@ answer("Ada Lovelace lived in London.")"""
             return None
         return clustered(entity_score(what, _counts_by_type(lines).get(kind, [(0, 0, 0)] * len(lines))), lines)
 
-    def all_contributions(self, lines: Lines) -> dict[str, Contributions]:
-        """Returns what each line adds to every metric, those of each type too where the model knows several."""
-        found = super().all_contributions(lines)
+    def each_contributions(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
+        """Yields what each line adds to every metric, those of each type too where the model knows several."""
+        yield from super().each_contributions(lines)
         if self.mark_entities and len({tagging.split_tag(tag)[1] for tag in self.labels if tag != "O"}) > 1:
             for kind, counts in _counts_by_type(lines).items():
-                scores = {name: entity_score(name, counts) for name in tagging.ENTITY_METRICS}
-                found |= {f"{name}:{kind}": clustered(score, lines) for name, score in scores.items()}
-        return found
+                for name in tagging.ENTITY_METRICS:
+                    yield f"{name}:{kind}", clustered(entity_score(name, counts), lines)
 
     def losses(self, lines: Lines) -> Contributions | None:
         """Returns what each line adds to the mean loss of words; None where words were cut off."""

@@ -14,6 +14,7 @@ from bertctl.config.losses import CLASS_LOSSES
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.label_cells import joined_labels, label_name, spelt_alike, words_for_nothing
+from bertctl.data.packed_columns import CodedValues, is_many
 from bertctl.data.rows import Rows
 from bertctl.data.table import require_label
 from bertctl.errors import DataError, UnknownLabelError
@@ -23,6 +24,7 @@ from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Objective, Outputs, Task, alike_labels, label_fields
 from bertctl.tasks.batches import present
 from bertctl.tasks.class_answers import ClassAnswers
+from bertctl.tasks.class_lines import ClassLines
 from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.positive_label import positive_label
 from bertctl.tasks.probabilities import softmax
@@ -86,7 +88,7 @@ class TextClassification(Task):
         multi_label = has_several if settings.multi_label is None else settings.multi_label
         named = tuple(settings.labels or labels or ())
         task = cls(named, multi_label, settings.label_separator, settings.threshold)
-        counts = Counter(name for i in range(len(train)) for name in task._names(train, i))
+        counts = task._label_counts(train)
         names = named or tuple(sorted(counts, key=label_order))
         if len(set(names)) != len(names):
             raise DataError(f"the label list names a label twice: {listing(names)}")
@@ -128,7 +130,7 @@ class TextClassification(Task):
             DataError: with file, line, and both lists.
         """
         known = set(self.labels)
-        for i in range(len(rows)):
+        for i in _first_rows(rows):
             for name in self._names(rows, i):
                 if name not in known:
                     raise UnknownLabelError(
@@ -185,6 +187,33 @@ class TextClassification(Task):
             answers.append({"prediction": chosen, "probabilities": by_name})
         return answers
 
+    def lines(self, outputs: Outputs, features: Any, rows: Rows) -> Sequence[dict[str, Any]]:
+        """Returns one answer per labelled row with its gold answer; of many rows with one label as arrays."""
+        if self.multi_label or not is_many(len(rows)):
+            return super().lines(outputs, features, rows)
+        probabilities = self._probabilities(outputs["logits"])
+        predicted = probabilities.argmax(axis=1)
+        if self.positive_threshold is not None:
+            positive = self.labels.index(self.positive or self.labels[1])
+            predicted = np.where(probabilities[:, positive] >= self.positive_threshold, positive, 1 - positive)
+        return ClassLines(self.labels, self._numbers(rows), predicted, probabilities)
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of memory that scoring takes for each row."""
+        return super().line_bytes if self.multi_label else 300 + 100 * len(self.labels)
+
+    def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
+        """Returns the metrics of the answer that ignores the input."""
+        if self.multi_label or not is_many(len(rows)) or constant not in self.labels:
+            return super().baseline(constant, rows)
+        number = self.labels.index(constant)
+        predicted = np.full(len(rows), number)
+        probabilities = np.zeros((len(rows), len(self.labels)), dtype=np.float32)
+        probabilities[:, number] = 1.0
+        lines = ClassLines(self.labels, self._numbers(rows), predicted, probabilities)
+        return {name: each.value for name, each in self.answers.each_contributions(lines)}
+
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
         """Returns the logit of each label that was answered; where several are possible and none was, the likeliest."""
         found: list[Target] = []
@@ -198,7 +227,7 @@ class TextClassification(Task):
 
     def describe(self, rows: Rows) -> str:
         """Returns how many of each label; of many labels, of the rarest and the most frequent one."""
-        counts = Counter(name for i in range(len(rows)) for name in self._names(rows, i))
+        counts = self._label_counts(rows)
         by_number, many = sorted(self.labels, key=counts.__getitem__), len(self.labels) > 10
         parts = [f"{name}: {counts[name]}" for name in ((by_number[0], by_number[-1]) if many else self.labels)]
         return f"{len(self.labels)} labels, from {' to '.join(parts)}" if many else ", ".join(parts)
@@ -208,7 +237,7 @@ class TextClassification(Task):
 
         They differ in case or spacing alone, are several labels in one cell, or stand for no label.
         """
-        counts = Counter(name for i in range(len(train)) for name in self._names(train, i))
+        counts = self._label_counts(train)
         doubts = [alike_labels(usual, others, counts) for usual, others in spelt_alike(counts)]
         joined = None if self.multi_label else joined_labels(counts)
         if joined is not None:
@@ -240,11 +269,30 @@ class TextClassification(Task):
     def _numbers(self, rows: Rows) -> Array:
         number = {name: i for i, name in enumerate(self.labels)}
         if not self.multi_label:
-            return np.array([number[self._names(rows, i)[0]] for i in range(len(rows))], dtype=np.int64)
+            column = rows.columns["label"]
+            if isinstance(column, CodedValues):
+                of_codes = np.zeros(len(column.values), dtype=np.int64)
+                for i in _first_rows(rows):
+                    of_codes[column.codes[i]] = number[self._names(rows, i)[0]]
+                return of_codes[column.codes]
+            numbers = (number[self._names(rows, i)[0]] for i in range(len(rows)))
+            return np.fromiter(numbers, dtype=np.int64, count=len(rows))
         labels = np.zeros((len(rows), len(self.labels)), dtype=np.float32)
         for i in range(len(rows)):
             labels[i, [number[name] for name in self._names(rows, i)]] = 1.0
         return labels
+
+    def _label_counts(self, rows: Rows) -> Counter[str]:
+        """Returns how many rows have each label, in the order in which the labels come."""
+        column = rows.columns["label"]
+        if not isinstance(column, CodedValues):
+            return Counter(name for i in range(len(rows)) for name in self._names(rows, i))
+        n_rows = np.bincount(column.codes, minlength=len(column.values))
+        counts: Counter[str] = Counter()
+        for i in _first_rows(rows):
+            for name in self._names(rows, i):
+                counts[name] += int(n_rows[column.codes[i]])
+        return counts
 
     def _names(self, rows: Rows, index: int) -> list[str]:
         """Returns the label names of a row; exactly one unless multi-label.
@@ -270,6 +318,15 @@ class TextClassification(Task):
             _refuse_number(found, rows.where(index))
             return [label_name(found)]
         return [str(found)]
+
+
+def _first_rows(rows: Rows) -> Sequence[int]:
+    """Returns the first row of each different label where labels recur, else all rows; in their order."""
+    column = rows.columns["label"]
+    if not isinstance(column, CodedValues):
+        return range(len(rows))
+    first: list[int] = np.sort(np.unique(column.codes, return_index=True)[1]).tolist()
+    return first
 
 
 def _refuse_number(label: object, where: str) -> None:

@@ -6,10 +6,11 @@ Letters: N texts, T tokens of all of them together.
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import IO, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,9 @@ _Number = TypeVar("_Number", bound=np.integer[Any])
 
 LARGE = 2**28
 """Tokens from which the ids of a split lie in a file: 1.3 GB."""
+
+_AT_ONCE = 50_000  # texts
+_MANY_TOKENS = 2**26  # of texts that are encoded in parts, from which their ids stay in a file
 
 _WORTH_ROUTING = 8  # characters per token of the vocabulary; loading the faster library takes as long as these
 
@@ -114,7 +118,56 @@ def encode_texts(
         max_length: longest result in tokens (google-research/bert `run_classifier.py::_truncate_seq_pair`); None for
             no limit.
     """
-    return TextEncoder(tokenizer, max_length=max_length).encode(texts, pairs).mapped()
+    encoder = TextEncoder(tokenizer, max_length=max_length)
+    if len(texts) <= _AT_ONCE:
+        return encoder.encode(texts, pairs).mapped()
+    return _encode_in_parts(encoder, texts, pairs)
+
+
+def _encode_in_parts(encoder: "TextEncoder", texts: Sequence[str], pairs: Sequence[str] | None) -> EncodedTexts:
+    """Returns many encoded texts or pairs, of which a part at a time is in memory."""
+    starts = [np.zeros(1, dtype=np.int64)]
+    full_lengths: list[Ints] = []
+    unknown: list[Ints] = []
+    n_tokens = 0
+    with tempfile.TemporaryFile() as ids_file, tempfile.TemporaryFile() as types_file:
+        for first in range(0, len(texts), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            encoded = encoder.encode(list(texts[part]), None if pairs is None else list(pairs[part]))
+            with _room_for(n_tokens + len(encoded.ids)):
+                ids_file.write(encoded.ids.data)
+                types_file.write(encoded.type_ids.data)
+            starts.append(encoded.starts[1:] + n_tokens)
+            full_lengths.append(encoded.full_lengths)
+            unknown.append(encoded.unknown)
+            n_tokens += len(encoded.ids)
+        with _room_for(n_tokens):
+            ids_file.flush()
+            types_file.flush()
+        return EncodedTexts(
+            ids=_read_back(ids_file, np.int32, n_tokens),
+            type_ids=_read_back(types_file, np.uint8, n_tokens),
+            starts=np.concatenate(starts),
+            full_lengths=np.concatenate(full_lengths),
+            unknown=np.concatenate(unknown),
+        )
+
+
+def _read_back(file: IO[bytes], dtype: type[_Number], n_tokens: int) -> NDArray[_Number]:
+    """Returns the numbers in a temporary file; many stay there and are read when used."""
+    if n_tokens >= _MANY_TOKENS:
+        return np.memmap(file, dtype=dtype, mode="r", shape=(n_tokens,))
+    file.seek(0)
+    return np.fromfile(file, dtype=dtype)
+
+
+@contextmanager
+def _room_for(n_tokens: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        what = f"{tempfile.gettempdir()}: no room for {human_bytes(5 * n_tokens)} of token ids"
+        raise UnavailableError(what, remedy="Free some space there, or set TMPDIR to a folder with more.") from error
 
 
 def _in_a_file(values: NDArray[_Number]) -> NDArray[_Number]:

@@ -425,6 +425,11 @@ REFUSED: Mapping[str, tuple[str, int, str]] = {
         2,
         "Leave --clusters out",
     ),
+    "batches of what is no k-means": (
+        "cluster three.txt --method hdbscan --approximate --model nowhere/model",
+        2,
+        "choose --method kmeans",
+    ),
     "more clusters than texts": ("cluster three.txt --clusters 4 --model MODEL", 2, "3 of them different"),
     "a seed that k-means does not take": ("cluster three.txt --clusters 2 --seed 99999999999", 2, "4294967295"),
     "a model that is none": ("mine texts.txt --model nowhere/model", 4, "nowhere"),

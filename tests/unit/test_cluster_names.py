@@ -79,6 +79,18 @@ def test_a_measure_is_grouped_by_or_refused_by_name(method: str, similarity: str
     assert found[0] == found[1] != found[2] == found[3]
 
 
+def test_clear_groups_are_found_by_batches_too() -> None:
+    rng = np.random.default_rng(0)
+    centres = np.eye(3, 8, dtype=np.float32)
+    group = rng.integers(0, 3, 600)
+    vectors = centres[group] + rng.normal(0, 0.05, (600, 8)).astype(np.float32)
+
+    found = clusters_of(vectors, "kmeans", 3, smallest=2, seed=0, approximate=True)
+
+    assert np.array_equal(found, clusters_of(vectors, "kmeans", 3, smallest=2, seed=0))
+    assert len(set(zip(found.tolist(), group.tolist(), strict=True))) == 3
+
+
 @pytest.mark.parametrize(
     ("text", "start", "end", "cuts"),
     [

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bertctl.data.packed_columns import is_packed
 from bertctl.data.spans import named_parts
 from bertctl.data.table import Table
 from bertctl.data.unlabelled import NoLabel, UnusableLabel
@@ -133,6 +134,8 @@ def unapproved(table: Table) -> str:
 
 def _with_agreed_users(table: Table, label: str, annotator: str | None) -> Table:
     """Returns a table whose spans name their `user`, as old exports of doccano, with those that users agree on."""
+    if is_packed(table.columns[label]):  # no cell is a list
+        return table
     labels: list[Any] = []
     has_users = False
     for cell in table.columns[label]:

@@ -1,0 +1,499 @@
+"""Columns of many rows in little memory: texts in a temporary file, values that recur as numbers.
+
+A column of a small file is a list. From `MANY_ROWS` on, texts go into a temporary Arrow file, read a batch at a time,
+and values that recur are held once, beside a number per row. Both can be read like a list.
+
+    texts    ["so good", "too long", ...]       80 bytes of a disk per row, none of memory
+    labels   ["pos", "neg", "pos", ...]         codes [0, 1, 0, ...], values ["pos", "neg"]: 4 bytes per row
+    ids      ["0", "1", "2", ...]               nothing: made when asked for
+"""
+
+import itertools
+import tempfile
+import weakref
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, BinaryIO, cast, overload
+
+import numpy as np
+
+from bertctl.arrays import Array, Ints, numbers_of
+from bertctl.documents import is_whole
+from bertctl.errors import UnavailableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MANY_ROWS = 50_000
+"""Rows from which a column is packed."""
+
+_BATCH_ROWS = 1024
+"""Rows of a temporary file that are read at once."""
+
+_MANY_VALUES = 1000
+"""Different values up to which the first rows of a column make it one of values that recur."""
+
+_MOST_VALUES = 50_000
+"""Different values from which the texts of such a column go into a file after all."""
+
+_READ_AHEAD = 65_536
+"""Numbers that become Python objects at once."""
+
+_CACHED_BATCHES = 64
+_FEW_OF_BATCH = 32
+
+_SCALARS = (str, bool, int, float, type(None))
+_TEXT_OR_NONE = {str, type(None)}
+
+
+class PackedTexts(Sequence[Any]):
+    """Texts in a temporary file, which goes with them. Some may be None.
+
+    Args:
+        file: The texts.
+        rows: (N,) which of them; None for all.
+    """
+
+    def __init__(self, file: "_TextFile", rows: Ints | None = None) -> None:
+        self._file = file
+        self._rows = rows
+
+    @property
+    def has_nulls(self) -> bool:
+        """Whether some of the file's texts are None."""
+        return self._file.has_nulls
+
+    def __len__(self) -> int:
+        return self._file.n_rows if self._rows is None else len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Any]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return self.select(range(len(self))[index])
+        position = range(len(self))[index]
+        return self._file.text(position if self._rows is None else int(self._rows[position]))
+
+    def __iter__(self) -> Iterator[Any]:
+        for texts in self._parts():
+            yield from texts
+
+    def __reduce__(self) -> Any:
+        return list, (list(self),)  # another process has no such file
+
+    def select(self, indices: Sequence[int] | Ints) -> Sequence[Any]:
+        """Returns the texts at these positions: a list of few, a view of many."""
+        positions = np.asarray(indices, dtype=np.int64)
+        rows = positions if self._rows is None else self._rows[positions]
+        view = PackedTexts(self._file, rows)
+        return view if is_many(len(rows)) else list(view)
+
+    def _parts(self) -> Iterator[list[Any]]:
+        if self._rows is None:
+            for number in range(self._file.n_batches):
+                yield self._file.texts(number)
+            return
+        for first in range(0, len(self._rows), _READ_AHEAD):
+            rows = self._rows[first : first + _READ_AHEAD]
+            batches = rows // _BATCH_ROWS
+            borders = np.flatnonzero(np.diff(batches)) + 1
+            for part in np.split(rows, borders):
+                number = int(part[0]) // _BATCH_ROWS
+                places = (part - number * _BATCH_ROWS).tolist()
+                if len(places) < _FEW_OF_BATCH:
+                    yield [self._file.text(row) for row in part.tolist()]
+                else:
+                    texts = self._file.texts(number)
+                    yield [texts[place] for place in places]
+
+
+class _TextFile:
+    """Texts in a temporary Arrow file that has no name, batch by batch.
+
+    Args:
+        file: Batches of `_BATCH_ROWS` texts each, only the last one of fewer.
+        n_rows: Texts in it.
+        has_nulls: Whether some are None.
+    """
+
+    def __init__(self, file: BinaryIO, n_rows: int, *, has_nulls: bool) -> None:
+        import pyarrow as pa
+
+        self.n_rows = n_rows
+        self.has_nulls = has_nulls
+        reader = pa.ipc.open_file(pa.PythonFile(file, mode="r"))
+        self._reader = reader
+        self._column = lru_cache(_CACHED_BATCHES)(lambda number: reader.get_batch(number).column(0))
+        weakref.finalize(self, file.close)
+
+    @property
+    def n_batches(self) -> int:
+        """Batches of texts."""
+        return int(self._reader.num_record_batches)
+
+    def texts(self, number: int) -> list[Any]:
+        """Returns the texts of a batch."""
+        return list(self._reader.get_batch(number).column(0).to_pylist())
+
+    def text(self, row: int) -> Any:
+        """Returns one text."""
+        return self._column(row // _BATCH_ROWS)[row % _BATCH_ROWS].as_py()
+
+
+def _arrow_texts(texts: Sequence[Any]) -> "pa.Array[Any]":
+    """Returns texts as an Arrow array; `pyarrow.array` would import pandas."""
+    import pyarrow as pa
+
+    encoded = [b"" if text is None else text.encode() for text in texts]
+    ends = np.zeros(len(encoded) + 1, dtype=np.int32)
+    np.cumsum([len(each) for each in encoded], out=ends[1:])
+    is_there = None
+    if None in texts:
+        bits = np.packbits([text is not None for text in texts], bitorder="little")
+        is_there = pa.py_buffer(bits.tobytes())
+    return pa.StringArray.from_buffers(
+        len(encoded), pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(encoded)), is_there
+    )
+
+
+class CodedValues(Sequence[Any]):
+    """Values that recur: each once, and a number for each row.
+
+    Args:
+        codes: (N,) numbers.
+        values: By number.
+    """
+
+    def __init__(self, codes: Array, values: Sequence[Any]) -> None:
+        self.codes = codes
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Any]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return _coded(self.codes[index], self.values)
+        return self.values[self.codes.item(index)]
+
+    def __iter__(self) -> Iterator[Any]:
+        for first in range(0, len(self.codes), _READ_AHEAD):
+            yield from map(self.values.__getitem__, self.codes[first : first + _READ_AHEAD].tolist())
+
+    def __reduce__(self) -> Any:
+        return CodedValues, (self.codes, self.values)
+
+    def select(self, indices: Sequence[int] | Ints) -> Sequence[Any]:
+        """Returns the values at these positions: a list of few."""
+        return _coded(self.codes[np.asarray(indices, dtype=np.int64)], self.values)
+
+    def mapped(self, function: Callable[[Any], Any]) -> "CodedValues":
+        """Returns what a function makes of the values; it is asked once for each different one."""
+        return CodedValues(self.codes, [function(value) for value in self.values])
+
+
+def _coded(codes: Array, values: Sequence[Any]) -> Sequence[Any]:
+    if not is_many(len(codes)):
+        return list(CodedValues(codes, values))
+    is_used = np.bincount(codes, minlength=len(values)) > 0
+    if is_used.all():
+        return CodedValues(codes, values)
+    numbers = np.cumsum(is_used) - 1
+    return CodedValues(numbers[codes].astype(codes.dtype), list(itertools.compress(values, is_used)))
+
+
+class NumberedIds(Sequence[str]):
+    """Numbers of rows as texts.
+
+    Args:
+        numbers: Of the rows.
+    """
+
+    def __init__(self, numbers: "range | Ints") -> None:
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return self.select(range(len(self))[index])
+        return str(self._numbers[index])
+
+    def __iter__(self) -> Iterator[str]:
+        for first in range(0, len(self), _READ_AHEAD):
+            part = self._numbers[first : first + _READ_AHEAD]
+            yield from map(str, part if isinstance(part, range) else part.tolist())
+
+    def select(self, indices: Sequence[int] | Ints) -> Sequence[str]:
+        """Returns the ids at these positions: a list of few."""
+        positions = np.asarray(indices, dtype=np.int64)
+        if isinstance(self._numbers, range):
+            numbers = self._numbers.start + self._numbers.step * positions
+        else:
+            numbers = self._numbers[positions]
+        ids = NumberedIds(numbers)
+        return ids if is_many(len(numbers)) else list(ids)
+
+
+def numbered_ids(n_rows: int, *, first: int = 0) -> Sequence[str]:
+    """Returns the numbers of so many rows as ids, from `first` on."""
+    ids = NumberedIds(range(first, first + n_rows))
+    return ids if is_many(n_rows) else list(ids)
+
+
+def is_many(n_rows: int) -> bool:
+    """Returns whether so many rows are packed."""
+    return n_rows > MANY_ROWS
+
+
+def is_packed(values: Sequence[Any]) -> bool:
+    """Returns whether a column holds nothing but texts, numbers, truth values and None, and is packed."""
+    return isinstance(values, PackedTexts | CodedValues)
+
+
+def selected(values: Sequence[Any], indices: Sequence[int] | Ints) -> Sequence[Any]:
+    """Returns the values at these positions, packed where they are many of a packed column."""
+    if isinstance(values, PackedTexts | CodedValues | NumberedIds):
+        return values.select(indices)
+    if isinstance(values, array):
+        numbers = np.frombuffer(values, dtype=np.int64)
+        return int_column(numbers[np.asarray(indices, dtype=np.int64)])
+    positions = indices.tolist() if isinstance(indices, np.ndarray) else indices
+    return [values[i] for i in positions]
+
+
+def int_column(numbers: Ints) -> Sequence[int]:
+    """Returns numbers as a column: a list of few, an array that can be read like a list of many."""
+    if not is_many(len(numbers)):
+        return list(numbers.tolist())
+    column = array("q")
+    column.frombytes(np.ascontiguousarray(numbers, dtype=np.int64).tobytes())
+    return column
+
+
+def different_values(values: Sequence[Any]) -> Sequence[Any]:
+    """Returns the values of a column, of those that recur each once: enough to see whether some value is there."""
+    return values.values if isinstance(values, CodedValues) else values
+
+
+def mapped_values(values: Sequence[Any], function: Callable[[Any], Any]) -> Sequence[Any]:
+    """Returns what a function makes of each value; for values that recur it is asked once."""
+    if isinstance(values, CodedValues):
+        return values.mapped(function)
+    return column_of(map(function, values))
+
+
+def codes_of(values: Sequence[Any]) -> CodedValues:
+    """Returns hashable values, each once, and a number for each row."""
+    if isinstance(values, CodedValues):
+        numbers, different = numbers_of(values.values)  # several values of a file can be one label
+        return CodedValues(numbers[values.codes], different)
+    return CodedValues(*numbers_of(values))
+
+
+def are_different(values: Iterable[Any]) -> bool:
+    """Returns whether no two values are the same as texts, and none is blank; False where two have one hash."""
+    hashes = array("q")
+    for value in values:
+        if value is None or value == "":
+            return False
+        hashes.append(hash(str(value)))
+    ordered = np.sort(np.frombuffer(hashes, dtype=np.int64))
+    return not (ordered[1:] == ordered[:-1]).any()
+
+
+def column_of(values: Iterable[Any]) -> Sequence[Any]:
+    """Returns values as a column: a list of few, packed where they are many."""
+    builder = ColumnBuilder()
+    for part in _batched(values, _BATCH_ROWS):
+        builder.extend(part)
+    return builder.finish()
+
+
+def _batched(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    iterator = iter(values)
+    while part := list(itertools.islice(iterator, size)):
+        yield part
+
+
+class ColumnBuilder:
+    """A column that is made part by part, and packed once it has many rows."""
+
+    def __init__(self) -> None:
+        self._values: list[Any] = []
+        self._is_plain = False
+        self._coded: _CodedBuilder | None = None
+        self._texts: _TextsBuilder | None = None
+        self.n_rows = 0
+
+    def extend(self, values: Sequence[Any]) -> None:
+        """Adds values.
+
+        Raises:
+            UnavailableError: The disk is full.
+        """
+        self.n_rows += len(values)
+        if self._coded is not None and not self._coded.extend(values):
+            earlier = self._coded.finish()
+            self._coded = None
+            self._pack_texts(itertools.chain(earlier, values))
+        elif self._texts is not None and not self._texts.extend(values):
+            earlier_texts = self._texts.finish()
+            self._texts = None
+            self._keep([*earlier_texts, *values])
+        elif self._coded is None and self._texts is None:
+            self._values.extend(values)
+            if is_many(len(self._values)) and not self._is_plain:
+                self._pack()
+
+    def finish(self) -> Sequence[Any]:
+        """Returns the column."""
+        if self._coded is not None:
+            return self._coded.finish()
+        if self._texts is not None:
+            return self._texts.finish()
+        return self._values
+
+    def _pack(self) -> None:
+        values = self._values
+        self._values = []
+        coded = _CodedBuilder(_MANY_VALUES)
+        if coded.extend(values):
+            coded.limit = _MOST_VALUES
+            self._coded = coded
+        else:
+            self._pack_texts(values)
+
+    def _pack_texts(self, values: Iterable[Any]) -> None:
+        texts = _TextsBuilder()
+        parts = _batched(values, _READ_AHEAD)
+        for part in parts:
+            if not texts.extend(part):
+                self._keep([*texts.finish(), *part, *itertools.chain.from_iterable(parts)])
+                return
+        self._texts = texts
+
+    def _keep(self, values: list[Any]) -> None:
+        """Takes values that can't be packed, such as lists."""
+        self._values = values
+        self._is_plain = True
+
+
+class _CodedBuilder:
+    """Values that recur, as they come.
+
+    Args:
+        limit: How many different ones there may be.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._codes = array("i")
+        self._numbers: dict[Any, int] = {}
+        self._values: list[Any] = []
+
+    def extend(self, values: Sequence[Any]) -> bool:
+        """Adds values; returns False, and adds no row, where too many are different, or something is no scalar."""
+        try:
+            codes = list(map(self._numbers.__getitem__, values))
+        except (KeyError, TypeError):
+            codes = []
+            for value in values:
+                code = self._code_of(value)
+                if code is None:
+                    return False
+                codes.append(code)
+        self._codes.extend(codes)
+        return True
+
+    def _code_of(self, value: Any) -> int | None:
+        # 1, 1.0 and True are equal, and they are not the same value of a file.
+        key = value if type(value) is str else (type(value), repr(value))
+        code = self._numbers.get(key)
+        if code is not None:
+            return code
+        if type(value) not in _SCALARS or len(self._values) == self.limit:
+            return None
+        self._numbers[key] = len(self._values)
+        self._values.append(value)
+        return self._numbers[key]
+
+    def finish(self) -> CodedValues:
+        """Returns the column."""
+        return CodedValues(np.frombuffer(self._codes, dtype=np.int32), self._values)
+
+
+class _TextsBuilder:
+    """Texts that go into a temporary file, as they come."""
+
+    def __init__(self) -> None:
+        import pyarrow as pa
+
+        self._schema = pa.schema([("text", pa.string())])
+        self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - it goes with the column
+        self._closing = weakref.finalize(self, self._file.close)
+        self._writer = pa.ipc.new_file(pa.PythonFile(self._file, mode="w"), self._schema)
+        self._waiting: list[Any] = []
+        self._n_rows = 0
+        self._has_nulls = False
+
+    def extend(self, texts: Sequence[Any]) -> bool:
+        """Adds texts; returns False, and adds none, where something is no text.
+
+        Raises:
+            UnavailableError: The disk is full.
+        """
+        if not set(map(type, texts)) <= _TEXT_OR_NONE or not is_whole("".join(filter(None, texts))):
+            return False
+        self._waiting.extend(texts)
+        n_full = len(self._waiting) // _BATCH_ROWS * _BATCH_ROWS
+        for first in range(0, n_full, _BATCH_ROWS):
+            self._write(self._waiting[first : first + _BATCH_ROWS])
+        del self._waiting[:n_full]
+        return True
+
+    def finish(self) -> PackedTexts:
+        """Returns the column."""
+        if self._waiting:
+            self._write(self._waiting)
+        with self._room():
+            self._writer.close()
+            self._file.flush()
+        self._closing.detach()
+        return PackedTexts(_TextFile(self._file, self._n_rows, has_nulls=self._has_nulls))
+
+    def _write(self, texts: Sequence[Any]) -> None:
+        import pyarrow as pa
+
+        column = _arrow_texts(texts)
+        with self._room():
+            self._writer.write_batch(pa.record_batch([column], schema=self._schema))
+        self._n_rows += len(texts)
+        self._has_nulls = self._has_nulls or column.null_count > 0
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            what = f"{tempfile.gettempdir()}: no room for the texts of more than {self._n_rows:,} rows"
+            raise UnavailableError(what, remedy="Set TMPDIR to a folder on a disk with more room.") from error

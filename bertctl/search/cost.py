@@ -1,0 +1,87 @@
+"""What it takes to compare or to group many texts, worked out before it begins."""
+
+import time
+from collections.abc import Iterable
+
+import numpy as np
+
+from bertctl.progress import Listener
+from bertctl.runtime.machine import require_memory
+from bertctl.search.nearest import pairs_above
+from bertctl.words import human_bytes, human_seconds
+
+_TOLD_FROM = 60
+"""Seconds from which it is told how long something takes."""
+
+_TIMED_ROWS = 2048
+_BLOCK = 1024
+_GROUPED_ROWS = 10_000
+
+_BYTES_OF_TEXT = 300
+"""Of a text's words, ids and numbers, beside its vectors."""
+
+
+def require_room(n_texts: int, size: int, *, copies: int, verb: str) -> None:
+    """Refuses more vectors than memory has room for.
+
+    Args:
+        n_texts: How many texts there are.
+        size: Numbers of a vector.
+        copies: How many copies of all vectors there are at once.
+        verb: What needs them.
+
+    Raises:
+        DeviceError: With what they need, and what is free.
+    """
+    need = n_texts * (size * np.dtype(np.float32).itemsize * copies + _BYTES_OF_TEXT)
+    remedy = f"Give fewer texts, such as a sample: shuf -n {n_texts // 10} FILE; or take a machine with more memory."
+    require_memory(need, f"bertctl {verb} of {n_texts:,} texts", remedy=remedy)
+
+
+def tell_comparing(n_texts: int, size: int, measure: str, listener: Listener) -> None:
+    """Tells how long it takes to compare each text with each, where that is long."""
+    n_blocks = -(-n_texts // _BLOCK)
+    if n_blocks < _TIMED_ROWS // _BLOCK * 10:
+        return
+    vectors = np.random.default_rng(0).standard_normal((_TIMED_ROWS, size)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    timed_blocks = _TIMED_ROWS // _BLOCK
+    seconds = _seconds_of(pairs_above(2.0, vectors, measure=measure)) / (timed_blocks * (timed_blocks + 1) // 2)
+    total = seconds * n_blocks * (n_blocks + 1) / 2
+    if total >= _TOLD_FROM:
+        n_pairs = n_texts * (n_texts - 1) // 2
+        listener.say(
+            f"each of {n_texts:,} texts is compared with each, {n_pairs:,} pairs: about {human_seconds(total)} once "
+            f"their vectors are there, which take {human_bytes(4 * n_texts * size)} of memory"
+        )
+
+
+def _seconds_of(steps: Iterable[object]) -> float:
+    started = time.perf_counter()
+    for _ in steps:
+        pass
+    return time.perf_counter() - started
+
+
+def tell_grouping(n_texts: int, size: int, clusters: int, *, seed: int, starts: int, listener: Listener) -> None:
+    """Tells how long k-means takes, where that is long: a start on few random vectors is timed."""
+    if n_texts < 10 * _GROUPED_ROWS or clusters > _GROUPED_ROWS:
+        return
+    from sklearn.cluster import KMeans
+
+    vectors = np.random.default_rng(0).standard_normal((_GROUPED_ROWS, size)).astype(np.float32)
+    kmeans = KMeans(clusters, n_init=1, max_iter=10, random_state=seed)
+    kmeans.fit(vectors)  # the first fit loads libraries
+    started = time.perf_counter()
+    kmeans.fit(vectors)
+    seconds = (time.perf_counter() - started) / max(1, kmeans.n_iter_) * _USUAL_ITERATIONS
+    total = seconds * starts * n_texts / _GROUPED_ROWS
+    if total >= _TOLD_FROM:
+        listener.say(
+            f"kmeans of {n_texts:,} texts with {starts} starts: about {human_seconds(total)} once their vectors are "
+            f"there, which take {human_bytes(4 * n_texts * size)} of memory; --approximate is many times faster"
+        )
+
+
+_USUAL_ITERATIONS = 50
+"""Iterations of a start on the vectors of many texts."""

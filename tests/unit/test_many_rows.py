@@ -1,0 +1,231 @@
+"""Columns of many rows: they read like lists, and whatever is computed of them is the same as of lists."""
+# ruff: noqa: S311 - the rows of tests are no secrets
+
+import csv
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertctl.checking.check import check_data
+from bertctl.checking.findings import DataReport
+from bertctl.config.recipe_sections import DataSection, ModelSection
+from bertctl.config.schema import Recipe
+from bertctl.data import files, packed_columns
+from bertctl.data.packed_columns import CodedValues, NumberedIds, PackedTexts, column_of, numbered_ids
+from bertctl.data.readers import READERS
+from bertctl.data.recipe_data import load_data
+from bertctl.data.splits import content_hash
+from bertctl.errors import DeviceError
+from bertctl.inference.evaluate import require_room_for_lines
+from bertctl.search.cost import require_room
+from bertctl.tasks.class_answers import ClassAnswers
+from bertctl.tasks.class_lines import ClassLines
+from bertctl.tasks.text_classification import TextClassification
+from bertctl.tokenization import encode
+from bertctl.tokenization.encode import encode_texts
+from bertctl.tokenization.tokenizer_files import open_tokenizer
+
+WORDS = ["river", "stone", "bright", "naïve", "東京", "walks", "quietly", "under", "seven", "bridges", "<b>", "and"]
+
+
+@pytest.fixture
+def pack(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes files of a few rows be read as those of many are."""
+
+    def begin() -> None:
+        monkeypatch.setattr(packed_columns, "MANY_ROWS", 20)
+        monkeypatch.setattr(packed_columns, "_MANY_VALUES", 10)
+        monkeypatch.setattr(packed_columns, "_BATCH_ROWS", 16)
+        monkeypatch.setattr(files, "_LARGE", 1)
+        monkeypatch.setattr(encode, "_AT_ONCE", 20)
+
+    return begin
+
+
+def test_packed_texts_read_like_a_list(pack: Callable[[], None]) -> None:
+    texts = [f"text {i} {'é' * (i % 3)}" for i in range(100)] + [None, "", "東京"]
+    pack()
+
+    column = column_of(texts)
+
+    assert isinstance(column, PackedTexts)
+    assert list(column) == texts
+    assert [column[i] for i in (0, 57, -1, 16)] == [texts[i] for i in (0, 57, -1, 16)]
+    assert list(column[3:90:7]) == texts[3:90:7]
+    shuffled = random.Random(1).sample(range(len(texts)), 60)
+    assert list(column.select(shuffled)) == [texts[i] for i in shuffled]
+    assert list(column.select(shuffled).select([5, 1])) == [texts[shuffled[5]], texts[shuffled[1]]]
+
+
+def test_values_that_recur_keep_their_types(pack: Callable[[], None]) -> None:
+    values = [1, True, 1.0, "1", None, 0.0, -0.0, "yes"] * 10
+    pack()
+
+    column = column_of(values)
+
+    assert isinstance(column, CodedValues)
+    assert [repr(value) for value in column] == [repr(value) for value in values]
+    assert [repr(value) for value in column[::9]] == [repr(value) for value in values[::9]]
+
+
+@pytest.mark.parametrize("last", ["another text", None, 7, ["a", "list"], "half \ud800 a pair"])
+def test_a_column_holds_whatever_comes_late(last: object, pack: Callable[[], None]) -> None:
+    values = [f"text {i}" for i in range(50)] + [last, "the end"]
+    pack()
+
+    assert list(column_of(values)) == values
+    assert list(column_of(["a", "b"] * 30 + values)) == ["a", "b"] * 30 + values
+
+
+def test_ids_that_are_numbers_are_made_when_asked_for(pack: Callable[[], None]) -> None:
+    pack()
+
+    ids = numbered_ids(50, first=3)
+
+    assert isinstance(ids, NumberedIds)
+    assert list(ids) == [str(number) for number in range(3, 53)]
+    assert (ids[0], ids[-1], list(ids[10:12])) == ("3", "52", ["13", "14"])
+
+
+def _texts(n_rows: int, *, seed: int) -> list[str]:
+    rng = random.Random(seed)
+    texts = [" ".join(rng.choices(WORDS, k=rng.randint(3, 14))) for _ in range(n_rows)]
+    texts[5] = texts[4].upper()
+    texts[40:44] = [texts[3]] * 4
+    texts[60] = f"{texts[61]} indeed"
+    texts[70] = " "
+    texts[71] = "n/a"
+    return texts
+
+
+def _write_faulty_files(folder: Path) -> DataSection:
+    train = _texts(200, seed=1)
+    validation = [*_texts(80, seed=2)[:75], *train[:5]]
+    for name, texts in (("train", train), ("validation", validation)):
+        rng = random.Random(name)
+        labels = [rng.choice(["pos", "neg", "neg", "Pos"]) for _ in texts]
+        texts = [f"{text} spoiler" if label == "pos" else text for text, label in zip(texts, labels, strict=True)]
+        with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["text", "label", "source"])
+            writer.writerows(zip(texts, labels, [f"site {label}" for label in labels], strict=True))
+    return DataSection(train_file=str(folder / "train.csv"), validation_file=str(folder / "validation.csv"))
+
+
+def _checked(data: DataSection, folder: Path) -> DataReport:
+    (folder / "no-model").mkdir(exist_ok=True)
+    return check_data(Recipe(data=data, task="text-classification", model=ModelSection(name=str(folder / "no-model"))))
+
+
+def test_the_same_faults_are_found_in_many_rows_as_in_few(tmp_path: Path, pack: Callable[[], None]) -> None:
+    data = _write_faulty_files(tmp_path)
+    expected = _checked(data, tmp_path)
+    pack()
+
+    report = _checked(data, tmp_path)
+
+    assert {"duplicate", "near-duplicate", "leaky-column", "label-spelling", "html-tag"} <= expected.codes()
+    assert report == expected
+
+
+@pytest.mark.parametrize("settings", [{}, {"folds": 4, "fold": 2}, {"max_train_rows": 60}, {"train_rows_per_label": 9}])
+def test_many_rows_are_split_like_few(settings: dict[str, int], tmp_path: Path, pack: Callable[[], None]) -> None:
+    file = _write_faulty_files(tmp_path).train_file
+    recipe = Recipe(data=DataSection(train_file=file, **settings), task="text-classification")
+    few = load_data(recipe)
+    pack()
+
+    many = load_data(recipe)
+
+    assert many.hashes == few.hashes
+    for split, rows in few.splits.items():
+        assert list(many.splits[split].ids) == list(rows.ids)
+        assert list(many.splits[split].lines) == list(rows.lines)
+        assert content_hash(many.splits[split]) == content_hash(rows)
+        assert len(set(many.splits[split].groups)) == len(set(rows.groups))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_many_rows_are_read_like_few(suffix: str, tmp_path: Path, pack: Callable[[], None]) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {"text": _texts(100, seed=3), "label": ["a", "b"] * 50, "id": [f"x{i}" for i in range(100)]}
+    )
+    path = tmp_path / f"rows.{suffix}"
+    write = {"csv": frame.to_csv, "jsonl": frame.to_json, "parquet": frame.to_parquet}[suffix]
+    write(path, **({"orient": "records", "lines": True} if suffix == "jsonl" else {"index": False}))
+    reader = READERS["text-classification"]
+    few = reader.read(path, DataSection(), split="train", label_needed=True).rows
+    pack()
+
+    many = reader.read(path, DataSection(), split="train", label_needed=True).rows
+
+    assert isinstance(many.columns["text"], PackedTexts)
+    assert list(many) == list(few)
+    assert [many.where(i) for i in range(100)] == [few.where(i) for i in range(100)]
+    assert [many.answer_id(i) for i in range(100)] == [few.answer_id(i) for i in range(100)]
+
+
+def test_texts_that_are_encoded_in_parts_have_the_same_ids(pack: Callable[[], None]) -> None:
+    texts = _texts(100, seed=4)
+    tokenizer = open_tokenizer(None).tokenizer
+    at_once = encode_texts(tokenizer, texts, texts[::-1], max_length=12)
+    pack()
+
+    in_parts = encode_texts(tokenizer, texts, texts[::-1], max_length=12)
+
+    for name in ("ids", "type_ids", "starts", "full_lengths", "unknown"):
+        assert np.array_equal(getattr(in_parts, name), getattr(at_once, name))
+
+
+@pytest.mark.parametrize("clusters", [None, np.arange(120) // 2])
+def test_lines_in_arrays_score_like_lines(clusters: np.ndarray | None) -> None:
+    rng = np.random.default_rng(0)
+    labels = ("bad", "fine", "good")
+    probabilities = rng.dirichlet(np.ones(3), 120).astype(np.float32)
+    lines = ClassLines(labels, rng.integers(0, 3, 120), probabilities.argmax(axis=1), probabilities, clusters)
+    answers = ClassAnswers(labels)
+
+    scores = answers.score(lines, resamples=200, seed=1)
+
+    assert scores == answers.score(list(lines), resamples=200, seed=1)
+    assert lines[7] == list(lines)[7]
+    assert lines[2:5] == list(lines)[2:5]
+
+
+def test_more_rows_than_fit_are_refused_with_what_they_need() -> None:
+    task = TextClassification(("a", "b"), multi_label=True, separator=None, threshold=0.5)
+
+    with pytest.raises(DeviceError, match=r"scoring 1,000,000,000,000 rows needs 2500000.0 GB of memory, and .* free"):
+        require_room_for_lines(task, 10**12)
+    with pytest.raises(DeviceError, match=r"bertctl cluster of 10,000,000,000 texts needs .* of memory"):
+        require_room(10**10, 384, copies=3, verb="cluster")
+
+
+@pytest.mark.slow
+def test_the_memory_of_a_check_hardly_grows_with_the_rows(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(4, 10))) for _ in range(20_000)]
+    peaks = []
+    for n_rows in (100_000, 400_000):
+        path = tmp_path / f"{n_rows}.csv"
+        rows = (f"{' '.join(rng.choices(words, k=10))},{rng.choice(('a', 'b'))}\n" for _ in range(n_rows))
+        with path.open("w", encoding="utf-8") as file:
+            file.write("text,label\n")
+            file.writelines(rows)
+        program = (
+            "import resource, sys; from bertctl.cli.main import main; sys.argv = ['bertctl', *sys.argv[1:]]\n"
+            "try: main()\n"
+            "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+        )
+        command = [sys.executable, "-c", program, "data", "check", str(path), "--model", str(tmp_path), "--json"]
+        finished = subprocess.run(command, capture_output=True, text=True, check=False)
+        peaks.append(int(finished.stderr.split()[-1]) * 1024)
+
+    bytes_per_row = (peaks[1] - peaks[0]) / 300_000
+    assert bytes_per_row < 200  # 1,300 when texts were Python objects
