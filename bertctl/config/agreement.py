@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from bertctl.config.presets import AUTO, AUTO_TASKS, fields_left_to_auto
 from bertctl.config.recipe_sections import RecipeFields, TaskSettings
 from bertctl.config.task_names import PRETRAINING
 from bertctl.documents import is_encoding, published_schema
@@ -114,6 +115,11 @@ def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields what is wrong with training.*, as far as it shows without the model or the rows."""
     training = recipe.training
+    is_paired = recipe.few_shot.loss is not None
+    if training.preset == AUTO and (recipe.task not in AUTO_TASKS or is_paired):
+        learned = "few-shot training" if is_paired else f"the task '{recipe.task}'"
+        why = f"auto knows values for {listing(AUTO_TASKS)}, and none for {learned}; leave it out"
+        yield Disagreement(("training.preset", "task"), why)
     for name, default in {"class_weights": None, "label_smoothing": 0.0}.items():
         if getattr(training, name) != default and recipe.task not in CLASSIFIERS:
             yield Disagreement(
@@ -121,7 +127,8 @@ def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
                 f"for labels that are the same in every example ({', '.join(CLASSIFIERS)}), but this recipe's task is "
                 f"'{recipe.task}'",
             )
-    by_epochs = training.evaluate_every is None and training.max_steps is None
+    is_open = "training.epochs" in fields_left_to_auto(recipe)
+    by_epochs = training.evaluate_every is None and training.max_steps is None and not is_open
     if training.average_best and by_epochs and training.average_best > training.epochs:
         yield Disagreement(
             ("training.average_best", "training.epochs"),

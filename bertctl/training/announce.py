@@ -34,6 +34,8 @@ def announce(job: Job, *, listener: Listener) -> None:
         f"training: {count(job.epochs, 'epoch')} of {count(read, noun)} in batches of "
         f"{training.batch_size}: {count(job.steps, 'step')}, learning rate {job.recipe.optimizer.learning_rate:g}"
     )
+    if job.chosen:
+        listener.say(job.chosen)
     if training.patience is not None:
         listener.say(
             f"early stopping: training ends after {count(training.patience, 'evaluation')} on {job.selection} without "

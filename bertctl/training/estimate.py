@@ -75,6 +75,8 @@ def estimate_run(
     job = prepare(recipe.with_fields("runtime", log_to=[]), listener=listener)  # nothing of this is worth a tracker
     start = time.perf_counter() - started
     listener.say(f"compute: {job.compute.why}")
+    if job.chosen:
+        listener.say(job.chosen)
     free = memory()["available"]
     if job.memory > free + resident_bytes() and job.compute.device == "cpu":
         needed = f"about {human_bytes(job.memory)} will be needed, {human_bytes(free)} of memory is free"
