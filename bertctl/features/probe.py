@@ -16,7 +16,7 @@ from bertctl.arrays import Floats32
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
 from bertctl.errors import UsageError, said_of
-from bertctl.features.classifiers import LOGISTIC, RIDGE, ClassifierSettings
+from bertctl.modeling.classifiers import LOGISTIC, RIDGE, ClassifierSettings
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.features.selection import ProbeJob, ProbeTrainer, TrainedProbe, labels_of, other_hold_outs, table_document

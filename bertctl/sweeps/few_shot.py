@@ -22,7 +22,7 @@ from bertctl.data.rows import Rows
 from bertctl.data.splits import sample_of_labels
 from bertctl.documents import read_json
 from bertctl.errors import ExitCode, InterruptedRunError, UsageError, said_of
-from bertctl.features.classifiers import LOGISTIC, ClassifierSettings, LinearFunction, fit
+from bertctl.modeling.classifiers import LOGISTIC, ClassifierSettings, LinearFunction, fit
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.inference.engine import Engine
