@@ -341,11 +341,7 @@ def _fit(
 
 
 def _decision(
-    vectors: Floats32,
-    labels: Array,
-    strength: float,
-    settings: ClassifierSettings,
-    row_weights: Array | None = None,
+    vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings, row_weights: Array | None = None
 ) -> tuple[Floats, Floats]:
     """Returns weights (1, D) and bias (1,) of one of several labels; what all rows say is always said."""
     if (labels == labels[0]).all():
