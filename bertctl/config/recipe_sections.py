@@ -163,6 +163,10 @@ class ModelSection(RecipeSection):
     """Whether text is lower-cased. It must agree with the model. Default: as the model's tokenizer says."""
     dropout: Fraction | None = None
     """Dropout of hidden states, attention and classifier. Default: the model's own (BERT: 0.1; paper, appendix A.2)."""
+    head_start: Annotated[Literal["probe", "random"], Mark.LATER] = "random"
+    """What a new head begins as. `probe`: a logistic regression (of scores a ridge regression) on the frozen encoder,
+    fitted to a sample of the training rows before the first step; then everything is trained (Kumar et al. 2022,
+    "Fine-tuning can distort pretrained features"). A head that was trained for the same labels is kept as it is."""
 
 
 class TrainingSection(RecipeSection):

@@ -16,7 +16,6 @@ from bertctl.arrays import Floats32
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
 from bertctl.errors import UsageError, said_of
-from bertctl.features.classifiers import LOGISTIC, RIDGE, ClassifierSettings
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.features.selection import ProbeJob, ProbeTrainer, TrainedProbe, labels_of, other_hold_outs, table_document
@@ -25,6 +24,7 @@ from bertctl.inference.environment import describe_environment
 from bertctl.inference.evaluate import SplitResult, report_truncation, windows_of, write_predictions
 from bertctl.inference.run_inputs import encode_splits, fit_task, primary_metric, resolved_for
 from bertctl.modeling.build import load_frozen
+from bertctl.modeling.classifiers import LOGISTIC, RIDGE, ClassifierSettings
 from bertctl.modeling.layers import choose_layers, join_states, layer_count
 from bertctl.modeling.linear_head import FIRST_OF_WORD, LinearHead
 from bertctl.modeling.pooling import check_poolings, unit_length

@@ -13,10 +13,10 @@ import numpy as np
 from bertctl.arrays import Array, Floats32, Ints, numbers_of
 from bertctl.data.splits import hold_out, joined
 from bertctl.errors import UsageError
-from bertctl.features.classifiers import ClassifierSettings, LinearFunction, choose_strength, fit, fit_mix, layer_mean
 from bertctl.features.encoder import Encoder
 from bertctl.inference.run_inputs import ReadyRun
 from bertctl.metrics.value import MetricValue
+from bertctl.modeling.classifiers import ClassifierSettings, LinearFunction, choose_strength, fit, fit_mix, layer_mean
 from bertctl.modeling.layers import LayerChoice
 from bertctl.modeling.model import Model
 from bertctl.run_folder import SCHEMA

@@ -7,6 +7,7 @@ person's scale.
 Letters: B examples, D dimensions.
 """
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -140,3 +141,29 @@ def use_score_head(network: nn.Module, mean: float = 0.0, deviation: float = 1.0
 def score_heads(network: nn.Module) -> dict[str, ScoreHead]:
     """Returns the network's score heads by name."""
     return {name: module for name, module in network.named_modules() if isinstance(module, ScoreHead)}
+
+
+@contextlib.contextmanager
+def reading_vectors(network: nn.Module) -> Iterator[nn.Linear]:
+    """Has the network give, in place of its logits, the vectors that its last layer reads, which is yielded.
+
+    Whatever the network does with the logits, such as choosing those of the last token, it does with the vectors.
+    """
+    _, last = last_layer(network)
+    with last.register_forward_hook(lambda _, inputs, __: inputs[0]):
+        yield last
+
+
+def set_last_layer(network: nn.Module, weight: Tensor, bias: Tensor | None) -> None:
+    """Puts weights (C, D) and biases (C,) into the network's last layer, in place.
+
+    Args:
+        network: With a head.
+        weight: Of a regression; they stand for standardised scores, as those of a score head do.
+        bias: None where the layer has none.
+    """
+    _, last = last_layer(network)
+    with torch.no_grad():
+        last.weight.copy_(weight)
+        if last.bias is not None and bias is not None:
+            last.bias.copy_(bias)

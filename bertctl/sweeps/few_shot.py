@@ -22,7 +22,6 @@ from bertctl.data.rows import Rows
 from bertctl.data.splits import sample_of_labels
 from bertctl.documents import read_json
 from bertctl.errors import ExitCode, InterruptedRunError, UsageError, said_of
-from bertctl.features.classifiers import LOGISTIC, ClassifierSettings, LinearFunction, fit
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.inference.engine import Engine
@@ -32,6 +31,7 @@ from bertctl.inference.run_inputs import encode_splits, fit_task, primary_metric
 from bertctl.metrics.contributions import Contributions
 from bertctl.metrics.paired import Difference, mean_difference
 from bertctl.modeling.build import build_tokenizer, load_frozen
+from bertctl.modeling.classifiers import LOGISTIC, ClassifierSettings, LinearFunction, fit
 from bertctl.modeling.families import BARE
 from bertctl.modeling.layers import choose_layers, layer_count
 from bertctl.modeling.linear_head import LinearHead

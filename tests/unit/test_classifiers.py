@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bertctl.errors import DataError
-from bertctl.features.classifiers import ClassifierSettings, choose_strength, fit, fit_mix, layer_mean
+from bertctl.modeling.classifiers import ClassifierSettings, choose_strength, fit, fit_mix, layer_mean
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
 

@@ -13,7 +13,7 @@ import numpy as np
 from bertctl.arrays import Array, Floats, Floats32, Ints
 from bertctl.data.splits import with_whole_groups
 from bertctl.errors import DataError
-from bertctl.features.logistic_path import cross_validated_logits
+from bertctl.modeling.logistic_path import cross_validated_logits
 from bertctl.words import count
 
 LOGISTIC, RIDGE = "logistic-regression", "ridge"
@@ -38,6 +38,7 @@ class ClassifierSettings:
         seed: of its shuffling.
         stratify: whether each fold has its share of each label.
         labels: their names.
+        has_bias: Whether the linear function has a bias.
     """
 
     classifier: str
@@ -49,6 +50,7 @@ class ClassifierSettings:
     seed: int
     stratify: bool = False
     labels: tuple[str, ...] = ()
+    has_bias: bool = True
 
     @property
     def is_regression(self) -> bool:
@@ -116,12 +118,13 @@ class Scaler:
     scale: Floats
 
     @classmethod
-    def of(cls, vectors: Floats32) -> "Scaler":
-        """Measures vectors."""
+    def of(cls, vectors: Floats32, *, has_bias: bool = True) -> "Scaler":
+        """Measures vectors. Without a bias to take the mean up, the mean stays in them."""
         from sklearn.preprocessing import StandardScaler
 
-        fitted = StandardScaler().fit(vectors)
-        return cls(fitted.mean_, fitted.scale_)
+        fitted = StandardScaler(with_mean=has_bias).fit(vectors)
+        mean = fitted.mean_ if has_bias else np.zeros(vectors.shape[1])
+        return cls(mean, fitted.scale_)
 
     def __call__(self, vectors: Floats32) -> Floats32:
         """Returns the vectors standardised."""
@@ -208,15 +211,29 @@ def _logistic_logits(
         yield np.hstack([np.zeros_like(logits), logits]) if settings.n_outputs == 2 > logits.shape[1] else logits
 
 
-def fit(vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings) -> LinearFunction:
-    """Trains on all rows."""
-    scaler = Scaler.of(vectors)
+def fit(
+    vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings, *, row_weights: Array | None = None
+) -> LinearFunction:
+    """Trains on all rows.
+
+    Args:
+        vectors: (N, D).
+        labels: (N,), or (N, C) for several labels.
+        strength: C.
+        settings: Of the classifier.
+        row_weights: (N,) how much each row counts, or (N, C) in each of several labels; all alike by default.
+    """
+    scaler = Scaler.of(vectors, has_bias=settings.has_bias)
     inside = scaler(vectors)
     if settings.multi_label:
-        fitted = [_decision(inside, decision, strength, settings) for decision in labels.T]
+        of_labels = [None] * settings.n_outputs if row_weights is None else [*row_weights.T]
+        fitted = [
+            _decision(inside, decision, strength, settings, weights)
+            for decision, weights in zip(labels.T, of_labels, strict=True)
+        ]
         weight, bias = (np.concatenate(each) for each in zip(*fitted, strict=True))
     else:
-        model = _fit(inside, labels, strength, settings)
+        model = _fit(inside, labels, strength, settings, row_weights)
         weight, bias = _coefficients(model)
         if not settings.is_regression:
             weight, bias = _for_all_labels(weight, bias, model.classes_, settings.n_outputs)
@@ -292,7 +309,9 @@ def layer_mean(vectors: Floats32, layers: int) -> Floats32:
     return np.asarray(Scaler.of(vectors)(vectors).reshape(len(vectors), layers, -1).mean(axis=1), dtype=np.float32)
 
 
-def _fit(vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings) -> Any:
+def _fit(
+    vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings, row_weights: Array | None = None
+) -> Any:
     """Returns a model of scikit-learn, trained."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
@@ -300,7 +319,7 @@ def _fit(vectors: Floats32, labels: Array, strength: float, settings: Classifier
     weight = "balanced" if settings.balanced else None
     model: Any
     if settings.is_regression:
-        model = Ridge(alpha=1.0 / strength)
+        model = Ridge(alpha=1.0 / strength, fit_intercept=settings.has_bias)
     elif settings.classifier == RIDGE:
         model = RidgeClassifier(alpha=1.0 / strength, class_weight=weight)
     else:
@@ -309,18 +328,25 @@ def _fit(vectors: Floats32, labels: Array, strength: float, settings: Classifier
         newton = numbers <= _NEWTON_LIMIT and len(vectors) > vectors.shape[1]
         solver = "newton-cholesky" if newton else "lbfgs"
         model = LogisticRegression(
-            C=strength, solver=solver, class_weight=weight, max_iter=_MAX_ITERATIONS, tol=_TOLERANCE
+            C=strength,
+            solver=solver,
+            class_weight=weight,
+            fit_intercept=settings.has_bias,
+            max_iter=_MAX_ITERATIONS,
+            tol=_TOLERANCE,
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a weak fit shows in its score
-        return model.fit(vectors, labels)
+        return model.fit(vectors, labels, sample_weight=row_weights)
 
 
-def _decision(vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings) -> tuple[Floats, Floats]:
+def _decision(
+    vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings, row_weights: Array | None = None
+) -> tuple[Floats, Floats]:
     """Returns weights (1, D) and bias (1,) of one of several labels; what all rows say is always said."""
     if (labels == labels[0]).all():
         return np.zeros((1, vectors.shape[1])), np.array([-_NEVER if labels[0] else _NEVER])
-    return _coefficients(_fit(vectors, labels, strength, settings))
+    return _coefficients(_fit(vectors, labels, strength, settings, row_weights))
 
 
 def _coefficients(model: Any) -> tuple[Floats, Floats]:
