@@ -53,7 +53,8 @@ def disagreements_in(error: ValidationError) -> Sequence[Disagreement]:
 def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields everything in a recipe that does not fit together, each field being possible by itself."""
     data, training, labels = recipe.data, recipe.training, recipe.text_classification
-    if training.batch_size % training.accumulation_steps:
+    has_batch_size = "training.batch_size" not in fields_left_to_auto(recipe)
+    if has_batch_size and training.batch_size % training.accumulation_steps:
         why = f"{training.accumulation_steps} does not divide training.batch_size {training.batch_size}"
         yield Disagreement(("training.accumulation_steps", "training.batch_size"), why)
     if data.name:

@@ -11,9 +11,9 @@ import numpy as np
 
 from bertctl.config.bases import read_files
 from bertctl.config.load import read_field
+from bertctl.config.presets import given_values
 from bertctl.config.problems import RecipeError, unknown_key
 from bertctl.config.recipe_files import expanded_path
-from bertctl.config.presets import given_values
 from bertctl.config.schema import Recipe, fields, sections
 from bertctl.config.strict_yaml import read_document
 from bertctl.errors import UsageError

@@ -157,7 +157,7 @@ def resolve_auto(recipe: Recipe, traits: TrainingTraits) -> tuple[Recipe, str]:
     chosen = _fitted(chosen, recipe)
     resolved = recipe.with_fields("training", preset=None, **_section("training", chosen))
     resolved = resolved.with_fields("optimizer", **_section("optimizer", chosen))
-    return resolved, _sentence(chosen, recipe, traits)
+    return resolved, _sentence(chosen, traits)
 
 
 def _fitted(chosen: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _section(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {dotted.removeprefix(prefix): value for dotted, value in values.items() if dotted.startswith(prefix)}
 
 
-def _sentence(chosen: Mapping[str, Any], recipe: Recipe, traits: TrainingTraits) -> str:
+def _sentence(chosen: Mapping[str, Any], traits: TrainingTraits) -> str:
     """Returns what was chosen, each value with its reason."""
     rows = count(traits.n_rows, "row")
     shape = f"{traits.width} dimensions, {count(traits.n_layers, 'layer')}"
