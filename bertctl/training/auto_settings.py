@@ -31,8 +31,9 @@ _LAYER_DECAY = 0.9
 _USUAL_EPOCHS = 3
 _MOST_EPOCHS = 20
 _ROWS_OF_USUAL_EPOCHS = 5000
-"""Training rows from which a run has the usual epochs; fewer rows have more."""
-_EPOCHS_POWER = 0.4
+"""Training rows from which a run with two labels has the usual epochs; fewer rows have more."""
+_ROWS_POWER = 0.4
+_LABELS_POWER = 0.1
 
 _BATCH_SIZE = 16
 _FEWEST_STEPS_PER_EPOCH = 8
@@ -40,9 +41,8 @@ _SMALLEST_BATCH = 8
 
 _WARMUP = 0.1
 
-_PATIENCE = 3
-_FEWEST_ROWS_OF_PATIENCE = 100
-"""Validation rows with which patience can tell a better evaluation from luck."""
+_AVERAGED = 3
+"""Evaluations whose weights are averaged at the end, if the validation rows say that the mean is better."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,6 @@ class TrainingTraits:
 
     Attributes:
         n_rows: Training rows.
-        n_validation_rows: Rows of the split that selects.
         n_labels: Labels; 1 where the answer is a number, a span or a choice.
         width: Numbers in a hidden state of the encoder; 0 where its config.json does not say.
         n_layers: Layers of the encoder; 0 where its config.json does not say.
@@ -59,7 +58,6 @@ class TrainingTraits:
     """
 
     n_rows: int
-    n_validation_rows: int
     n_labels: int
     width: int
     n_layers: int
@@ -69,16 +67,13 @@ class TrainingTraits:
     def of(cls, recipe: Recipe, data: LoadedData, task: Task, source: ModelSource) -> "TrainingTraits":
         """Returns what is known of a run before its rows are encoded."""
         n_train = len(data.splits["train"])
-        n_validation = len(data.splits[data.validation_splits[0]])
         folds = recipe.data.folds
         if folds is not None:  # of which some have a row more than others, and all are to be trained alike
-            n_rows = n_train + n_validation
-            n_validation = n_rows // folds
-            n_train = n_rows - n_validation
+            n_rows = n_train + len(data.splits[data.validation_splits[0]])
+            n_train = n_rows - n_rows // folds
         sizes = model_sizes(source.config)
         return cls(
             n_rows=n_train,
-            n_validation_rows=n_validation,
             n_labels=int(task.head().get("num_labels", 1)),
             width=sizes["hidden"],
             n_layers=sizes["layers"],
@@ -93,9 +88,9 @@ def learning_rate(traits: TrainingTraits) -> float:
     deep.
 
     Example:
-        >>> learning_rate(TrainingTraits(5000, 500, 2, width=768, n_layers=12, has_shared_layers=False))
+        >>> learning_rate(TrainingTraits(5000, 2, width=768, n_layers=12, has_shared_layers=False))
         3e-05
-        >>> learning_rate(TrainingTraits(5000, 500, 2, width=384, n_layers=6, has_shared_layers=False))
+        >>> learning_rate(TrainingTraits(5000, 2, width=384, n_layers=6, has_shared_layers=False))
         0.0001
     """
     width = traits.width or _PAPER_WIDTH
@@ -118,22 +113,17 @@ def batch_size(traits: TrainingTraits) -> int:
 
 
 def epochs(traits: TrainingTraits) -> int:
-    """Returns the passes over the training rows, the more the fewer the rows."""
-    share = _ROWS_OF_USUAL_EPOCHS / max(1, traits.n_rows)
-    wanted = round(_USUAL_EPOCHS * share**_EPOCHS_POWER)
+    """Returns the passes over the training rows: the more, the fewer the rows and the more the labels."""
+    few_rows = (_ROWS_OF_USUAL_EPOCHS / max(1, traits.n_rows)) ** _ROWS_POWER
+    many_labels = (max(2, traits.n_labels) / 2) ** _LABELS_POWER
+    wanted = round(_USUAL_EPOCHS * few_rows * many_labels)
     return min(max(wanted, _USUAL_EPOCHS), _MOST_EPOCHS)
-
-
-def patience(traits: TrainingTraits) -> int | None:
-    """Returns the evaluations without a better one after which training ends."""
-    has_enough_rows = traits.n_validation_rows >= _FEWEST_ROWS_OF_PATIENCE
-    return _PATIENCE if has_enough_rows and epochs(traits) > _PATIENCE + 1 else None
 
 
 _RULES: Mapping[str, Callable[[TrainingTraits], Any]] = {
     "training.epochs": epochs,
     "training.batch_size": batch_size,
-    "training.patience": patience,
+    "training.average_best": lambda _: _AVERAGED,
     "optimizer.learning_rate": learning_rate,
     "optimizer.warmup_fraction": lambda _: _WARMUP,
     "optimizer.layer_decay": layer_decay,
@@ -168,6 +158,10 @@ def _fitted(chosen: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
         fitted.pop("training.epochs", None)
     if "training.epochs" in fitted and training.average_best is not None:
         fitted["training.epochs"] = max(fitted["training.epochs"], training.average_best)
+    n_epochs = fitted.get("training.epochs", training.epochs)
+    is_scored_by_epoch = training.max_steps is None and training.evaluate_every is None
+    if not is_scored_by_epoch or n_epochs < _AVERAGED:
+        fitted.pop("training.average_best", None)
     accumulation_steps = training.accumulation_steps
     if "training.batch_size" in fitted:
         micro_batches = math.ceil(fitted["training.batch_size"] / accumulation_steps)
@@ -184,6 +178,8 @@ def _section(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def _sentence(chosen: Mapping[str, Any], traits: TrainingTraits) -> str:
     """Returns what was chosen, each value with its reason."""
     rows = count(traits.n_rows, "row")
+    if traits.n_labels > 2:
+        rows += f", {count(traits.n_labels, 'label')}"
     shape = f"{traits.width} dimensions, {count(traits.n_layers, 'layer')}"
     parts = []
     if "optimizer.learning_rate" in chosen:
@@ -194,9 +190,8 @@ def _sentence(chosen: Mapping[str, Any], traits: TrainingTraits) -> str:
         parts.append(f"{count(chosen['training.epochs'], 'epoch')} ({rows})")
     if "training.batch_size" in chosen:
         parts.append(f"batches of {chosen['training.batch_size']}")
-    if chosen.get("training.patience") is not None:
-        parts.append(f"patience {chosen['training.patience']}")
+    if "training.average_best" in chosen:
+        parts.append(f"the mean of the best {chosen['training.average_best']} if it is better")
     if not parts:
         return "auto: every value is given"
-    given = [dotted for dotted in _RULES if dotted not in chosen]
-    return f"auto: {', '.join(parts)}" + (f"; as given: {', '.join(given)}" if given else "")
+    return f"auto: {', '.join(parts)}"

@@ -13,7 +13,7 @@ from bertctl.errors import UsageError
 from bertctl.sweeps.grid import read_grid
 from bertctl.sweeps.plan import read_plan, settle_plan
 from bertctl.sweeps.prepare import SweepRequest, make_sweep
-from bertctl.training.auto_settings import TrainingTraits, epochs, layer_decay, learning_rate, patience, resolve_auto
+from bertctl.training.auto_settings import TrainingTraits, epochs, layer_decay, learning_rate, resolve_auto
 from bertctl.training.job import prepare
 from bertctl.training.start import finetune
 
@@ -22,14 +22,7 @@ BY_SEED = [{"init": 1, "order": 1}, {"init": 2, "order": 2}]
 
 
 def traits(**changed: Any) -> TrainingTraits:
-    usual: dict[str, Any] = {
-        "n_rows": 5000,
-        "n_validation_rows": 500,
-        "n_labels": 2,
-        "width": 768,
-        "n_layers": 12,
-        "has_shared_layers": False,
-    }
+    usual: dict[str, Any] = {"n_rows": 5000, "n_labels": 2, "width": 768, "n_layers": 12, "has_shared_layers": False}
     return TrainingTraits(**usual | changed)
 
 
@@ -78,9 +71,15 @@ def test_fewer_rows_have_more_epochs_but_never_fewer_steps() -> None:
     assert steps == sorted(steps)
 
 
-def test_shared_layers_have_one_rate_and_few_validation_rows_stop_nothing() -> None:
+def test_more_labels_have_at_least_as_many_epochs() -> None:
+    passes = [epochs(traits(n_rows=1000, n_labels=n_labels)) for n_labels in (1, 2, 5, 50, 200)]
+
+    assert passes == sorted(passes)
+    assert passes[-1] <= 2 * passes[0]
+
+
+def test_layers_that_share_their_weights_have_one_rate() -> None:
     assert layer_decay(traits(has_shared_layers=True)) == 1.0
-    assert patience(traits(n_rows=500, n_validation_rows=50)) is None
 
 
 @pytest.mark.parametrize("name", GENERIC)
@@ -98,13 +97,15 @@ def test_whatever_is_given_is_not_chosen(tmp_path: Path) -> None:
     path.write_text("base: text-classification\ntraining: {epochs: 7}\n")
 
     recipe = load_recipe(
-        str(path), sets=["training.patience=null"], options={"optimizer.learning_rate": 1e-3, "training.batch_size": 4}
+        str(path),
+        sets=["training.average_best=null"],
+        options={"optimizer.learning_rate": 1e-3, "training.batch_size": 4},
     )
-    resolved, sentence = resolve_auto(recipe, traits(n_rows=100, n_validation_rows=1000))
+    resolved, sentence = resolve_auto(recipe, traits(n_rows=100))
 
-    assert (resolved.training.epochs, resolved.training.patience, resolved.training.batch_size) == (7, None, 4)
+    assert (resolved.training.epochs, resolved.training.average_best, resolved.training.batch_size) == (7, None, 4)
     assert resolved.optimizer.learning_rate == 1e-3
-    assert "as given: training.epochs, training.batch_size, training.patience, optimizer.learning_rate" in sentence
+    assert sentence == "auto: 0.9 of it per layer down"
 
 
 def test_the_preset_on_the_command_line_replaces_the_values_of_a_recipe() -> None:
@@ -141,7 +142,16 @@ def test_steps_and_accumulation_that_are_given_fit_what_is_chosen() -> None:
     resolved, sentence = resolve_auto(recipe, traits())
 
     assert resolved.training.batch_size % 3 == 0
-    assert "epoch" not in sentence.partition(";")[0]
+    assert resolved.training.average_best is None, "there is one evaluation"
+    assert "epoch" not in sentence
+
+
+def test_one_epoch_averages_nothing() -> None:
+    recipe = load_recipe("text-classification", options={"training.epochs": 1})
+
+    resolved, _ = resolve_auto(recipe, traits())
+
+    assert resolved.training.average_best is None
 
 
 def test_a_run_says_what_was_chosen_and_replays_and_resumes_without_the_preset(
