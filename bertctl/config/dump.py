@@ -11,7 +11,7 @@ import yaml
 
 from bertctl.config.agreement import TASK_SECTIONS
 from bertctl.config.field_docs import field_docs, section_docs
-from bertctl.config.presets import AUTO, fields_left_to_auto
+from bertctl.config.presets import fields_left_to_auto, shown_values
 from bertctl.config.recipe_sections import FewShotSection, Mark, ProbeSection
 from bertctl.config.removed import REMOVED
 from bertctl.config.schema import Recipe, fields, marked
@@ -97,10 +97,7 @@ def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
 
     The value of a field that the preset `auto` is to choose is `auto`.
     """
-    values = recipe.model_dump()
-    for dotted in fields_left_to_auto(recipe):
-        section, _, name = dotted.partition(".")
-        values[section][name] = AUTO
+    values = shown_values(recipe)
     others = {section for task, section in TASK_SECTIONS.items() if task != recipe.task}
     if recipe.task != PRETRAINING:
         others.add("masking")

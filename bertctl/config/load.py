@@ -281,11 +281,11 @@ class _Layers:
         """Takes out the values of farther sources than the one that names the preset `auto`, which chooses them."""
         for dotted in AUTO_FIELDS:
             section, _, name = dotted.partition(".")
-            values = self._values.get(section)
-            is_nearer = self.origins.get(dotted, DEFAULT).rank >= origin.rank
-            if is_nearer or not isinstance(values, dict):
+            if self.origins.get(dotted, DEFAULT).rank >= origin.rank:
                 continue
-            values.pop(name, None)
+            values = self._values.get(section)
+            if isinstance(values, dict):
+                values.pop(name, None)
             self.origins[dotted] = origin._replace(kind="default", via=f"preset {AUTO}")
 
     def prefer_epochs(self) -> None:

@@ -50,6 +50,15 @@ def fields_left_to_auto(recipe: RecipeFields) -> tuple[str, ...]:
     return tuple(dotted for dotted in AUTO_FIELDS if dotted not in given)
 
 
+def shown_values(recipe: RecipeFields) -> dict[str, Any]:
+    """Returns a recipe's nested values, `auto` for those that the preset is to choose."""
+    values = recipe.model_dump()
+    for dotted in fields_left_to_auto(recipe):
+        section, _, name = dotted.partition(".")
+        values[section][name] = AUTO
+    return values
+
+
 def given_values(recipe: RecipeFields) -> dict[str, Any]:
     """Returns a recipe's nested values without those that the preset `auto` is to choose.
 
