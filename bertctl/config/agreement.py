@@ -23,6 +23,9 @@ TASK_SECTIONS: dict[str, str] = {name.replace("_", "-"): name for name in _SETTI
 CLASSIFIERS = tuple(task for task, section in TASK_SECTIONS.items() if "labels" in _SETTINGS[section].model_fields)
 """Tasks whose labels are the same in every example: their settings have label names."""
 
+_STARTED_HEADS = ("text-classification", "text-regression", "token-classification", "multiple-choice")
+"""Tasks whose new head can start as a regression on the frozen encoder."""
+
 
 class Disagreement(NamedTuple):
     """Fields that are possible each by itself, but not together.
@@ -128,6 +131,9 @@ def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
                 f"for labels that are the same in every example ({', '.join(CLASSIFIERS)}), but this recipe's task is "
                 f"'{recipe.task}'",
             )
+    if recipe.model.head_start == "probe" and recipe.task not in _STARTED_HEADS:
+        why = f"for the heads of {listing(_STARTED_HEADS)}, but this recipe's task is '{recipe.task}'"
+        yield Disagreement(("model.head_start", "task"), why)
     is_open = "training.epochs" in fields_left_to_auto(recipe)
     by_epochs = training.evaluate_every is None and training.max_steps is None and not is_open
     if training.average_best and by_epochs and training.average_best > training.epochs:
@@ -173,6 +179,9 @@ def _few_shot_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     if changed and recipe.few_shot.loss is None:
         yield Disagreement((f"few_shot.{next(iter(changed))}", "few_shot.loss"), "of use only with few_shot.loss")
     unused = {"patience", "evaluate_every", "average_best", "class_weights", "label_smoothing"}
+    if changed and recipe.model.head_start == "probe":
+        why = "few-shot training fits its head after the encoder"
+        yield Disagreement(("model.head_start", "few_shot.loss"), why)
     for name in sorted(unused & training.model_dump(exclude_defaults=True).keys()) if changed else ():
         yield Disagreement((f"training.{name}", "few_shot.loss"), "few-shot training learns pairs, and chooses nothing")
     if recipe.few_shot.draws > 1 and recipe.data.train_rows_per_label is None:

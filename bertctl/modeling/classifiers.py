@@ -39,6 +39,7 @@ class ClassifierSettings:
         stratify: whether each fold has its share of each label.
         labels: their names.
         has_bias: Whether the linear function has a bias.
+        by_feature: Whether each number of the vectors is standardised by itself, or all by one deviation.
     """
 
     classifier: str
@@ -51,6 +52,7 @@ class ClassifierSettings:
     stratify: bool = False
     labels: tuple[str, ...] = ()
     has_bias: bool = True
+    by_feature: bool = True
 
     @property
     def is_regression(self) -> bool:
@@ -118,13 +120,22 @@ class Scaler:
     scale: Floats
 
     @classmethod
-    def of(cls, vectors: Floats32, *, has_bias: bool = True) -> "Scaler":
-        """Measures vectors. Without a bias to take the mean up, the mean stays in them."""
+    def of(cls, vectors: Floats32, *, has_bias: bool = True, by_feature: bool = True) -> "Scaler":
+        """Measures vectors. Without a bias to take the mean up, the mean stays in them.
+
+        Args:
+            vectors: (N, D).
+            has_bias: Whether the linear function has a bias.
+            by_feature: Whether each number has a deviation of its own, or all the root of their mean square.
+        """
         from sklearn.preprocessing import StandardScaler
 
         fitted = StandardScaler(with_mean=has_bias).fit(vectors)
         mean = fitted.mean_ if has_bias else np.zeros(vectors.shape[1])
-        return cls(mean, fitted.scale_)
+        if by_feature:
+            return cls(mean, fitted.scale_)
+        common = float(np.sqrt(fitted.var_.mean())) or 1.0
+        return cls(mean, np.full_like(fitted.scale_, common))
 
     def __call__(self, vectors: Floats32) -> Floats32:
         """Returns the vectors standardised."""
@@ -223,7 +234,7 @@ def fit(
         settings: Of the classifier.
         row_weights: (N,) how much each row counts, or (N, C) in each of several labels; all alike by default.
     """
-    scaler = Scaler.of(vectors, has_bias=settings.has_bias)
+    scaler = Scaler.of(vectors, has_bias=settings.has_bias, by_feature=settings.by_feature)
     inside = scaler(vectors)
     if settings.multi_label:
         of_labels = [None] * settings.n_outputs if row_weights is None else [*row_weights.T]

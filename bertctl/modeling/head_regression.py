@@ -4,9 +4,14 @@ A random head pulls the encoder about while it learns; one that stands where the
 training begins where a probe ends (Kumar et al. 2022, "Fine-tuning can distort pretrained features and underperform
 out-of-distribution").
 
+The vectors are centred and divided by one deviation, not each number by its own: a number that hardly differs between
+the training rows would get a weight so large that the first step of training moves the answers at random. Frozen, both
+are as good (48 labels of 2,000 questions, pooler, [CLS], mean: within 0.2 points).
+
 Letters: N rows, D size of a vector, C outputs.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +29,19 @@ _HELD_OUT = 0.2
 """Share of them on which it is chosen."""
 
 
+@dataclass(frozen=True)
+class FittedHead:
+    """A regression, and how good its like is on rows that it was not fitted to.
+
+    Attributes:
+        function: Fitted to all rows.
+        held_out_loss: Log loss, or of scores the squared error; not a number where no row could be held out.
+    """
+
+    function: LinearFunction
+    held_out_loss: float
+
+
 class UnfittedError(ValueError):
     """No regression can be fitted; the message says why."""
 
@@ -36,7 +54,7 @@ def fit_labels(
     row_weights: Array | None = None,
     has_bias: bool = True,
     seed: int = 0,
-) -> LinearFunction:
+) -> FittedHead:
     """Returns the logistic regression of labels, of a strength chosen by the log loss on held-out rows.
 
     Args:
@@ -61,13 +79,14 @@ def fit_labels(
         folds=0,
         seed=seed,
         has_bias=has_bias,
+        by_feature=False,
     )
-    strength = _choose_strength(vectors, labels, settings, row_weights)
+    strength, loss = _choose_strength(vectors, labels, settings, row_weights)
     fitted = fit(vectors, labels, strength, settings, row_weights=row_weights)
-    return _fit_to_train(fitted, labels)
+    return FittedHead(_fit_to_train(fitted, labels), loss)
 
 
-def fit_scores(vectors: Floats32, scores: Array, *, has_bias: bool = True) -> LinearFunction:
+def fit_scores(vectors: Floats32, scores: Array, *, has_bias: bool = True) -> FittedHead:
     """Returns the ridge regression of scores, of a strength chosen by leave-one-out cross-validation.
 
     Args:
@@ -81,11 +100,11 @@ def fit_scores(vectors: Floats32, scores: Array, *, has_bias: bool = True) -> Li
     from sklearn.linear_model import RidgeCV
 
     _check(vectors, scores)
-    scaler = Scaler.of(vectors, has_bias=has_bias)
+    scaler = Scaler.of(vectors, has_bias=has_bias, by_feature=False)
     ridge = RidgeCV(alphas=[1.0 / strength for strength in STRENGTHS], fit_intercept=has_bias)
     ridge.fit(scaler(vectors).astype(np.float64), scores)
     weight, bias = scaler.undo(np.atleast_2d(ridge.coef_), np.atleast_1d(ridge.intercept_))
-    return LinearFunction(1.0 / float(ridge.alpha_), weight, bias)
+    return FittedHead(LinearFunction(1.0 / float(ridge.alpha_), weight, bias), -float(ridge.best_score_))
 
 
 def _check(vectors: Floats32, labels: Array) -> None:
@@ -102,8 +121,11 @@ def _check(vectors: Floats32, labels: Array) -> None:
 
 def _choose_strength(
     vectors: Floats32, labels: Array, settings: ClassifierSettings, row_weights: Array | None
-) -> float:
-    """Returns the strength with the lowest log loss on rows that were held out; the middle one where there are few."""
+) -> tuple[float, float]:
+    """Returns the strength with the lowest log loss on rows that were held out, and that loss.
+
+    Where there are too few rows it is the middle strength, and the loss is not a number.
+    """
     rng = np.random.default_rng(settings.seed)
     order = rng.permutation(len(labels))[:_CHOICE_ROWS]
     n_held = round(_HELD_OUT * len(order))
@@ -111,7 +133,7 @@ def _choose_strength(
     rest = order[n_held:]
     middle = settings.strengths[len(settings.strengths) // 2]
     if n_held == 0 or bool((labels[rest] == labels[rest[0]]).all()):
-        return middle
+        return middle, float("nan")
 
     losses: list[float] = []
     for strength in settings.strengths:
@@ -120,7 +142,8 @@ def _choose_strength(
         logits = _fit_to_train(fitted, labels[rest]).logits(vectors[held])
         held_weights = None if row_weights is None else row_weights[held]
         losses.append(log_loss(logits, labels[held], held_weights))
-    return settings.strengths[int(np.argmin(losses))]
+    best = int(np.argmin(losses))
+    return settings.strengths[best], losses[best]
 
 
 def log_loss(logits: Floats32, labels: Array, row_weights: Array | None = None) -> float:

@@ -145,7 +145,7 @@ class _TrainingRun:
             if checkpoint is not None:
                 seed = training.seed_of_init
                 self.state = restore(checkpoint, engine, self.folder, seed=seed, listener=self.listener)
-            elif job.recipe.model.head_start == "probe":
+            else:
                 self.head_start = start_head(job, self.options.workers, self.listener)
             due = Due(training.checkpoint_every, pause=self.options.checkpoint_pause)
             self.checkpointing = Checkpointing(engine, self.checkpoints, due, flush=self.selection.best.flush)

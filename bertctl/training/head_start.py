@@ -17,7 +17,7 @@ import numpy as np
 from bertctl.arrays import Array, Floats32, Ints
 from bertctl.inference.engine import Engine
 from bertctl.modeling.classifiers import LinearFunction
-from bertctl.modeling.head_regression import UnfittedError, fit_labels, fit_scores
+from bertctl.modeling.head_regression import FittedHead, UnfittedError, fit_labels, fit_scores
 from bertctl.modeling.load import has_trained_head, keeps_head, lost_of_head
 from bertctl.progress import Listener
 from bertctl.runtime.batching import Padding
@@ -25,6 +25,7 @@ from bertctl.runtime.launch import Workers
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.batches import Batch
 from bertctl.tasks.choices import ChoiceFeatures
+from bertctl.tasks.sequences import DocumentFeatures
 from bertctl.training.job import Job
 from bertctl.words import count
 
@@ -42,6 +43,12 @@ _MOST_NUMBERS = 1 << 24
 """Of the vectors: 64 MB."""
 
 _BATCH = 64
+
+_PASSED_DEVIATION = 0.3
+"""Deviation of what a pooler passes on: there, the hyperbolic tangent is nearly a straight line."""
+
+_ROUNDING = 0.05
+"""How far a number between -1 and 1 may be off that was computed in half precision."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,23 @@ def has_new_head(job: Job) -> bool:
     return not (is_whole and keeps_head(job.source, job.task.head(), job.task.auto_class))
 
 
+def starts_head(job: Job) -> bool:
+    """Returns whether a job's head will start as a regression on the frozen encoder."""
+    return job.recipe.model.head_start == "probe" and has_new_head(job)
+
+
+def announcement(job: Job) -> str:
+    """Returns what the recipe does about the head, in a sentence; empty where the head is random."""
+    if job.recipe.model.head_start != "probe":
+        return ""
+    if not has_new_head(job):
+        return "head: goes on from the trained one, so model.head_start changes nothing"
+    read = len(sampled_windows(job))
+    n_windows = len(job.features["train"])
+    sample = f"{count(read, 'row')} of {n_windows:,}" if read < n_windows else f"all {count(read, 'row')}"
+    return f"head: will start as {_regression(job.task)} on the frozen encoder, fitted to {sample} (model.head_start)"
+
+
 def start_head(job: Job, workers: Workers, listener: Listener) -> HeadStart | None:
     """Fits the new head of a job's network to the frozen encoder, and puts it in place.
 
@@ -87,51 +111,145 @@ def start_head(job: Job, workers: Workers, listener: Listener) -> HeadStart | No
     Returns:
         What the head begins as; None where the model has a head that was trained for these labels.
     """
-    import torch
+    from bertctl.modeling.heads import last_layer, set_weights
 
-    from bertctl.modeling.heads import last_layer, set_last_layer
-
-    if not has_new_head(job):
+    if not starts_head(job):
         return None
     started = time.perf_counter()
     features = job.features["train"]
     sample = SampledFeatures(features, sampled_windows(job))
     network = job.loaded.network
-    vectors = head_vectors(job, sample, workers, listener)
+    dense = _layer_to_pass(job)
+    vectors = head_vectors(job, sample, workers, listener, dense=dense)
     _, last = last_layer(network)
+    start = _Start.empty(last, dense)
     error_text = ""
-    weight = np.zeros(tuple(last.weight.shape), dtype=np.float32)
-    bias = np.zeros(len(weight), dtype=np.float32)
     if workers.is_first:
         try:
-            fitted = _fit(job, sample, vectors, last)
-            weight = fitted.weight.reshape(weight.shape)
-            bias = fitted.bias
+            start = _best_start(job, sample, vectors, dense)
         except UnfittedError as error:
             error_text = str(error)
     error_text = workers.share(error_text)
+    start = start.shared(workers)
     seconds = time.perf_counter() - started
     job.seconds["head_start"] = seconds
     if error_text:
         listener.say(f"head: starts with random weights: {error_text}")
         return HeadStart(reason=error_text, seconds=seconds)
 
-    # Only the first process has fitted anything, so the sum is what it has.
-    set_last_layer(network, torch.from_numpy(workers.sum(weight)), torch.from_numpy(workers.sum(bias)))
-    regression = "ridge regression" if _is_score(job.task) else "logistic regression"
-    return HeadStart(regression, _noun(features, job.task), len(vectors), seconds)
+    set_weights(last, start.weight, start.bias)
+    if dense is not None and start.dense_weight.any():
+        set_weights(dense, start.dense_weight, start.dense_bias)
+    return HeadStart(_regression(job.task), _noun(features, job.task), len(vectors), seconds)
 
 
-def head_vectors(job: Job, features: "SampledFeatures", workers: Workers, listener: Listener) -> Floats32:
-    """Returns (N, D) what the network's last layer reads, in evaluation mode, of each prediction of the windows."""
+def head_vectors(
+    job: Job, features: "SampledFeatures", workers: Workers, listener: Listener, *, dense: Any = None
+) -> Floats32:
+    """Returns (N, D) what the network's last layer reads, in evaluation mode, of each prediction of the windows.
+
+    Args:
+        job: Made ready; its network is where it computes.
+        features: The windows.
+        workers: The processes that share the job; each gets the vectors of all windows.
+        listener: Receives progress.
+        dense: A layer before the last one; what it reads then follows, (N, 2 D).
+    """
     from bertctl.modeling.heads import reading_vectors
 
     engine = Engine.of(job.loaded, job.compute, workers)
-    with reading_vectors(job.loaded.network) as last:
+    with reading_vectors(job.loaded.network, dense) as last:
         task = cast(Task, _VectorTask(job.task, last.in_features))
         read = cast(Features, features)
         result = engine.forward(task, read, batch_size=_BATCH, phase="starting the head", listener=listener)
     return cast(Floats32, result.outputs["logits"].astype(np.float32))
+
+
+def _layer_to_pass(job: Job) -> Any:
+    """Returns the dense layer between the first token's state and the last layer, of texts in one window; or None."""
+    from bertctl.modeling.heads import dense_layer
+
+    is_anew = job.recipe.training.reinit_layers is not None
+    in_windows = isinstance(job.features["train"], DocumentFeatures)
+    if is_anew or in_windows or not job.recipe.answers_texts:
+        return None
+    return dense_layer(job.loaded.network)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Weights that a head begins with.
+
+    Attributes:
+        weight: (C, D) of the last layer.
+        bias: (C,) of it.
+        dense_weight: (D, D) of the layer before it; zeros where that stays as it is.
+        dense_bias: (D,) of it.
+    """
+
+    weight: Floats32
+    bias: Floats32
+    dense_weight: Floats32
+    dense_bias: Floats32
+
+    @classmethod
+    def empty(cls, last: Any, dense: Any) -> "_Start":
+        """Returns zeros of the layers' shapes."""
+        n_labels, size = last.weight.shape
+        n_dense = 0 if dense is None else size
+        return cls(
+            weight=np.zeros((n_labels, size), dtype=np.float32),
+            bias=np.zeros(n_labels, dtype=np.float32),
+            dense_weight=np.zeros((n_dense, n_dense), dtype=np.float32),
+            dense_bias=np.zeros(n_dense, dtype=np.float32),
+        )
+
+    def shared(self, workers: Workers) -> "_Start":
+        """Returns the first process's weights: those of all others are zeros."""
+        return _Start(
+            weight=workers.sum(self.weight),
+            bias=workers.sum(self.bias),
+            dense_weight=workers.sum(self.dense_weight),
+            dense_bias=workers.sum(self.dense_bias),
+        )
+
+
+def _best_start(job: Job, sample: "SampledFeatures", vectors: Floats32, dense: Any) -> _Start:
+    """Returns the weights that the head begins with: on the pooler as it is, or as it passes the state on.
+
+    A pooler that was trained for something else, or never, keeps less of a text than the state of its first token.
+    Which one is better, rows that are held out say.
+
+    Raises:
+        UnfittedError: No regression can be fitted.
+    """
+    from bertctl.modeling.heads import last_layer
+
+    _, last = last_layer(job.loaded.network)
+    size = last.in_features
+    read_by_last = vectors[:, :size]
+    read_by_dense = vectors[:, size:]
+    start = _Start.empty(last, dense)
+    as_it_is = _fit(job, sample, read_by_last, last)
+    best = as_it_is
+    if dense is not None and read_by_dense.size and _is_tanh_of(read_by_last, read_by_dense, dense):
+        factor = _PASSED_DEVIATION / max(1e-6, float(np.sqrt(read_by_dense.var(axis=0).mean())))
+        shift = -factor * read_by_dense.mean(axis=0)
+        passed = _fit(job, sample, np.tanh(factor * read_by_dense + shift), last)
+        if passed.held_out_loss < as_it_is.held_out_loss:
+            best = passed
+            eye = factor * np.eye(size, dtype=np.float32)
+            start = replace(start, dense_weight=eye.astype(np.float32), dense_bias=shift.astype(np.float32))
+    weight = best.function.weight.reshape(start.weight.shape)
+    return replace(start, weight=weight.astype(np.float32), bias=best.function.bias.astype(np.float32))
+
+
+def _is_tanh_of(outputs: Floats32, inputs: Floats32, dense: Any) -> bool:
+    """Returns whether vectors are the hyperbolic tangent of what a layer makes of its inputs."""
+    weight = dense.weight.detach().float().cpu().numpy()
+    bias = dense.bias.detach().float().cpu().numpy()
+    few = slice(0, 64)
+    return bool(np.abs(np.tanh(inputs[few] @ weight.T + bias) - outputs[few]).max() < _ROUNDING)
 
 
 def sampled_windows(job: Job) -> Ints:
@@ -274,7 +392,7 @@ class _VectorObjective:
         return network(**batch.inputs).logits.float()
 
 
-def _fit(job: Job, sample: SampledFeatures, vectors: Floats32, last: Any) -> LinearFunction:
+def _fit(job: Job, sample: SampledFeatures, vectors: Floats32, last: Any) -> FittedHead:
     """Returns the regression of the sample's labels.
 
     Raises:
@@ -292,8 +410,10 @@ def _fit(job: Job, sample: SampledFeatures, vectors: Floats32, last: Any) -> Lin
             mean = float(last.mean) if has_bias else 0.0
             return fit_scores(vectors, (labels - mean) / float(last.deviation), has_bias=has_bias)
         if isinstance(job.features["train"], ChoiceFeatures):
-            fitted = fit_labels(vectors, labels, n_labels=2, has_bias=has_bias, seed=seed)
-            return LinearFunction(fitted.strength, fitted.weight[1:] - fitted.weight[:1], fitted.bias[1:] * 0.0)
+            is_right = fit_labels(vectors, labels, n_labels=2, has_bias=has_bias, seed=seed)
+            odds = is_right.function
+            score = LinearFunction(odds.strength, odds.weight[1:] - odds.weight[:1], odds.bias[1:] - odds.bias[:1])
+            return replace(is_right, function=score)
         weights = _row_weights(job, labels)
         return fit_labels(vectors, labels, n_labels=len(last.weight), row_weights=weights, has_bias=has_bias, seed=seed)
 
@@ -309,8 +429,9 @@ def _row_weights(job: Job, labels: Array) -> Array | None:
     return cast(Array, weights[labels])
 
 
-def _is_score(task: Task) -> bool:
-    return task.name == "text-regression"
+def _regression(task: Task) -> str:
+    """Returns the name of the regression that a task's head starts as."""
+    return "ridge regression" if task.name == "text-regression" else "logistic regression"
 
 
 def _noun(features: Features, task: Task) -> str:
