@@ -114,8 +114,8 @@ def batch_size(traits: TrainingTraits) -> int:
 
 def epochs(traits: TrainingTraits) -> int:
     """Returns the passes over the training rows: the more, the fewer the rows and the more the labels."""
-    few_rows = (_ROWS_OF_USUAL_EPOCHS / max(1, traits.n_rows)) ** _ROWS_POWER
-    many_labels = (max(2, traits.n_labels) / 2) ** _LABELS_POWER
+    few_rows: float = (_ROWS_OF_USUAL_EPOCHS / max(1, traits.n_rows)) ** _ROWS_POWER
+    many_labels: float = (max(2, traits.n_labels) / 2) ** _LABELS_POWER
     wanted = round(_USUAL_EPOCHS * few_rows * many_labels)
     return min(max(wanted, _USUAL_EPOCHS), _MOST_EPOCHS)
 
@@ -185,7 +185,7 @@ def _sentence(chosen: Mapping[str, Any], traits: TrainingTraits) -> str:
     if "optimizer.learning_rate" in chosen:
         parts.append(f"learning rate {chosen['optimizer.learning_rate']:g} ({shape})")
     if chosen.get("optimizer.layer_decay", 1.0) < 1.0:
-        parts.append(f"{chosen['optimizer.layer_decay']:g} of it per layer down")
+        parts.append(f"layer decay {chosen['optimizer.layer_decay']:g}")
     if "training.epochs" in chosen:
         parts.append(f"{count(chosen['training.epochs'], 'epoch')} ({rows})")
     if "training.batch_size" in chosen:

@@ -105,7 +105,7 @@ def test_whatever_is_given_is_not_chosen(tmp_path: Path) -> None:
 
     assert (resolved.training.epochs, resolved.training.average_best, resolved.training.batch_size) == (7, None, 4)
     assert resolved.optimizer.learning_rate == 1e-3
-    assert sentence == "auto: 0.9 of it per layer down"
+    assert sentence == "auto: layer decay 0.9"
 
 
 def test_the_preset_on_the_command_line_replaces_the_values_of_a_recipe() -> None:
