@@ -61,6 +61,7 @@ class HeadStart:
         fitted_on: How many of them.
         seconds: That it took.
         reason: Why the head begins with random weights, where it does.
+        passes_state: Whether the pooler starts by passing the first token's state on.
     """
 
     regression: str = ""
@@ -68,11 +69,14 @@ class HeadStart:
     fitted_on: int = 0
     seconds: float = 0.0
     reason: str = ""
+    passes_state: bool = False
 
     def sentence(self, score: str) -> str:
         """Returns what is said of it, with the score of the first evaluation."""
         rows = count(self.fitted_on, self.noun)
-        return f"head: starts as {self.regression} on the frozen encoder, {rows}, {self.seconds:.1f} s, {score}"
+        pooler = ", its pooler passes the first token on" if self.passes_state else ""
+        begin = f"head: starts as {self.regression} on the frozen encoder{pooler}"
+        return f"{begin}, {rows}, {self.seconds:.1f} s, {score}"
 
 
 def has_new_head(job: Job) -> bool:
@@ -138,9 +142,16 @@ def start_head(job: Job, workers: Workers, listener: Listener) -> HeadStart | No
         return HeadStart(reason=error_text, seconds=seconds)
 
     set_weights(last, start.weight, start.bias)
-    if dense is not None and start.dense_weight.any():
+    passes_state = bool(start.dense_weight.any())
+    if passes_state:
         set_weights(dense, start.dense_weight, start.dense_bias)
-    return HeadStart(_regression(job.task), _noun(features, job.task), len(vectors), seconds)
+    return HeadStart(
+        regression=_regression(job.task),
+        noun=_noun(features, job.task),
+        fitted_on=len(vectors),
+        seconds=seconds,
+        passes_state=passes_state,
+    )
 
 
 def head_vectors(
