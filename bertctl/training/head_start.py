@@ -16,7 +16,7 @@ import numpy as np
 
 from bertctl.arrays import Array, Floats32, Ints
 from bertctl.inference.engine import Engine
-from bertctl.modeling.classifiers import LinearFunction
+from bertctl.modeling.classifiers import LinearFunction, common_deviation
 from bertctl.modeling.head_regression import FittedHead, UnfittedError, fit_labels, fit_scores
 from bertctl.modeling.load import has_trained_head, keeps_head, lost_of_head
 from bertctl.progress import Listener
@@ -44,8 +44,8 @@ _MOST_NUMBERS = 1 << 24
 
 _BATCH = 64
 
-_PASSED_DEVIATION = 0.3
-"""Deviation of what a pooler passes on: there, the hyperbolic tangent is nearly a straight line."""
+_PASSED_DEVIATION = 0.4
+"""Largest deviation of what a pooler passes on: there, the hyperbolic tangent is nearly a straight line."""
 
 _ROUNDING = 0.05
 """How far a number between -1 and 1 may be off that was computed in half precision."""
@@ -244,13 +244,15 @@ def _best_start(job: Job, sample: "SampledFeatures", vectors: Floats32, dense: A
     as_it_is = _fit(job, sample, read_by_last, last)
     best = as_it_is
     if dense is not None and read_by_dense.size and _is_tanh_of(read_by_last, read_by_dense, dense):
-        factor = _PASSED_DEVIATION / max(1e-6, float(np.sqrt(read_by_dense.var(axis=0).mean())))
+        # A power of two is the same number in half precision.
+        factor = 2.0 ** np.floor(np.log2(_PASSED_DEVIATION / common_deviation(read_by_dense)))
         shift = -factor * read_by_dense.mean(axis=0)
-        passed = _fit(job, sample, np.tanh(factor * read_by_dense + shift), last)
+        state_passed = np.tanh(factor * read_by_dense + shift).astype(np.float32)
+        passed = _fit(job, sample, state_passed, last)
         if passed.held_out_loss < as_it_is.held_out_loss:
             best = passed
-            eye = factor * np.eye(size, dtype=np.float32)
-            start = replace(start, dense_weight=eye.astype(np.float32), dense_bias=shift.astype(np.float32))
+            weight = (factor * np.eye(size)).astype(np.float32)
+            start = replace(start, dense_weight=weight, dense_bias=shift.astype(np.float32))
     weight = best.function.weight.reshape(start.weight.shape)
     return replace(start, weight=weight.astype(np.float32), bias=best.function.bias.astype(np.float32))
 

@@ -200,7 +200,7 @@ def test_a_dry_run_prints_a_recipe_for_other_machines(opinions, tiny_model, tmp_
     (tmp_path / "shown.yaml").write_text(text)
     read = yaml.safe_load(text)
     assert read["data"]["train_file"] == opinions.name
-    assert read["model"] == {"name": "./model", "max_length": 32}
+    assert read["model"] == {"name": "./model", "max_length": 32, "head_start": "probe"}
     assert "runtime" not in read, "device, precision and threads are left to the machine"
     shown = load_recipe("shown.yaml")
     assert shown.data.train_file == str(opinions)
