@@ -28,6 +28,9 @@ _CHOICE_ROWS = 3_000
 _HELD_OUT = 0.2
 """Share of them on which it is chosen."""
 
+_FEWEST_HELD_OUT = 10
+"""Rows that can choose; where there are fewer, the middle strength is taken."""
+
 
 @dataclass(frozen=True)
 class FittedHead:
@@ -132,7 +135,7 @@ def _choose_strength(
     held = order[:n_held]
     rest = order[n_held:]
     middle = settings.strengths[len(settings.strengths) // 2]
-    if n_held == 0 or bool((labels[rest] == labels[rest[0]]).all()):
+    if n_held < _FEWEST_HELD_OUT or bool((labels[rest] == labels[rest[0]]).all()):
         return middle, float("nan")
 
     losses: list[float] = []

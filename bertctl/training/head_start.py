@@ -16,7 +16,7 @@ import numpy as np
 
 from bertctl.arrays import Array, Floats32, Ints
 from bertctl.inference.engine import Engine
-from bertctl.modeling.classifiers import LinearFunction
+from bertctl.modeling.classifiers import LinearFunction, common_deviation
 from bertctl.modeling.head_regression import FittedHead, UnfittedError, fit_labels, fit_scores
 from bertctl.modeling.load import has_trained_head, keeps_head, lost_of_head
 from bertctl.progress import Listener
@@ -44,8 +44,8 @@ _MOST_NUMBERS = 1 << 24
 
 _BATCH = 64
 
-_PASSED_DEVIATION = 0.3
-"""Deviation of what a pooler passes on: there, the hyperbolic tangent is nearly a straight line."""
+_PASSED_DEVIATION = 0.4
+"""Largest deviation of what a pooler passes on: there, the hyperbolic tangent is nearly a straight line."""
 
 _ROUNDING = 0.05
 """How far a number between -1 and 1 may be off that was computed in half precision."""
@@ -61,6 +61,7 @@ class HeadStart:
         fitted_on: How many of them.
         seconds: That it took.
         reason: Why the head begins with random weights, where it does.
+        passes_state: Whether the pooler starts by passing the first token's state on.
     """
 
     regression: str = ""
@@ -68,11 +69,14 @@ class HeadStart:
     fitted_on: int = 0
     seconds: float = 0.0
     reason: str = ""
+    passes_state: bool = False
 
     def sentence(self, score: str) -> str:
         """Returns what is said of it, with the score of the first evaluation."""
         rows = count(self.fitted_on, self.noun)
-        return f"head: starts as {self.regression} on the frozen encoder, {rows}, {self.seconds:.1f} s, {score}"
+        pooler = ", its pooler passes the first token on" if self.passes_state else ""
+        begin = f"head: starts as {self.regression} on the frozen encoder{pooler}"
+        return f"{begin}, {rows}, {self.seconds:.1f} s, {score}"
 
 
 def has_new_head(job: Job) -> bool:
@@ -138,9 +142,16 @@ def start_head(job: Job, workers: Workers, listener: Listener) -> HeadStart | No
         return HeadStart(reason=error_text, seconds=seconds)
 
     set_weights(last, start.weight, start.bias)
-    if dense is not None and start.dense_weight.any():
+    passes_state = bool(start.dense_weight.any())
+    if passes_state:
         set_weights(dense, start.dense_weight, start.dense_bias)
-    return HeadStart(_regression(job.task), _noun(features, job.task), len(vectors), seconds)
+    return HeadStart(
+        regression=_regression(job.task),
+        noun=_noun(features, job.task),
+        fitted_on=len(vectors),
+        seconds=seconds,
+        passes_state=passes_state,
+    )
 
 
 def head_vectors(
@@ -233,13 +244,15 @@ def _best_start(job: Job, sample: "SampledFeatures", vectors: Floats32, dense: A
     as_it_is = _fit(job, sample, read_by_last, last)
     best = as_it_is
     if dense is not None and read_by_dense.size and _is_tanh_of(read_by_last, read_by_dense, dense):
-        factor = _PASSED_DEVIATION / max(1e-6, float(np.sqrt(read_by_dense.var(axis=0).mean())))
+        # A power of two is the same number in half precision.
+        factor = 2.0 ** np.floor(np.log2(_PASSED_DEVIATION / common_deviation(read_by_dense)))
         shift = -factor * read_by_dense.mean(axis=0)
-        passed = _fit(job, sample, np.tanh(factor * read_by_dense + shift), last)
+        state_passed = np.tanh(factor * read_by_dense + shift).astype(np.float32)
+        passed = _fit(job, sample, state_passed, last)
         if passed.held_out_loss < as_it_is.held_out_loss:
             best = passed
-            eye = factor * np.eye(size, dtype=np.float32)
-            start = replace(start, dense_weight=eye.astype(np.float32), dense_bias=shift.astype(np.float32))
+            weight = (factor * np.eye(size)).astype(np.float32)
+            start = replace(start, dense_weight=weight, dense_bias=shift.astype(np.float32))
     weight = best.function.weight.reshape(start.weight.shape)
     return replace(start, weight=weight.astype(np.float32), bias=best.function.bias.astype(np.float32))
 

@@ -44,8 +44,7 @@ def clouds(n_labels: int, *, n_rows: int = 240, size: int = 7) -> tuple[Floats32
 
 
 def common_scale(vectors: Floats32) -> tuple[Array, float]:
-    mean = vectors.mean(axis=0)
-    return mean, float(np.sqrt(vectors.var(axis=0).mean()))
+    return vectors.mean(axis=0), float(np.sqrt(vectors.var(axis=0).mean()))
 
 
 @pytest.mark.parametrize("n_labels", [2, 5])
