@@ -31,10 +31,11 @@ class SweepWatch(EarlyStopping):
     """Stops a run of a sweep that diverges or collapses.
 
     Divergence. The loop itself stops at a loss that is no number. Here a run is lost as well when the mean of its last
-    10 losses is above 1.5 times the mean of its first 5 and above 1.5 times what chance has; and, because 15 steps can be more than a tenth of a short run,
-    when a single loss is above 5 times the very first one, which is that of the untouched weights, and above 5: the
-    right answers of a whole batch then have a probability of 0.7 % on average, which no hard batch explains. That holds
-    for log likelihoods, not for squared errors, where one example can do it: those go by the first rule alone.
+    10 losses is above 1.5 times the mean of its first 5, and above 1.5 times what chance gives; and, because 15 steps
+    can be more than a tenth of a short run, when a single loss is above 5 times the very first one, which is that of
+    the untouched weights, and above 5: the right answers of a whole batch then have a probability of 0.7 % on average,
+    which no hard batch explains. That holds for log likelihoods, not for squared errors, where one example can do it:
+    those go by the first rule alone, without chance.
 
     Collapse. A run that answers one thing to everything at the end of its first epoch or two often learns later,
     the more so on small sets, so this alone stops nothing. It is stopped when it has done so at the ends of two

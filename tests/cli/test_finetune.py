@@ -203,10 +203,7 @@ def test_a_dry_run_prints_a_recipe_for_other_machines(opinions, tiny_model, tmp_
     read = yaml.safe_load(text)
     assert read["data"]["train_file"] == opinions.name
     assert read["model"] == {"name": "./model", "max_length": 32, "head_start": "probe"}
-<<<<<<< HEAD
     assert read["optimizer"]["learning_rate"] == 5e-4, "as auto chose it"
-=======
->>>>>>> headstart
     assert "runtime" not in read, "device, precision and threads are left to the machine"
     shown = load_recipe("shown.yaml")
     assert shown.data.train_file == str(opinions)
