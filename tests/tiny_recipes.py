@@ -15,6 +15,7 @@ def tiny_recipe(tiny_model: Path, data: Path, **options: Any) -> Recipe:
         "model.name": str(tiny_model),
         "model.max_length": 40,
         "model.dropout": 0.0,
+        "model.head_start": "random",
         "training.epochs": 4,
         "training.batch_size": 8,
         "training.log_every": 1,
