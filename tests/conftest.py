@@ -264,6 +264,8 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery
     arguments = ["--train-file", data, "--test-file", data, "--model", tiny_model, "-o", run]
     settings = ["--max-length", "32", "--epochs", "20", "--learning-rate", "5e-3", "--precision", "fp32"]
     sets = ["data.validation_fraction=0.25", "evaluation.bootstrap_resamples=100", "model.dropout=0.0"]
+    sets += ["training.preset=null", "training.batch_size=16"]
+    sets.append("model.head_start=random")  # else there is nothing to be learned
     command = ["finetune", "text-classification", *map(str, arguments), *settings, "--checkpoint-every", "off"]
     words = [*command, *(word for one in sets for word in ("--set", one))]
     with _alone(folder) as is_made:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from bertctl.config.load import load_recipe
+from bertctl.config.load import NULL, load_recipe
 from bertctl.config.schema import Recipe
 
 
@@ -15,6 +15,8 @@ def tiny_recipe(tiny_model: Path, data: Path, **options: Any) -> Recipe:
         "model.name": str(tiny_model),
         "model.max_length": 40,
         "model.dropout": 0.0,
+        "model.head_start": "random",
+        "training.preset": NULL,
         "training.epochs": 4,
         "training.batch_size": 8,
         "training.log_every": 1,

@@ -48,12 +48,15 @@ def estimate_table(document: Mapping[str, Any]) -> Shown:
     count = document["evaluations"]
     names = {
         "start": "read, encode, load",
+        "head_start": "start the head",
         "train": f"train {document['steps']:,} steps",
         "evaluate": f"score {count} time{'s' if count > 1 else ''}",
         "save": f"save weights, {document['checkpoints']} checkpoints",
         "baselines": "baselines beside it, at most",
         "total": "the whole run",
     }
+    if document["seconds"]["head_start"]["estimate"] == 0:
+        del names["head_start"]
     rows = [(name, document["seconds"][phase]) for phase, name in names.items() if phase in document["seconds"]]
     cells = document["sweep"]["cells"]
     if cells > 1:

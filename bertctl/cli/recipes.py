@@ -64,6 +64,7 @@ def show(out: Output, recipe: RecipeRequest, origin: Annotated[bool, typer.Optio
     """
     from bertctl.config.dump import dump_recipe, own_fields
     from bertctl.config.load import portable
+    from bertctl.config.presets import shown_values
     from bertctl.config.problems import shown
 
     if origin and is_data_file(recipe.name):
@@ -82,7 +83,7 @@ def show(out: Output, recipe: RecipeRequest, origin: Annotated[bool, typer.Optio
     command = shlex.join(["bertctl", _verb(loaded), recipe.name, *sets])
     file = stdout_file()
     kept = portable(loaded, origins, file.parent if file else Path.cwd())
-    out.answer(loaded.model_dump(), dump_recipe(kept, command=command).rstrip("\n"))
+    out.answer(shown_values(loaded), dump_recipe(kept, command=command).rstrip("\n"))
 
 
 def diff(

@@ -101,6 +101,9 @@ def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: b
             watched = out.answers.is_terminal
             # A folder in the current directory is known as one only now.
             asked = recipe.with_fields("model", name=job.recipe.model.name)
+            if job.chosen:  # what was chosen for these rows runs again without the preset
+                sections = {"training": job.recipe.training, "optimizer": job.recipe.optimizer}
+                asked = asked.model_copy(update=sections)
             text = [] if watched and not out.verbose else [_recipe_to_keep((asked, origins), job.verb, out.verbose)]
             out.answer(plan, *text, *([_plan_table(job)] if watched else []))
             return

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from bertctl.config.losses import CLASS_LOSSES
+from bertctl.config.presets import AUTO, AUTO_TASKS, fields_left_to_auto
 from bertctl.config.recipe_sections import RecipeFields, TaskSettings
 from bertctl.config.task_names import PRETRAINING
 from bertctl.documents import is_encoding, published_schema
@@ -22,6 +23,9 @@ TASK_SECTIONS: dict[str, str] = {name.replace("_", "-"): name for name in _SETTI
 
 CLASSIFIERS = tuple(task for task, section in TASK_SECTIONS.items() if "labels" in _SETTINGS[section].model_fields)
 """Tasks whose labels are the same in every example: their settings have label names."""
+
+_STARTED_HEADS = ("text-classification", "text-regression", "token-classification", "multiple-choice")
+"""Tasks whose new head can start as a regression on the frozen encoder."""
 
 
 class Disagreement(NamedTuple):
@@ -53,7 +57,8 @@ def disagreements_in(error: ValidationError) -> Sequence[Disagreement]:
 def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields everything in a recipe that does not fit together, each field being possible by itself."""
     data, training, labels = recipe.data, recipe.training, recipe.text_classification
-    if training.batch_size % training.accumulation_steps:
+    has_batch_size = "training.batch_size" not in fields_left_to_auto(recipe)
+    if has_batch_size and training.batch_size % training.accumulation_steps:
         why = f"{training.accumulation_steps} does not divide training.batch_size {training.batch_size}"
         yield Disagreement(("training.accumulation_steps", "training.batch_size"), why)
     if data.name:
@@ -115,6 +120,11 @@ def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields what is wrong with training.*, as far as it shows without the model or the rows."""
     training = recipe.training
+    is_paired = recipe.few_shot.loss is not None
+    if training.preset == AUTO and (recipe.task not in AUTO_TASKS or is_paired):
+        learned = "few-shot training" if is_paired else f"the task '{recipe.task}'"
+        why = f"auto knows values for {listing(AUTO_TASKS)}, and none for {learned}; leave it out"
+        yield Disagreement(("training.preset", "task"), why)
     defaults = {"class_weights": None, "label_smoothing": 0.0, "loss": "cross-entropy"}
     for name, default in defaults.items():
         if getattr(training, name) != default and recipe.task not in CLASSIFIERS:
@@ -123,8 +133,12 @@ def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
                 f"for labels that are the same in every example ({', '.join(CLASSIFIERS)}), but this recipe's task is "
                 f"'{recipe.task}'",
             )
+    if recipe.model.head_start == "probe" and recipe.task not in _STARTED_HEADS:
+        why = f"for the heads of {listing(_STARTED_HEADS)}, but this recipe's task is '{recipe.task}'"
+        yield Disagreement(("model.head_start", "task"), why)
     yield from _loss_disagreements(recipe)
-    by_epochs = training.evaluate_every is None and training.max_steps is None
+    is_open = "training.epochs" in fields_left_to_auto(recipe)
+    by_epochs = training.evaluate_every is None and training.max_steps is None and not is_open
     if training.average_best and by_epochs and training.average_best > training.epochs:
         yield Disagreement(
             ("training.average_best", "training.epochs"),
@@ -182,6 +196,9 @@ def _few_shot_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     if changed and recipe.few_shot.loss is None:
         yield Disagreement((f"few_shot.{next(iter(changed))}", "few_shot.loss"), "of use only with few_shot.loss")
     unused = {"patience", "evaluate_every", "average_best", "class_weights", "label_smoothing"}
+    if changed and recipe.model.head_start == "probe":
+        why = "few-shot training fits its head after the encoder"
+        yield Disagreement(("model.head_start", "few_shot.loss"), why)
     for name in sorted(unused & training.model_dump(exclude_defaults=True).keys()) if changed else ():
         yield Disagreement((f"training.{name}", "few_shot.loss"), "few-shot training learns pairs, and chooses nothing")
     if changed and training.time_limit is not None:

@@ -11,6 +11,7 @@ import yaml
 
 from bertctl.config.agreement import TASK_SECTIONS
 from bertctl.config.field_docs import field_docs, section_docs
+from bertctl.config.presets import fields_left_to_auto, shown_values
 from bertctl.config.recipe_sections import FewShotSection, Mark, ProbeSection
 from bertctl.config.removed import REMOVED
 from bertctl.config.schema import Recipe, fields, marked
@@ -27,7 +28,8 @@ NOT_IN_HASH = marked(Mark.BY_CONTENT) | marked(Mark.NO_NUMBER)
 def dump_recipe(recipe: Recipe, *, command: str, only: Collection[str] | None = None) -> str:
     """Returns the recipe as YAML: a comment with the command that runs it, then each field under its docstring.
 
-    `load_recipe` reads it back equal. The settings of other tasks are left out: they can only be the defaults.
+    `load_recipe` reads it back equal. The settings of other tasks are left out: they can only be the defaults. A field
+    that the preset `auto` is to choose is a comment.
 
     Args:
         recipe: what to write.
@@ -37,6 +39,7 @@ def dump_recipe(recipe: Recipe, *, command: str, only: Collection[str] | None = 
     lines = [f"# {harmless(' '.join(command.split()))}"]
     if only is not None:
         lines.append("# Every other field has its default, and paths are relative to this file.")
+    open_fields = fields_left_to_auto(recipe)
     section_before = ""
     for dotted, value in own_fields(recipe):
         if only is not None and dotted not in only:
@@ -49,6 +52,9 @@ def dump_recipe(recipe: Recipe, *, command: str, only: Collection[str] | None = 
         elif not section:
             lines.append("")
         lines += _comment(field_docs()[dotted].text, indent)
+        if dotted in open_fields:
+            lines.append(f"{indent}# {name}: {value}")
+            continue
         lines += textwrap.indent(_yaml(name, value), indent).splitlines()
     return "\n".join(lines) + "\n"
 
@@ -87,8 +93,11 @@ def differing(before: Recipe, now: Recipe, *, but: Collection[str] = NOT_IN_HASH
 
 
 def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
-    """Yields the fields of the recipe's shared sections and of its task's section; those of a probe where it is one."""
-    values = recipe.model_dump()
+    """Yields the fields of the recipe's shared sections and of its task's section; those of a probe where it is one.
+
+    The value of a field that the preset `auto` is to choose is `auto`.
+    """
+    values = shown_values(recipe)
     others = {section for task, section in TASK_SECTIONS.items() if task != recipe.task}
     if recipe.task != PRETRAINING:
         others.add("masking")

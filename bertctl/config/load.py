@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from bertctl.addresses import address_problem, address_remedy, is_address
 from bertctl.config.agreement import Disagreement, disagreements_in
 from bertctl.config.bases import RecipeFile, read_files
-from bertctl.config.presets import PRESETS
+from bertctl.config.presets import AUTO, AUTO_FIELDS, PRESETS
 from bertctl.config.problems import SHOWN, RecipeError, describe, field_schema, is_said_by_another, place, unknown_key
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe
 from bertctl.config.recipe_sections import Mark
@@ -262,15 +262,31 @@ class _Layers:
             self._put("data.datasets_file", str(beside), DEFAULT._replace(shown=str(beside)))
 
     def add_preset(self) -> None:
-        """Lays the values of `training.preset` under what stands in the source that names it, and over the rest."""
+        """Lays the values of `training.preset` under what stands in the source that names it, and over the rest.
+
+        The values of `auto` depend on rows and model: the fields stay open until these are read.
+        """
         training = self._values.get("training")
         name = training.get("preset") if isinstance(training, dict) else None
         if not isinstance(name, str):
             return
         origin = self.origins["training.preset"]
+        if name == AUTO:
+            self._leave_to_auto(origin)
         for dotted, value in PRESETS.get(name, {}).items():  # a name that is none is reported by itself
             if self.origins.get(dotted, DEFAULT).rank < origin.rank:
                 self._put(dotted, value, origin._replace(via=f"preset {name}"))
+
+    def _leave_to_auto(self, origin: Origin) -> None:
+        """Takes out the values of farther sources than the one that names the preset `auto`, which chooses them."""
+        for dotted in AUTO_FIELDS:
+            section, _, name = dotted.partition(".")
+            if self.origins.get(dotted, DEFAULT).rank >= origin.rank:
+                continue
+            values = self._values.get(section)
+            if isinstance(values, dict):
+                values.pop(name, None)
+            self.origins[dotted] = origin._replace(kind="default", via=f"preset {AUTO}")
 
     def prefer_epochs(self) -> None:
         """Drops `training.max_steps` where a nearer source gives `training.epochs`, which would be of no effect."""

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from bertctl.config.recipe_sections import RecipeFields
+
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # Mosbach et al. 2021, "On the Stability of Fine-tuning BERT": rate 2e-5 with bias correction, warm-up over the
     # first 10 % of the steps, 20 epochs. Zhang et al. 2021, "Revisiting Few-sample BERT Fine-tuning": bias correction
@@ -16,4 +18,54 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "optimizer.warmup_fraction": 0.1,
     }
 }
-"""What `training.preset` may be -> dotted field -> value."""
+"""What `training.preset` may be -> dotted field -> value, where the values are the same for all data."""
+
+AUTO = "auto"
+"""The preset whose values depend on rows and model; `training/auto_settings.py` chooses them."""
+
+AUTO_FIELDS = (
+    "training.epochs",
+    "training.batch_size",
+    "training.evaluate_every",
+    "training.patience",
+    "training.average_best",
+    "optimizer.learning_rate",
+    "optimizer.warmup_fraction",
+    "optimizer.layer_decay",
+)
+"""Fields that the preset `auto` chooses where nobody gives them."""
+
+AUTO_TASKS = ("text-classification", "text-regression", "token-classification", "question-answering", "multiple-choice")
+"""Tasks that the preset `auto` knows values for."""
+
+
+def fields_left_to_auto(recipe: RecipeFields) -> tuple[str, ...]:
+    """Returns the fields of a recipe that the preset `auto` is to choose, because nobody gave them."""
+    if recipe.training.preset != AUTO:
+        return ()
+    given = {
+        *(f"training.{name}" for name in recipe.training.model_fields_set),
+        *(f"optimizer.{name}" for name in recipe.optimizer.model_fields_set),
+    }
+    return tuple(dotted for dotted in AUTO_FIELDS if dotted not in given)
+
+
+def shown_values(recipe: RecipeFields) -> dict[str, Any]:
+    """Returns a recipe's nested values, `auto` for those that the preset is to choose."""
+    values = recipe.model_dump()
+    for dotted in fields_left_to_auto(recipe):
+        section, _, name = dotted.partition(".")
+        values[section][name] = AUTO
+    return values
+
+
+def given_values(recipe: RecipeFields) -> dict[str, Any]:
+    """Returns a recipe's nested values without those that the preset `auto` is to choose.
+
+    `Recipe.model_validate` makes the same recipe of them, in which the same fields are open.
+    """
+    values = recipe.model_dump()
+    for dotted in fields_left_to_auto(recipe):
+        section, _, name = dotted.partition(".")
+        del values[section][name]
+    return values

@@ -174,6 +174,10 @@ class ModelSection(RecipeSection):
     """Whether text is lower-cased. It must agree with the model. Default: as the model's tokenizer says."""
     dropout: Fraction | None = None
     """Dropout of hidden states, attention and classifier. Default: the model's own (BERT: 0.1; paper, appendix A.2)."""
+    head_start: Annotated[Literal["probe", "random"], Mark.LATER] = "random"
+    """What a new head begins as. `probe`: a logistic regression (of scores a ridge regression) on the frozen encoder,
+    fitted to a sample of the training rows before the first step; then everything is trained (Kumar et al. 2022,
+    "Fine-tuning can distort pretrained features"). A head that was trained for the same labels is kept as it is."""
 
 
 class TrainingSection(RecipeSection):
@@ -220,10 +224,12 @@ class TrainingSection(RecipeSection):
     group_by_length: bool = True
     """Batch examples of similar length, which saves padding. The order is fixed by seed and epoch, and the number of
     steps stays the same."""
-    preset: Annotated[Literal["small-data"] | None, Mark.NO_NUMBER] = None
+    preset: Annotated[Literal["auto", "small-data"] | None, Mark.NO_NUMBER] = None
     """Named set of values for fields that are not given. After `--set`, it also replaces those of the recipe file.
-    `small-data`: up to 20 epochs, patience 10, learning rate 2e-5 and 10 % warm-up, with AdamW's bias correction
-    (Mosbach et al. 2021; Zhang et al. 2021), for a few thousand rows or fewer."""
+    `auto` chooses learning rate, layer decay, batch size, warm-up, epochs, evaluations and patience by the encoder's
+    width and depth and by the number of rows and labels. `small-data`: up to 20 epochs, patience 10, learning rate 2e-5
+    and 10 % warm-up, with AdamW's bias correction (Mosbach et al. 2021; Zhang et al. 2021), for a few thousand rows or
+    fewer."""
     freeze_embeddings: Annotated[bool, Mark.LATER] = False
     """Freeze the embeddings: they are not trained. The idea: Lee et al. 2019, "What Would Elsa Do?"."""
     freeze_layers: Annotated[NonNegativeInt, Mark.LATER] = 0

@@ -20,6 +20,7 @@ LOGISTIC, RIDGE = "logistic-regression", "ridge"
 _TOLERANCE = 1e-4
 _MAX_ITERATIONS = 1000
 _NEWTON_LIMIT = 2000
+_LEAST_DEVIATION = 0.05
 _NEVER = -100.0
 """Logit of a label that no training row has."""
 
@@ -39,6 +40,8 @@ class ClassifierSettings:
         stratify: whether each fold has its share of each label.
         labels: their names.
         has_bias: Whether the linear function has a bias.
+        by_feature: Whether each number of the vectors is standardised by itself, or all by one deviation, which is
+            then a twentieth of their size at least.
     """
 
     classifier: str
@@ -51,6 +54,7 @@ class ClassifierSettings:
     stratify: bool = False
     labels: tuple[str, ...] = ()
     has_bias: bool = True
+    by_feature: bool = True
 
     @property
     def is_regression(self) -> bool:
@@ -195,13 +199,21 @@ class Scaler:
     scale: Floats
 
     @classmethod
-    def of(cls, vectors: Floats32, *, has_bias: bool = True) -> "Scaler":
-        """Measures vectors. Without a bias to take the mean up, the mean stays in them."""
+    def of(cls, vectors: Floats32, *, has_bias: bool = True, by_feature: bool = True) -> "Scaler":
+        """Measures vectors. Without a bias to take the mean up, the mean stays in them.
+
+        Args:
+            vectors: (N, D).
+            has_bias: Whether the linear function has a bias.
+            by_feature: Whether each number has a deviation of its own, or all the root of their mean square.
+        """
         from sklearn.preprocessing import StandardScaler
 
         fitted = StandardScaler(with_mean=has_bias).fit(vectors)
         mean = fitted.mean_ if has_bias else np.zeros(vectors.shape[1])
-        return cls(mean, fitted.scale_)
+        if by_feature:
+            return cls(mean, fitted.scale_)
+        return cls(mean, np.full_like(fitted.scale_, common_deviation(vectors)))
 
     def __call__(self, vectors: Floats32) -> Floats32:
         """Returns the vectors standardised."""
@@ -211,6 +223,18 @@ class Scaler:
         """Returns weights for plain vectors, made of those for standardised ones."""
         plain = weight / self.scale
         return plain.astype(np.float32), (bias - plain @ self.mean).astype(np.float32)
+
+
+def common_deviation(vectors: Floats32) -> float:
+    """Returns the root of the mean variance of the numbers of (N, D) vectors.
+
+    It is a twentieth of the root of their mean square at least: half precision has no more digits of vectors that are
+    nearly the same for all rows, and these would be blown up.
+    """
+    values = vectors.astype(np.float64)
+    deviation = float(np.sqrt(values.var(axis=0).mean()))
+    size = float(np.sqrt((values**2).mean()))
+    return max(deviation, _LEAST_DEVIATION * size) or 1.0
 
 
 def choose_strength(
@@ -300,7 +324,7 @@ def fit(
         settings: Of the classifier.
         row_weights: (N,) how much each row counts, or (N, C) in each of several labels; all alike by default.
     """
-    scaler = Scaler.of(vectors, has_bias=settings.has_bias)
+    scaler = Scaler.of(vectors, has_bias=settings.has_bias, by_feature=settings.by_feature)
     inside = scaler(vectors)
     if settings.multi_label:
         of_labels = [None] * settings.n_outputs if row_weights is None else [*row_weights.T]

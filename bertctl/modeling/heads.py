@@ -7,8 +7,10 @@ person's scale.
 Letters: B examples, D dimensions.
 """
 
+import contextlib
 import functools
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from bertctl.arrays import Floats32
 
 
 def head_test(network: nn.Module) -> Callable[[str], bool]:
@@ -140,3 +144,63 @@ def use_score_head(network: nn.Module, mean: float = 0.0, deviation: float = 1.0
 def score_heads(network: nn.Module) -> dict[str, ScoreHead]:
     """Returns the network's score heads by name."""
     return {name: module for name, module in network.named_modules() if isinstance(module, ScoreHead)}
+
+
+def dense_layer(network: nn.Module) -> nn.Linear | None:
+    """Returns the square layer between the first token's state and the last layer: a pooler's, or a head's own.
+
+    None where there is none, or where it is not trained.
+    """
+    _, last = last_layer(network)
+    size = last.in_features
+    candidates = [module for _, module in head_modules(network)]
+    pooler = getattr(getattr(network, "base_model", None), "pooler", None)
+    if isinstance(pooler, nn.Module):
+        candidates += [*pooler.modules()]
+    for module in candidates:
+        is_linear = isinstance(module, nn.Linear) and module is not last
+        if is_linear and tuple(module.weight.shape) == (size, size) and module.bias is not None:
+            return module if module.weight.requires_grad else None
+    return None
+
+
+@contextlib.contextmanager
+def reading_vectors(network: nn.Module, dense: nn.Linear | None = None) -> Iterator[nn.Linear]:
+    """Has the network give, in place of its logits, the vectors that its last layer reads, which is yielded.
+
+    Whatever the network does with the logits, such as choosing those of the last token, it does with the vectors.
+
+    Args:
+        network: With a head.
+        dense: A layer between the encoder and the last one. What it reads then follows each vector, where it is as
+            many vectors of the same size.
+    """
+    _, last = last_layer(network)
+    read_by = threading.local()  # several threads may each compute a batch
+
+    def note(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:  # noqa: ARG001
+        read_by.dense = inputs[0].float()
+
+    def give(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:  # noqa: ARG001
+        vectors = inputs[0].float()
+        beside = getattr(read_by, "dense", None)
+        if beside is None or beside.shape != vectors.shape:
+            return vectors
+        return torch.cat([vectors, beside], dim=-1)
+
+    with contextlib.ExitStack() as hooks:
+        hooks.enter_context(last.register_forward_hook(give))
+        if dense is not None:
+            hooks.enter_context(dense.register_forward_pre_hook(note))
+        yield last
+
+
+def set_weights(layer: nn.Linear, weight: Floats32, bias: Floats32) -> None:
+    """Puts weights (C, D) and biases (C,) into a layer, in place; a layer without a bias has no use for them.
+
+    Those of a score head stand for standardised scores.
+    """
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(weight))
+        if layer.bias is not None:
+            layer.bias.copy_(torch.from_numpy(bias))

@@ -4,6 +4,7 @@ from typing import Any
 
 from bertctl.config.dump import NOT_IN_HASH, differing
 from bertctl.config.load import load_recipe
+from bertctl.config.presets import AUTO, AUTO_FIELDS
 from bertctl.config.recipe_files import expanded_path, is_of_run
 from bertctl.config.recipe_sections import Mark
 from bertctl.config.schema import Recipe, marked
@@ -53,4 +54,5 @@ def _read(name: str) -> tuple[Recipe, dict[str, str]]:
 def _moves(name: str, values: tuple[Any, Any], *, known: bool) -> bool | None:
     """Returns whether a field moves numbers; `known`: what is behind paths is known, and compared for itself."""
     by_machine = name.startswith("runtime.") and any(value in (None, "auto") for value in values)
-    return None if by_machine or (name in marked(Mark.BY_CONTENT) and not known) else name not in NOT_IN_HASH
+    by_rows = AUTO in values and name in AUTO_FIELDS
+    return None if by_machine or by_rows or (name in marked(Mark.BY_CONTENT) and not known) else name not in NOT_IN_HASH

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bertctl.config.load import load_recipe
+from bertctl.config.presets import shown_values
 from bertctl.config.recipe_files import builtin_recipes
 from bertctl.config.schema import Recipe
 from bertctl.config.task_names import PRETRAINING
@@ -299,7 +300,8 @@ def _data(run: RunContents) -> Section:
 def _recipe(run: RunContents) -> Section:
     """Returns the settings that are not those of the task's own recipe, and the recipe as a whole."""
     generic = PRETRAIN_RECIPE if run.task == PRETRAINING else run.task
-    usual = (load_recipe(generic) if generic in builtin_recipes() else Recipe()).model_dump()
+    usual_recipe = load_recipe(generic) if generic in builtin_recipes() else Recipe()
+    usual = shown_values(usual_recipe)
     rows: list[list[str | Cell]] = []
     for section, fields in run.recipe.items():
         if section in ("name", "description", "task") or not isinstance(fields, dict):

@@ -4,6 +4,7 @@ A decision rests on the run's `TrainingState` alone, which is saved in checkpoin
 decides as an undisturbed one.
 """
 
+import math
 import os
 
 import numpy as np
@@ -14,6 +15,10 @@ from bertctl.training.loop import TrainingState
 
 _SLOW, _SLOW_AFTER = 1.5, 15
 """How many times the mean of the first 5 losses the mean of the last 10 may be, once these are other steps."""
+
+_CHANCE = math.log(2)
+"""Log likelihood of two labels by chance: a head that starts as a regression begins far below it, and is not lost for
+coming up to it while the encoder moves."""
 
 _SUDDEN = 5.0
 """How many times the first loss, and how many times 1, a single loss may be, where it is a mean of log likelihoods."""
@@ -26,10 +31,11 @@ class SweepWatch(EarlyStopping):
     """Stops a run of a sweep that diverges or collapses.
 
     Divergence. The loop itself stops at a loss that is no number. Here a run is lost as well when the mean of its last
-    10 losses is above 1.5 times the mean of its first 5; and, because 15 steps can be more than a tenth of a short run,
-    when a single loss is above 5 times the very first one, which is that of the untouched weights, and above 5: the
-    right answers of a whole batch then have a probability of 0.7 % on average, which no hard batch explains. That holds
-    for log likelihoods, not for squared errors, where one example can do it: those go by the first rule alone.
+    10 losses is above 1.5 times the mean of its first 5, and above 1.5 times what chance gives; and, because 15 steps
+    can be more than a tenth of a short run, when a single loss is above 5 times the very first one, which is that of
+    the untouched weights, and above 5: the right answers of a whole batch then have a probability of 0.7 % on average,
+    which no hard batch explains. That holds for log likelihoods, not for squared errors, where one example can do it:
+    those go by the first rule alone, without chance.
 
     Collapse. A run that answers one thing to everything at the end of its first epoch or two often learns later,
     the more so on small sets, so this alone stops nothing. It is stopped when it has done so at the ends of two
@@ -78,6 +84,7 @@ def divergence(outcome: TrainingState, *, likelihood: bool = True) -> str:
     if likelihood and loss > _SUDDEN * max(1.0, first[0]):
         return f"the loss is {loss:.3g}, and was {first[0]:.3g} in the first step"
     last = float(np.mean(outcome.last_losses))
-    if outcome.step >= _SLOW_AFTER and last > _SLOW * float(np.mean(first)):
+    lowest = _CHANCE if likelihood else 0.0
+    if outcome.step >= _SLOW_AFTER and last > _SLOW * max(lowest, float(np.mean(first))):
         return f"the last 10 losses are {last:.3g} on average, the first 5 were {np.mean(first):.3g}"
     return ""

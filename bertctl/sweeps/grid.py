@@ -11,6 +11,7 @@ import numpy as np
 
 from bertctl.config.bases import read_files
 from bertctl.config.load import read_field
+from bertctl.config.presets import given_values
 from bertctl.config.problems import RecipeError, unknown_key
 from bertctl.config.recipe_files import expanded_path
 from bertctl.config.schema import Recipe, fields, sections
@@ -173,7 +174,7 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     Raises:
         ValidationError: of pydantic; values that don't go together come as a `DisagreementError` inside it.
     """
-    document = recipe.model_dump()
+    document = given_values(recipe)
     for dotted, value in values.items():
         section, _, name = dotted.partition(".")
         document[section][name] = value

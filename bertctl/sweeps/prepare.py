@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from bertctl.config.agreement import disagreements_in
 from bertctl.config.dump import recipe_hash
+from bertctl.config.presets import given_values
 from bertctl.config.problems import RecipeError
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import groups_of, load_data
@@ -23,6 +24,7 @@ from bertctl.sweeps.grid import Setting, with_values
 from bertctl.sweeps.plan import Choose, Keep, PlannedCell, PrimaryMetric, SweepPlan, find_plan
 from bertctl.sweeps.pool import visible_devices
 from bertctl.tasks.registry import higher_is_better
+from bertctl.training.auto_settings import TrainingTraits, resolve_auto
 from bertctl.training.job import Encoded, Inputs, check, encode, encoding_key
 from bertctl.training.loop import total_steps
 from bertctl.words import count
@@ -151,10 +153,10 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     jobs = request.jobs or (max(1, len(visible_devices())) if compute.device == "cuda" else 1)
     threads = request.recipe.runtime.threads or (before.threads if before else max(1, available_cores() // jobs))
     jobs = jobs if request.executor == "local" else request.jobs or len(cells)
-    cells = [_named(cell, threads, encoded[cell.key]) for cell in cells]
+    cells = [_named(cell, threads, encoded[cell.key], checked[cell.key]) for cell in cells]
     _refuse_twins(cells)
     planned = [PlannedCell(name=cell.name, setting=cell.setting, seed=cell.seed, fold=cell.fold) for cell in cells]
-    recipe = base.with_fields("runtime", threads=threads).model_dump()
+    recipe = given_values(base.with_fields("runtime", threads=threads))
     update = {"recipe": recipe, "jobs": jobs, "threads": threads, "cells": planned}
     return Sweep(plan.model_copy(update=update), cells, encoded, folder, request)
 
@@ -243,6 +245,8 @@ def _read(cells: Sequence[SweepCell], listener: Listener) -> tuple[dict[str, Enc
     splits = [one.data.splits.items() for one in encoded.values()]
     counted = [", ".join(f"{len(rows)} {split} rows" for split, rows in found) for found in splits]
     listener.say(f"tokenized once: {'; '.join(dict.fromkeys(counted))}, for all {len(cells)} runs")
+    for chosen in dict.fromkeys(inputs.chosen for inputs in checked.values() if inputs.chosen):
+        listener.say(chosen)
     return encoded, checked
 
 
@@ -259,7 +263,7 @@ def _plan(
     baselines = [one.baseline for one in checked.values() if one.primary == primary]
     return SweepPlan(
         name=base.name,
-        recipe=base.model_dump(),
+        recipe=given_values(base),
         primary=PrimaryMetric(
             split=encoded[first].data.validation_splits[0], name=primary, higher_is_better=higher_is_better(primary)
         ),
@@ -295,8 +299,11 @@ def _labels(cells: Sequence[SweepCell]) -> dict[str, str]:
     return {key: f"data {number}" for number, key in enumerate(keys, 1)}
 
 
-def _named(cell: SweepCell, threads: int, encoded: Encoded) -> SweepCell:
-    recipe = cell.recipe.with_fields("runtime", threads=threads)
+def _named(cell: SweepCell, threads: int, encoded: Encoded, inputs: Inputs) -> SweepCell:
+    """Returns the cell with a complete recipe, what the preset `auto` chooses included, and with its name."""
+    traits = TrainingTraits.of(cell.recipe, inputs.data, inputs.task, inputs.source)
+    recipe, _ = resolve_auto(cell.recipe, traits)
+    recipe = recipe.with_fields("runtime", threads=threads)
     recipe = recipe.with_fields("runtime", precision=encoded.source.compute(recipe.runtime).precision)
     digest = recipe_hash(recipe, data_hashes=encoded.data.hashes, model_hash=encoded.model_hash)
     return replace(cell, recipe=recipe, name=digest[:NAME_LENGTH])

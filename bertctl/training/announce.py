@@ -10,6 +10,7 @@ from bertctl.progress import Listener
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import Batch
 from bertctl.tokenization.long_texts import LongText
+from bertctl.training.head_start import announcement
 from bertctl.training.job import Job
 from bertctl.training.layer_freezing import describe
 from bertctl.words import count, human_bytes
@@ -34,6 +35,8 @@ def announce(job: Job, *, listener: Listener) -> None:
         f"training: {count(job.epochs, 'epoch')} of {count(read, noun)} in batches of "
         f"{training.batch_size}: {count(job.steps, 'step')}, learning rate {job.recipe.optimizer.learning_rate:g}"
     )
+    if job.chosen:
+        listener.say(job.chosen)
     if training.patience is not None:
         listener.say(
             f"early stopping: training ends after {count(training.patience, 'evaluation')} on {job.selection} without "
@@ -65,6 +68,9 @@ def beyond_plain(job: Job) -> list[str]:
     from bertctl.tasks.objectives import ClassObjective
 
     said, objective = describe(job.recipe, job.source, job.epochs), job.objective
+    about_head = announcement(job)
+    if about_head:
+        said.append(about_head)
     if isinstance(objective, ClassObjective) and objective.class_weights:
         names = list(job.task.head()["id2label"].values())
         pairs = [f"{name} {weight:.3g}" for name, weight in zip(names, objective.class_weights, strict=True)]

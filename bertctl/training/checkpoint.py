@@ -154,7 +154,8 @@ class Checkpoints:
             part.mkdir()
             if self._folder.history.exists():
                 shutil.copyfile(self._folder.history, part / self._folder.history.name)
-            if snapshot.state["outcome"]["best_step"]:
+            outcome = snapshot.state["outcome"]
+            if outcome["best_step"] or outcome["scored_start"]:
                 for path in _files(self._folder.model):
                     target = part / _BEST / path.relative_to(self._folder.model)
                     target.parent.mkdir(parents=True, exist_ok=True)

@@ -31,6 +31,7 @@ from bertctl.runtime.launch import ALONE
 from bertctl.runtime.machine import existing_folder, free_bytes
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.training.checkpoint import KEPT, Checkpoints
+from bertctl.training.head_start import sampled_windows, starts_head
 from bertctl.training.job import Job, prepare
 from bertctl.training.loop import TrainingState, plan_epoch
 from bertctl.training.memory import peak_memory_bytes, resident_bytes
@@ -81,6 +82,8 @@ def estimate_run(
     job = prepare(recipe.with_fields("runtime", log_to=[]), listener=listener)  # nothing of this is worth a tracker
     start = time.perf_counter() - started
     listener.say(f"compute: {job.compute.why}")
+    if job.chosen:
+        listener.say(job.chosen)
     free = memory()["available"]
     if job.memory > free + resident_bytes() and job.compute.device == "cpu":
         needed = f"about {human_bytes(job.memory)} will be needed, {human_bytes(free)} of memory is free"
@@ -88,11 +91,11 @@ def estimate_run(
     with failures_of(place), part_in(existing_folder(place)) as scratch:
         rehearsal = Rehearsal(job, scratch)
         train, spread = rehearsal.training(steps, listener)
-        evaluate, line_bytes = rehearsal.evaluation(listener)
+        evaluate, head_start, line_bytes = rehearsal.evaluation(listener)
         checkpoints = _checkpoints(job, train)
         save = rehearsal.saving(checkpoints)
         disk = _disk(job, rehearsal.folder, checkpoints, line_bytes)
-    seconds = {"start": start, "train": train, "evaluate": evaluate, "save": save}
+    seconds = {"start": start, "head_start": head_start, "train": train, "evaluate": evaluate, "save": save}
     beside = 0.0
     if job.recipe.evaluation.baselines and job.task.baselines:
         beside = seconds["baselines"] = BASELINES_SHARE * train
@@ -200,7 +203,10 @@ class Rehearsal:
         epochs = (plan_epoch(job.recipe, self.features, epoch) for epoch in range(job.epochs))
         self.plan: Plan = [*islice(chain.from_iterable(epochs), min(job.steps, _MOST_PLANNED))]
         due = job.recipe.training.evaluate_every  # of the validation rows; patience is not counted
+        self.starts_head = starts_head(job)
         self.evaluations = -(-job.steps // due) if due else job.epochs
+        if self.starts_head:
+            self.evaluations += 1  # before the first step
 
     def training(self, count: int, listener: Listener) -> tuple[float, float]:
         """Returns the seconds of all steps of the run, and the share by which they may be off."""
@@ -224,8 +230,8 @@ class Rehearsal:
         whole += max(0.0, float(np.median((rounds - rounds[-1]).sum(0)))) * len(np.unique(shapes, axis=0))
         return whole, max(_LEAST_SPREAD, 2 * error / whole)
 
-    def evaluation(self, listener: Listener) -> tuple[float, float]:
-        """Returns the seconds of all scoring of the run, and the bytes of a prediction line."""
+    def evaluation(self, listener: Listener) -> tuple[float, float, float]:
+        """Returns the seconds of all scoring of the run and of reading for the head, and the bytes of a prediction."""
         job = self.job
         rows = job.data.splits[job.selection]
         drawn = np.random.default_rng(job.recipe.training.seed).permutation(len(rows))[:_SCORED_ROWS]
@@ -240,7 +246,9 @@ class Rehearsal:
         size = sum(len(json.dumps(line, ensure_ascii=False).encode()) + 1 for line in lines)
         each = taken / int(features.lengths.sum())
         tokens = {split: int(job.features[split].lengths.sum()) for split in {*job.evaluated, job.selection}}
-        return each * (sum(tokens.values()) + (self.evaluations - 1) * tokens[job.selection]), size / len(sample)
+        scoring = each * (sum(tokens.values()) + (self.evaluations - 1) * tokens[job.selection])
+        read = job.features["train"].lengths[sampled_windows(job)].sum() if self.starts_head else 0
+        return scoring, each * int(read), size / len(sample)
 
     def saving(self, checkpoints: int) -> float:
         """Returns the seconds of saving the weights of every evaluation, should each be the best, and checkpoints."""

@@ -22,6 +22,7 @@ from bertctl.training.checkpoint import Checkpoint, Checkpoints
 from bertctl.training.checkpointing import Checkpointing, Due
 from bertctl.training.collapse import look_for_collapse
 from bertctl.training.early_stopping import NO_EARLY_STOPPING, EarlyStopping
+from bertctl.training.head_start import HeadStart, start_head
 from bertctl.training.job import Job
 from bertctl.training.loop import Hooks, TrainingState, train
 from bertctl.training.model_selection import ModelSelection
@@ -154,6 +155,7 @@ class _TrainingRun:
         self.time_limit: TimeLimitedSteps | None = None
         self.is_trained = False
         self.baselines: Baselines | None = None
+        self.head_start: HeadStart | None = None
 
     def compute_baselines(self) -> None:
         """Scores the simple models beside the run, while the encoder is as it was."""
@@ -173,6 +175,8 @@ class _TrainingRun:
             if checkpoint is not None:
                 seed = training.seed_of_init
                 self.state = restore(checkpoint, engine, self.folder, seed=seed, listener=self.listener)
+            else:
+                self.head_start = start_head(job, self.options.workers, self.listener)
             due = Due(training.checkpoint_every, pause=self.options.checkpoint_pause)
             self.checkpointing = Checkpointing(engine, self.checkpoints, due, flush=self.selection.best.flush)
             if training.time_limit is not None:
@@ -226,7 +230,7 @@ class _TrainingRun:
             # Noted now: a signal during the scoring saves from here, and scoring draws no random number.
             checkpointing.note_random_states()
             alone = self.options.workers.count == 1
-            if not alone and job.recipe.training.checkpoint_every != "off":
+            if not alone and step > 0 and job.recipe.training.checkpoint_every != "off":
                 # Several processes stop together, after the scoring, which may take too long.
                 checkpointing.save(state, behind=True)
             with self.signals.interruptible() if alone else contextlib.nullcontext():
@@ -236,13 +240,20 @@ class _TrainingRun:
             loss = result.metrics["loss"].value
             score = f"{value:.4f}" if metric.is_defined else "undefined (one answer to all)"
             with_loss = "" if job.primary == "loss" else f", loss {loss:.4f}"
-            place = f"epoch {math.ceil(step / job.steps_per_epoch)} of {job.epochs}, step {step}"
-            self.listener.say(f"{place}: {job.selection} {job.primary} {score}{with_loss}")
+            if step == 0 and self.head_start is not None:
+                start_score = f"{job.primary} {score}{with_loss} on {job.selection}"
+                self.listener.say(self.head_start.sentence(start_score))
+            else:
+                place = f"epoch {math.ceil(step / job.steps_per_epoch)} of {job.epochs}, step {step}"
+                self.listener.say(f"{place}: {job.selection} {job.primary} {score}{with_loss}")
             shown = job.task.samples(result.outputs, result.features, job.loaded.tokenizer)
             scores = {f"{job.selection}_{job.primary}": value, f"{job.selection}_loss": loss}
             log({"step": step, **scores} | ({"samples": shown} if shown else {}))
-            self.selection.offer(state, value)
+            if step > 0:  # the mean is of weights that were trained
+                self.selection.offer(state, value)
             self.writer.set_status("running", step=step)
+            if step == 0:
+                return value
             epoch, inside = divmod(step, job.steps_per_epoch)
             every_end = not job.steps_per_epoch % (job.recipe.training.evaluate_every or 1)  # is scored
             strict, over = self.options.strict, not inside and every_end
@@ -273,6 +284,7 @@ class _TrainingRun:
             on_step=after_step,
             names=lambda rows: [job.data.splits["train"].ids[i] for i in rows],
             evaluation_cost=_EVALUATION * job.features[job.selection].lengths.sum() / tokens * job.steps_per_epoch,
+            scores_start=self.head_start is not None and not self.head_start.reason,
         )
 
     def finish(self) -> Result:

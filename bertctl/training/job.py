@@ -26,6 +26,7 @@ from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import only_deterministic, seed_everything
 from bertctl.tasks.base import Features, Objective, Task
 from bertctl.tasks.class_weights import check_weights
+from bertctl.training.auto_settings import TrainingTraits, resolve_auto
 from bertctl.training.layer_freezing import check_evaluations, check_layers
 from bertctl.training.loop import steps_per_epoch, total_steps
 from bertctl.training.memory import estimate_memory, resident_bytes
@@ -49,6 +50,7 @@ class Job(ReadyRun):
         used_tokens: (U,) rows of the word table that are trained, where those are not all.
         run: carries it out, in place of `finetune.run` and as that is called.
         started: `time.perf_counter()` when it began to be made ready.
+        chosen: What the preset `auto` chose, as a sentence; empty without it.
     """
 
     source: ModelSource
@@ -60,6 +62,7 @@ class Job(ReadyRun):
     used_tokens: "Tensor | None" = None
     run: Callable[..., Any] | None = None
     started: float = field(default_factory=time.perf_counter)
+    chosen: str = ""
 
     @property
     def verb(self) -> str:
@@ -139,6 +142,8 @@ class Inputs:
         task: fitted to the training rows.
         evaluated: splits scored at the end.
         primary: metric that picks the best weights.
+        recipe: The recipe that named it, with the values of the preset `auto`.
+        chosen: What the preset `auto` chose, as a sentence; empty without it.
     """
 
     data: LoadedData
@@ -146,6 +151,8 @@ class Inputs:
     task: Task
     evaluated: tuple[str, ...]
     primary: str
+    recipe: Recipe
+    chosen: str = ""
 
     @property
     def baseline(self) -> dict[str, float]:
@@ -162,7 +169,8 @@ def check(recipe: Recipe, encoded: Encoded) -> Inputs:
     """
     inputs = _read(recipe, SILENT, encoded)
     rows = len(encoded.features["train"])
-    check_evaluations(recipe.training, total_steps(recipe, rows), steps_per_epoch(recipe, rows))
+    resolved = inputs.recipe
+    check_evaluations(resolved.training, total_steps(resolved, rows), steps_per_epoch(resolved, rows))
     return inputs
 
 
@@ -184,7 +192,7 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
         return encoded.features if encoded else encode_splits(read.task, read.data, recipe, loaded.tokenizer)
 
     model_hash = encoded.model_hash if encoded else ""
-    return assembled(recipe, read, features_of, started=started, model_hash=model_hash, listener=listener)
+    return assembled(read.recipe, read, features_of, started=started, model_hash=model_hash, listener=listener)
 
 
 def assembled(
@@ -254,6 +262,7 @@ def assembled(
         started=started,
         memory=needed + (resident_bytes() - (whole - held) * 4 if compute.device == "cpu" else 0),
         environment=describe_environment(resolved, compute, data=data, model_hash=model_hash or source.content_hash()),
+        chosen=read.chosen,
     )
     encoded_at = time.perf_counter()
     job.seconds = {"read": data_read - started, "load": model_read - data_read, "encode": encoded_at - model_read}
@@ -287,10 +296,12 @@ def _read(recipe: Recipe, listener: Listener, encoded: Encoded | None = None) ->
     data, source = (encoded.data, encoded.source) if encoded else _find(recipe, listener)
     task, evaluated = fit_task(recipe, data, labels_checked=encoded is not None)
     require_head(source.config, task.auto_class, source.name)
+    recipe, chosen = resolve_auto(recipe, TrainingTraits.of(recipe, data, task, source))
     check_layers(recipe, source)
     if recipe.training.class_weights:
         check_weights(recipe.training, list(task.head()["id2label"].values()))
-    return Inputs(data, source, task, evaluated, primary_metric(recipe, data, task))
+    primary = primary_metric(recipe, data, task)
+    return Inputs(data, source, task, evaluated, primary, recipe=recipe, chosen=chosen)
 
 
 def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:

@@ -36,6 +36,7 @@ class Hooks:
         on_step: a step is over, and what it led to; whether it ends an epoch. May save, may raise to stop.
         names: ids of the rows with these numbers, for messages.
         evaluation_cost: about how many steps an evaluation takes as long as, for the time left.
+        scores_start: Whether the weights are scored before the first step, and may be the best ones.
     """
 
     on_log: Callable[[dict[str, float]], None]
@@ -45,6 +46,7 @@ class Hooks:
     on_step: Callable[[bool], None]
     names: Callable[[Ints], Sequence[str]]
     evaluation_cost: float = 0.0
+    scores_start: bool = False
 
 
 @dataclass
@@ -56,7 +58,9 @@ class TrainingState:
         position: batches of the current pass that are done.
         step: optimizer steps taken.
         pending: whether the evaluation that this step calls for is still to be done.
-        best_step: step whose weights are the best; 0 before the first evaluation.
+        best_step: step whose weights are the best; 0 before the first evaluation, or with `scored_start` those before
+            the first step.
+        scored_start: Whether the weights before the first step were scored.
         best_value: their primary metric.
         since_better: evaluations since then.
         seconds: spent in training steps, evaluation not counted.
@@ -79,6 +83,7 @@ class TrainingState:
     step: int = 0
     pending: bool = False
     best_step: int = 0
+    scored_start: bool = False
     best_value: float = 0.0
     since_better: int = 0
     seconds: float = 0.0
@@ -94,6 +99,11 @@ class TrainingState:
     ranked: list[tuple[float, int]] = field(default_factory=list)
     clock_seconds: float = 0.0
     plan_changes: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def has_best(self) -> bool:
+        """Whether any weights were scored."""
+        return self.best_step > 0 or self.scored_start
 
     @property
     def padding(self) -> float:
@@ -166,6 +176,9 @@ def train(
     training = recipe.training
     goal = step_plan or StepPlan(total_steps(recipe, len(features)))
     micro_batches = MicroBatches(training.accumulation_steps, training.batch_size, listener)
+    if hooks.scores_start and state.step == 0:
+        _evaluate(hooks, state)
+        state.scored_start = True
     engine.network.train()
     while (state.step < goal.steps or state.pending) and not state.stopped_early:
         if engine.begin_epoch is not None:
@@ -251,7 +264,7 @@ def _step(
 def _evaluate(hooks: Hooks, state: TrainingState) -> None:
     """Scores, and keeps the weights if they are the best so far; a tie goes to the earlier ones."""
     value = hooks.on_evaluate(state.step)
-    if state.best_step and not hooks.is_better(value, state.best_value):
+    if state.has_best and not hooks.is_better(value, state.best_value):
         state.since_better += 1
         return
     hooks.on_better(state.step)

@@ -62,7 +62,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
         counts = _token_counts(corpus.train, len(tokens_by_id(tokenizer)))
     task = replace(task, unigram=float(entr(counts / counts.sum()).sum()))
     primary = recipe.evaluation.primary_metric or task.primary_metric
-    read = Inputs(_loaded(recipe, corpus), source, task, ("validation",), primary)
+    read = Inputs(_loaded(recipe, corpus), source, task, ("validation",), primary, recipe=recipe)
     settings, size = recipe.training, recipe.model.max_length
     cutting = {"short": recipe.pretraining.short_sequences, "seed": settings.seed_of_order}
 

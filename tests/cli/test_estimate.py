@@ -51,8 +51,9 @@ def test_a_person_gets_a_table_with_the_sweep(bertctl: Run, opinions: Path, tiny
     assert lines == [
         "opinions",
         "read, encode, load",
+        "start the head",
         "train 8 steps",
-        "score 2 times",
+        "score 3 times",
         "save weights, 2 checkpoints",
         "baselines beside it, at most",
         "the whole run",

@@ -180,10 +180,12 @@ def test_a_dry_run_does_everything_but_the_training(bertctl, opinions, tiny_mode
     arguments = ["--train-file", opinions, "--model", tiny_model, "--max-length", "32", "--dry-run", "--json"]
     result = bertctl("finetune", "text-classification", *arguments, "--set", "training.epochs=2")
     assert result.returncode == 0, result.stderr
+    assert "auto: learning rate 0.0005 (" in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert "dry run: " in result.stderr
     plan = json.loads(result.stdout)
-    assert plan["steps"] == 2
+    assert plan["steps"] == 4
+    assert plan["recipe"]["training"]["batch_size"] == 8
     assert plan["examples"] == {"train": 14, "validation": 2}
     assert plan["memory_bytes"] > 0
     assert plan["recipe"]["training"]["epochs"] == 2
@@ -200,7 +202,8 @@ def test_a_dry_run_prints_a_recipe_for_other_machines(opinions, tiny_model, tmp_
     (tmp_path / "shown.yaml").write_text(text)
     read = yaml.safe_load(text)
     assert read["data"]["train_file"] == opinions.name
-    assert read["model"] == {"name": "./model", "max_length": 32}
+    assert read["model"] == {"name": "./model", "max_length": 32, "head_start": "probe"}
+    assert read["optimizer"]["learning_rate"] == 5e-4, "as auto chose it"
     assert "runtime" not in read, "device, precision and threads are left to the machine"
     shown = load_recipe("shown.yaml")
     assert shown.data.train_file == str(opinions)

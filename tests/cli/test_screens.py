@@ -150,7 +150,7 @@ def test_a_training_shows_a_bar_with_the_time_left(terminal, tiny_model, tmp_pat
     (tmp_path / "films.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
     words = ["finetune", "text-classification", "--train-file", "films.csv", "--model", tiny_model, *HOW, "-o", "run"]
     words += ["--text-column", "text", "--label-column", "label", "--learning-rate", "3e-3"]
-    words += ["--set", "evaluation.bootstrap_resamples=100"]
+    words += ["--epochs", "3", "--set", "evaluation.bootstrap_resamples=100"]
     sent = terminal(*words)
     bars = re.findall(r"training [━─]{20} \d+/\d+ \d+ s left loss \d+\.\d{4} .*?(?=\x1b|\r)", sent)
     assert bars, "at least one bar is whole"

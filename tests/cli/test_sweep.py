@@ -18,7 +18,12 @@ from tests.conftest import Run
 from tests.nursery import Child, Nursery
 
 FIELDS = ("--batch-size", "8", "--set", "training.epochs=2")
-SETS = ("evaluation.bootstrap_resamples=100", "data.validation_fraction=0.25", "training.log_every=1")
+SETS = (
+    "evaluation.bootstrap_resamples=100",
+    "data.validation_fraction=0.25",
+    "training.log_every=1",
+    "model.head_start=random",
+)
 GRID = "optimizer.learning_rate=5e-3,1e-3"
 
 

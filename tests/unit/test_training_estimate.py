@@ -83,10 +83,10 @@ def test_a_whole_run_is_estimated_and_nothing_is_left(tiny_model: Path, opinions
     document = estimate_run(recipe, place=place / "runs", steps=2, cells=6)
     assert list(place.iterdir()) == []
     assert document["examples"] == {"train": 12, "validation": 4}
-    assert (document["steps"], document["evaluations"], document["timed_steps"]) == (9, 5, 2)
+    assert (document["steps"], document["evaluations"], document["timed_steps"]) == (9, 6, 2)
     seconds = document["seconds"]
     assert all(0 <= each["low"] <= each["estimate"] <= each["high"] for each in seconds.values())
-    parts = sum(seconds[phase]["estimate"] for phase in ("start", "train", "evaluate", "save"))
+    parts = sum(seconds[phase]["estimate"] for phase in ("start", "head_start", "train", "evaluate", "save"))
     assert seconds["total"]["estimate"] == pytest.approx(parts, abs=0.25)  # each is rounded to a tenth
     weights = (tiny_model / "model.safetensors").stat().st_size
     disk = document["disk_bytes"]

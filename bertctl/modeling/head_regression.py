@@ -1,0 +1,183 @@
+"""The linear function that a new head starts as: a logistic or ridge regression on what the head's last layer reads.
+
+A random head pulls the encoder about while it learns; one that stands where the frozen encoder allows does not, and the
+training begins where a probe ends (Kumar et al. 2022, "Fine-tuning can distort pretrained features and underperform
+out-of-distribution").
+
+The vectors are centred and divided by one deviation, not each number by its own: a number that hardly differs between
+the training rows would get a weight so large that the first step of training moves the answers at random. Frozen, both
+are as good (48 labels of 2,000 questions, pooler, [CLS], mean: within 0.2 points).
+
+Letters: N rows, D size of a vector, C outputs.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bertctl.arrays import Array, Floats32
+from bertctl.modeling.classifiers import LOGISTIC, ClassifierSettings, LinearFunction, Scaler, fit
+
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+"""Values of scikit-learn's C (of a ridge: of 1 / alpha) that are tried."""
+
+_CHOICE_ROWS = 3_000
+"""Rows that the strength is chosen on; a step of it is tenfold, and more rows choose the same."""
+
+_HELD_OUT = 0.2
+"""Share of them on which it is chosen."""
+
+_FEWEST_HELD_OUT = 10
+"""Rows that can choose; where there are fewer, the middle strength is taken."""
+
+
+@dataclass(frozen=True)
+class FittedHead:
+    """A regression, and how good its like is on rows that it was not fitted to.
+
+    Attributes:
+        function: Fitted to all rows.
+        held_out_loss: Log loss, or of scores the squared error; not a number where no row could be held out.
+    """
+
+    function: LinearFunction
+    held_out_loss: float
+
+
+class UnfittedError(ValueError):
+    """No regression can be fitted; the message says why."""
+
+
+def fit_labels(
+    vectors: Floats32,
+    labels: Array,
+    *,
+    n_labels: int,
+    row_weights: Array | None = None,
+    has_bias: bool = True,
+    seed: int = 0,
+) -> FittedHead:
+    """Returns the logistic regression of labels, of a strength chosen by the log loss on held-out rows.
+
+    Args:
+        vectors: (N, D).
+        labels: (N,) numbers of labels, or (N, C) 0 and 1 where a row can have several.
+        n_labels: C.
+        row_weights: How much each row counts: (N,), or (N, C) in each of several labels. All alike by default.
+        has_bias: Whether the head has a bias.
+        seed: Draws the rows that are held out.
+
+    Raises:
+        UnfittedError: Vectors that are not finite, or one label only.
+    """
+    multi_label = labels.ndim == 2
+    _check(vectors, labels)
+    settings = ClassifierSettings(
+        classifier=LOGISTIC,
+        multi_label=multi_label,
+        n_outputs=n_labels,
+        balanced=False,
+        strengths=STRENGTHS,
+        folds=0,
+        seed=seed,
+        has_bias=has_bias,
+        by_feature=False,
+    )
+    strength, loss = _choose_strength(vectors, labels, settings, row_weights)
+    fitted = fit(vectors, labels, strength, settings, row_weights=row_weights)
+    return FittedHead(_fit_to_train(fitted, labels), loss)
+
+
+def fit_scores(vectors: Floats32, scores: Array, *, has_bias: bool = True) -> FittedHead:
+    """Returns the ridge regression of scores, of a strength chosen by leave-one-out cross-validation.
+
+    Args:
+        vectors: (N, D).
+        scores: (N,) standardised.
+        has_bias: Whether the head has a bias.
+
+    Raises:
+        UnfittedError: Vectors that are not finite, or one score only.
+    """
+    from sklearn.linear_model import RidgeCV
+
+    _check(vectors, scores)
+    scaler = Scaler.of(vectors, has_bias=has_bias, by_feature=False)
+    ridge = RidgeCV(alphas=[1.0 / strength for strength in STRENGTHS], fit_intercept=has_bias)
+    ridge.fit(scaler(vectors).astype(np.float64), scores)
+    weight, bias = scaler.undo(np.atleast_2d(ridge.coef_), np.atleast_1d(ridge.intercept_))
+    return FittedHead(LinearFunction(1.0 / float(ridge.alpha_), weight, bias), -float(ridge.best_score_))
+
+
+def _check(vectors: Floats32, labels: Array) -> None:
+    """Refuses what no regression can be fitted to.
+
+    Raises:
+        UnfittedError: Saying why.
+    """
+    if not np.isfinite(vectors).all():
+        raise UnfittedError("the encoder's vectors are not all finite numbers")
+    if len(labels) < 2 or bool((labels == labels[0]).all()):
+        raise UnfittedError("the training rows that were read have one label only")
+
+
+def _choose_strength(
+    vectors: Floats32, labels: Array, settings: ClassifierSettings, row_weights: Array | None
+) -> tuple[float, float]:
+    """Returns the strength with the lowest log loss on rows that were held out, and that loss.
+
+    Where there are too few rows it is the middle strength, and the loss is not a number.
+    """
+    rng = np.random.default_rng(settings.seed)
+    order = rng.permutation(len(labels))[:_CHOICE_ROWS]
+    n_held = round(_HELD_OUT * len(order))
+    held = order[:n_held]
+    rest = order[n_held:]
+    middle = settings.strengths[len(settings.strengths) // 2]
+    if n_held < _FEWEST_HELD_OUT or bool((labels[rest] == labels[rest[0]]).all()):
+        return middle, float("nan")
+
+    losses: list[float] = []
+    for strength in settings.strengths:
+        weights = None if row_weights is None else row_weights[rest]
+        fitted = fit(vectors[rest], labels[rest], strength, settings, row_weights=weights)
+        logits = _fit_to_train(fitted, labels[rest]).logits(vectors[held])
+        held_weights = None if row_weights is None else row_weights[held]
+        losses.append(log_loss(logits, labels[held], held_weights))
+        if losses[-1] > min(losses):  # the weaker ones learn more by heart, and take longest
+            break
+    best = int(np.argmin(losses))
+    return settings.strengths[best], losses[best]
+
+
+def log_loss(logits: Floats32, labels: Array, row_weights: Array | None = None) -> float:
+    """Returns the mean log loss of (N, C) logits: of one label each, or of several."""
+    from scipy.special import log_softmax
+
+    if labels.ndim == 2:
+        each: Any = np.logaddexp(0.0, logits) - labels * logits
+    else:
+        each = -log_softmax(logits.astype(np.float64), axis=1)[np.arange(len(labels)), labels]
+    return float(np.average(each, weights=row_weights))
+
+
+def _fit_to_train(fitted: LinearFunction, labels: Array) -> LinearFunction:
+    """Returns the same function with numbers that training can move.
+
+    The odds of two labels are shared out evenly. A label that no row has, or every row, gets the odds that it would
+    have with one more row, not those of never.
+    """
+    weight = fitted.weight.copy()
+    bias = fitted.bias.copy()
+    if labels.ndim == 2:
+        counts = labels.sum(axis=0)
+        odds = np.log((counts + 1) / (len(labels) - counts + 1))
+        is_constant = (counts == 0) | (counts == len(labels))
+        bias[is_constant] = odds[is_constant]
+    else:
+        has_rows = np.bincount(labels, minlength=len(bias)) > 0
+        weight[has_rows] -= weight[has_rows].mean(axis=0)
+        bias[has_rows] -= bias[has_rows].mean()
+        bias[~has_rows] = bias[has_rows].min() - 1.0 if bias.any() else 0.0
+    return LinearFunction(fitted.strength, weight, bias)

@@ -1,0 +1,197 @@
+"""The values of `training.preset: auto`: how an encoder is trained where nobody says it.
+
+Few rules, smooth in rows and labels; `docs/training.md` has the runs that they were fitted on.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bertctl.config.presets import AUTO, fields_left_to_auto
+from bertctl.config.schema import Recipe
+from bertctl.data.recipe_data import LoadedData
+from bertctl.modeling.families import model_sizes
+from bertctl.modeling.source import ModelSource
+from bertctl.tasks.base import Task
+from bertctl.words import count
+
+_PAPER_WIDTH = 768
+_PAPER_LAYERS = 12
+_PAPER_RATE = 3e-5
+"""The middle of the BERT paper's grid (appendix A.3: 2e-5, 3e-5, 5e-5), for its base model of 12 layers, 768 wide."""
+
+_WIDTH_POWER = 1.5
+_LAYERS_POWER = 0.5
+_LOWEST_RATE = 1e-5
+_HIGHEST_RATE = 5e-4
+
+_LAYER_DECAY = 0.9
+
+_USUAL_EPOCHS = 3
+_MOST_EPOCHS = 20
+_ROWS_OF_USUAL_EPOCHS = 5000
+"""Training rows from which a run with two labels has the usual epochs; fewer rows have more."""
+_ROWS_POWER = 0.4
+_LABELS_POWER = 0.1
+
+_BATCH_SIZE = 16
+_FEWEST_STEPS_PER_EPOCH = 8
+_SMALLEST_BATCH = 8
+
+_WARMUP = 0.1
+
+_AVERAGED = 3
+"""Evaluations whose weights are averaged at the end, if the validation rows say that the mean is better."""
+
+
+@dataclass(frozen=True)
+class TrainingTraits:
+    """What the values follow from.
+
+    Attributes:
+        n_rows: Training rows.
+        n_labels: Labels; 1 where the answer is a number, a span or a choice.
+        width: Numbers in a hidden state of the encoder; 0 where its config.json does not say.
+        n_layers: Layers of the encoder; 0 where its config.json does not say.
+        has_shared_layers: Whether the layers share their weights, as ALBERT's do.
+    """
+
+    n_rows: int
+    n_labels: int
+    width: int
+    n_layers: int
+    has_shared_layers: bool
+
+    @classmethod
+    def of(cls, recipe: Recipe, data: LoadedData, task: Task, source: ModelSource) -> "TrainingTraits":
+        """Returns what is known of a run before its rows are encoded."""
+        n_train = len(data.splits["train"])
+        folds = recipe.data.folds
+        if folds is not None:  # of which some have a row more than others, and all are to be trained alike
+            n_rows = n_train + len(data.splits[data.validation_splits[0]])
+            n_train = n_rows - n_rows // folds
+        sizes = model_sizes(source.config)
+        return cls(
+            n_rows=n_train,
+            n_labels=int(task.head().get("num_labels", 1)),
+            width=sizes["hidden"],
+            n_layers=sizes["layers"],
+            has_shared_layers="num_hidden_groups" in source.config or bool(source.config.get("is_encoder_decoder")),
+        )
+
+
+def learning_rate(traits: TrainingTraits) -> float:
+    """Returns the peak learning rate, which falls with the width and the depth of the encoder.
+
+    It is the paper's middle for BERT-base, and three to four times as much for an encoder half as wide and half as
+    deep.
+
+    Example:
+        >>> learning_rate(TrainingTraits(5000, 2, width=768, n_layers=12, has_shared_layers=False))
+        3e-05
+        >>> learning_rate(TrainingTraits(5000, 2, width=384, n_layers=6, has_shared_layers=False))
+        0.0001
+    """
+    width = traits.width or _PAPER_WIDTH
+    n_layers = traits.n_layers or _PAPER_LAYERS
+    narrower = (_PAPER_WIDTH / width) ** _WIDTH_POWER
+    shallower = (_PAPER_LAYERS / n_layers) ** _LAYERS_POWER
+    rate = _PAPER_RATE * narrower * shallower
+    return float(f"{min(max(rate, _LOWEST_RATE), _HIGHEST_RATE):.0e}")
+
+
+def layer_decay(traits: TrainingTraits) -> float:
+    """Returns the factor from a layer's rate to that of the layer below."""
+    return 1.0 if traits.has_shared_layers else _LAYER_DECAY
+
+
+def batch_size(traits: TrainingTraits) -> int:
+    """Returns the examples of a step: fewer where an epoch would have only a few steps."""
+    few_rows = _BATCH_SIZE * _FEWEST_STEPS_PER_EPOCH
+    return _SMALLEST_BATCH if traits.n_rows < few_rows else _BATCH_SIZE
+
+
+def epochs(traits: TrainingTraits) -> int:
+    """Returns the passes over the training rows: the more, the fewer the rows and the more the labels."""
+    few_rows: float = (_ROWS_OF_USUAL_EPOCHS / max(1, traits.n_rows)) ** _ROWS_POWER
+    many_labels: float = (max(2, traits.n_labels) / 2) ** _LABELS_POWER
+    wanted = round(_USUAL_EPOCHS * few_rows * many_labels)
+    return min(max(wanted, _USUAL_EPOCHS), _MOST_EPOCHS)
+
+
+_RULES: Mapping[str, Callable[[TrainingTraits], Any]] = {
+    "training.epochs": epochs,
+    "training.batch_size": batch_size,
+    "training.average_best": lambda _: _AVERAGED,
+    "optimizer.learning_rate": learning_rate,
+    "optimizer.warmup_fraction": lambda _: _WARMUP,
+    "optimizer.layer_decay": layer_decay,
+}
+"""Field -> its value; the fields of the preset without a rule keep their default."""
+
+
+def resolve_auto(recipe: Recipe, traits: TrainingTraits) -> tuple[Recipe, str]:
+    """Returns the recipe with the values that the preset `auto` chooses, without the preset, and a sentence about them.
+
+    The recipe comes back as it is, with an empty sentence, where it has another preset or none.
+
+    Args:
+        recipe: As it was read.
+        traits: Of its rows and its model.
+    """
+    if recipe.training.preset != AUTO:
+        return recipe, ""
+    open_fields = fields_left_to_auto(recipe)
+    chosen = {dotted: rule(traits) for dotted, rule in _RULES.items() if dotted in open_fields}
+    chosen = _fitted(chosen, recipe)
+    resolved = recipe.with_fields("training", preset=None, **_section("training", chosen))
+    resolved = resolved.with_fields("optimizer", **_section("optimizer", chosen))
+    return resolved, _sentence(chosen, traits)
+
+
+def _fitted(chosen: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """Returns the chosen values without those that are of no use, or don't fit, beside what is given."""
+    fitted = dict(chosen)
+    training = recipe.training
+    if training.max_steps is not None:
+        fitted.pop("training.epochs", None)
+    if "training.epochs" in fitted and training.average_best is not None:
+        fitted["training.epochs"] = max(fitted["training.epochs"], training.average_best)
+    n_epochs = fitted.get("training.epochs", training.epochs)
+    is_scored_by_epoch = training.max_steps is None and training.evaluate_every is None
+    if not is_scored_by_epoch or n_epochs < _AVERAGED:
+        fitted.pop("training.average_best", None)
+    accumulation_steps = training.accumulation_steps
+    if "training.batch_size" in fitted:
+        micro_batches = math.ceil(fitted["training.batch_size"] / accumulation_steps)
+        fitted["training.batch_size"] = micro_batches * accumulation_steps
+    return fitted
+
+
+def _section(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of one section by the fields' short names."""
+    prefix = f"{section}."
+    return {dotted.removeprefix(prefix): value for dotted, value in values.items() if dotted.startswith(prefix)}
+
+
+def _sentence(chosen: Mapping[str, Any], traits: TrainingTraits) -> str:
+    """Returns what was chosen, each value with its reason."""
+    rows = count(traits.n_rows, "row")
+    if traits.n_labels > 2:
+        rows += f", {count(traits.n_labels, 'label')}"
+    shape = f"{traits.width} dimensions, {count(traits.n_layers, 'layer')}"
+    parts = []
+    if "optimizer.learning_rate" in chosen:
+        parts.append(f"learning rate {chosen['optimizer.learning_rate']:g} ({shape})")
+    if chosen.get("optimizer.layer_decay", 1.0) < 1.0:
+        parts.append(f"layer decay {chosen['optimizer.layer_decay']:g}")
+    if "training.epochs" in chosen:
+        parts.append(f"{count(chosen['training.epochs'], 'epoch')} ({rows})")
+    if "training.batch_size" in chosen:
+        parts.append(f"batches of {chosen['training.batch_size']}")
+    if "training.average_best" in chosen:
+        parts.append(f"the mean of the best {chosen['training.average_best']} if it is better")
+    if not parts:
+        return "auto: every value is given"
+    return f"auto: {', '.join(parts)}"

@@ -1,0 +1,453 @@
+"""`model.head_start: probe`: a new head begins as a regression on the frozen encoder (Kumar et al. 2022, LP-FT).
+
+The encoder, as it stands before the first step, reads a sample of the training rows once. What the network's last layer
+would read of them is what the regression is fitted to, so that the first evaluation is the frozen encoder's score.
+
+Letters: N predictions (rows, words or choices), D size of a vector, C outputs.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+
+from bertctl.arrays import Array, Floats32, Ints
+from bertctl.inference.engine import Engine
+from bertctl.modeling.classifiers import LinearFunction, common_deviation
+from bertctl.modeling.head_regression import FittedHead, UnfittedError, fit_labels, fit_scores
+from bertctl.modeling.load import has_trained_head, keeps_head, lost_of_head
+from bertctl.progress import Listener
+from bertctl.runtime.batching import Padding
+from bertctl.runtime.launch import Workers
+from bertctl.tasks.base import Features, Task
+from bertctl.tasks.batches import Batch
+from bertctl.tasks.choices import ChoiceFeatures
+from bertctl.tasks.sequences import DocumentFeatures
+from bertctl.training.job import Job
+from bertctl.words import count
+
+_SHARE = 0.08
+"""Share of the run's time that reading the sample may take; fitting comes on top."""
+
+_READING = 1 / 3
+"""Time for a token that is read, as a share of that for one that is trained on: there is no backward pass."""
+
+_FEWEST = 200
+"""Rows that are read of a run however short it is."""
+
+_MOST_ROWS = 20_000
+_MOST_NUMBERS = 1 << 24
+"""Of the vectors: 64 MB."""
+
+_BATCH = 64
+
+_PASSED_DEVIATION = 0.4
+"""Largest deviation of what a pooler passes on: there, the hyperbolic tangent is nearly a straight line."""
+
+_ROUNDING = 0.05
+"""How far a number between -1 and 1 may be off that was computed in half precision."""
+
+
+@dataclass(frozen=True)
+class HeadStart:
+    """What a new head begins as.
+
+    Attributes:
+        regression: Its name; empty where there is none.
+        noun: What it was fitted to: row, word or choice.
+        fitted_on: How many of them.
+        seconds: That it took.
+        reason: Why the head begins with random weights, where it does.
+        passes_state: Whether the pooler starts by passing the first token's state on.
+    """
+
+    regression: str = ""
+    noun: str = "row"
+    fitted_on: int = 0
+    seconds: float = 0.0
+    reason: str = ""
+    passes_state: bool = False
+
+    def sentence(self, score: str) -> str:
+        """Returns what is said of it, with the score of the first evaluation."""
+        rows = count(self.fitted_on, self.noun)
+        pooler = ", its pooler passes the first token on" if self.passes_state else ""
+        begin = f"head: starts as {self.regression} on the frozen encoder{pooler}"
+        return f"{begin}, {rows}, {self.seconds:.1f} s, {score}"
+
+
+def has_new_head(job: Job) -> bool:
+    """Returns whether the head of a job's network was drawn by chance, and not trained before for the same labels."""
+    if not has_trained_head(job.source):
+        return True
+    is_whole = not lost_of_head(job.loaded.network, job.loaded.new_weights)
+    return not (is_whole and keeps_head(job.source, job.task.head(), job.task.auto_class))
+
+
+def starts_head(job: Job) -> bool:
+    """Returns whether a job's head will start as a regression on the frozen encoder."""
+    return job.recipe.model.head_start == "probe" and has_new_head(job)
+
+
+def announcement(job: Job) -> str:
+    """Returns what the recipe does about the head, in a sentence; empty where the head is random."""
+    if job.recipe.model.head_start != "probe":
+        return ""
+    if not has_new_head(job):
+        return "head: goes on from the trained one, so model.head_start changes nothing"
+    read = len(sampled_windows(job))
+    n_windows = len(job.features["train"])
+    sample = f"{count(read, 'row')} of {n_windows:,}" if read < n_windows else f"all {count(read, 'row')}"
+    return f"head: will start as {_regression(job.task)} on the frozen encoder, fitted to {sample} (model.head_start)"
+
+
+def start_head(job: Job, workers: Workers, listener: Listener) -> HeadStart | None:
+    """Fits the new head of a job's network to the frozen encoder, and puts it in place.
+
+    Args:
+        job: Made ready; its network is where it computes.
+        workers: The processes that share the job: each reads its part, all get the same head.
+        listener: Receives progress, and why the head stays random.
+
+    Returns:
+        What the head begins as; None where the model has a head that was trained for these labels.
+    """
+    from bertctl.modeling.heads import last_layer, set_weights
+
+    if not starts_head(job):
+        return None
+    started = time.perf_counter()
+    features = job.features["train"]
+    sample = SampledFeatures(features, sampled_windows(job))
+    network = job.loaded.network
+    dense = _layer_to_pass(job)
+    vectors = head_vectors(job, sample, workers, listener, dense=dense)
+    _, last = last_layer(network)
+    start = _Start.empty(last, dense)
+    error_text = ""
+    if workers.is_first:
+        try:
+            start = _best_start(job, sample, vectors, dense)
+        except UnfittedError as error:
+            error_text = str(error)
+    error_text = workers.share(error_text)
+    start = start.shared(workers)
+    seconds = time.perf_counter() - started
+    job.seconds["head_start"] = seconds
+    if error_text:
+        listener.say(f"head: starts with random weights: {error_text}")
+        return HeadStart(reason=error_text, seconds=seconds)
+
+    set_weights(last, start.weight, start.bias)
+    passes_state = bool(start.dense_weight.any())
+    if passes_state:
+        set_weights(dense, start.dense_weight, start.dense_bias)
+    return HeadStart(
+        regression=_regression(job.task),
+        noun=_noun(features, job.task),
+        fitted_on=len(vectors),
+        seconds=seconds,
+        passes_state=passes_state,
+    )
+
+
+def head_vectors(
+    job: Job, features: "SampledFeatures", workers: Workers, listener: Listener, *, dense: Any = None
+) -> Floats32:
+    """Returns (N, D) what the network's last layer reads, in evaluation mode, of each prediction of the windows.
+
+    Args:
+        job: Made ready; its network is where it computes.
+        features: The windows.
+        workers: The processes that share the job; each gets the vectors of all windows.
+        listener: Receives progress.
+        dense: A layer before the last one; what it reads then follows, (N, 2 D).
+    """
+    from bertctl.modeling.heads import reading_vectors
+
+    engine = Engine.of(job.loaded, job.compute, workers)
+    with reading_vectors(job.loaded.network, dense) as last:
+        task = cast(Task, _VectorTask(job.task, last.in_features))
+        read = cast(Features, features)
+        result = engine.forward(task, read, batch_size=_BATCH, phase="starting the head", listener=listener)
+    return cast(Floats32, result.outputs["logits"].astype(np.float32))
+
+
+def _layer_to_pass(job: Job) -> Any:
+    """Returns the dense layer between the first token's state and the last layer, of texts in one window; or None."""
+    from bertctl.modeling.heads import dense_layer
+
+    is_anew = job.recipe.training.reinit_layers is not None
+    in_windows = isinstance(job.features["train"], DocumentFeatures)
+    if is_anew or in_windows or not job.recipe.answers_texts:
+        return None
+    return dense_layer(job.loaded.network)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Weights that a head begins with.
+
+    Attributes:
+        weight: (C, D) of the last layer.
+        bias: (C,) of it.
+        dense_weight: (D, D) of the layer before it; zeros where that stays as it is.
+        dense_bias: (D,) of it.
+    """
+
+    weight: Floats32
+    bias: Floats32
+    dense_weight: Floats32
+    dense_bias: Floats32
+
+    @classmethod
+    def empty(cls, last: Any, dense: Any) -> "_Start":
+        """Returns zeros of the layers' shapes."""
+        n_labels, size = last.weight.shape
+        n_dense = 0 if dense is None else size
+        return cls(
+            weight=np.zeros((n_labels, size), dtype=np.float32),
+            bias=np.zeros(n_labels, dtype=np.float32),
+            dense_weight=np.zeros((n_dense, n_dense), dtype=np.float32),
+            dense_bias=np.zeros(n_dense, dtype=np.float32),
+        )
+
+    def shared(self, workers: Workers) -> "_Start":
+        """Returns the first process's weights: those of all others are zeros."""
+        return _Start(
+            weight=workers.sum(self.weight),
+            bias=workers.sum(self.bias),
+            dense_weight=workers.sum(self.dense_weight),
+            dense_bias=workers.sum(self.dense_bias),
+        )
+
+
+def _best_start(job: Job, sample: "SampledFeatures", vectors: Floats32, dense: Any) -> _Start:
+    """Returns the weights that the head begins with: on the pooler as it is, or as it passes the state on.
+
+    A pooler that was trained for something else, or never, keeps less of a text than the state of its first token.
+    Which one is better, rows that are held out say.
+
+    Raises:
+        UnfittedError: No regression can be fitted.
+    """
+    from bertctl.modeling.heads import last_layer
+
+    _, last = last_layer(job.loaded.network)
+    size = last.in_features
+    read_by_last = vectors[:, :size]
+    read_by_dense = vectors[:, size:]
+    start = _Start.empty(last, dense)
+    as_it_is = _fit(job, sample, read_by_last, last)
+    best = as_it_is
+    if dense is not None and read_by_dense.size and _is_tanh_of(read_by_last, read_by_dense, dense):
+        # A power of two is the same number in half precision.
+        factor = 2.0 ** np.floor(np.log2(_PASSED_DEVIATION / common_deviation(read_by_dense)))
+        shift = -factor * read_by_dense.mean(axis=0)
+        state_passed = np.tanh(factor * read_by_dense + shift).astype(np.float32)
+        passed = _fit(job, sample, state_passed, last)
+        if passed.held_out_loss < as_it_is.held_out_loss:
+            best = passed
+            weight = (factor * np.eye(size)).astype(np.float32)
+            start = replace(start, dense_weight=weight, dense_bias=shift.astype(np.float32))
+    weight = best.function.weight.reshape(start.weight.shape)
+    return replace(start, weight=weight.astype(np.float32), bias=best.function.bias.astype(np.float32))
+
+
+def _is_tanh_of(outputs: Floats32, inputs: Floats32, dense: Any) -> bool:
+    """Returns whether vectors are the hyperbolic tangent of what a layer makes of its inputs."""
+    weight = dense.weight.detach().float().cpu().numpy()
+    bias = dense.bias.detach().float().cpu().numpy()
+    few = slice(0, 64)
+    return bool(np.abs(np.tanh(inputs[few] @ weight.T + bias) - outputs[few]).max() < _ROUNDING)
+
+
+def sampled_windows(job: Job) -> Ints:
+    """Returns the numbers of the training windows that are read, ascending: all, or a sample with each label's share.
+
+    The sample is one that can be read in a tenth of the run's time.
+    """
+    from bertctl.modeling.heads import last_layer
+
+    features = job.features["train"]
+    _, last = last_layer(job.loaded.network)
+    in_time = int(_SHARE / _READING * job.steps * job.recipe.training.batch_size)
+    most = min(_MOST_ROWS, max(_FEWEST, in_time))
+    n_windows = len(features)
+    per_window = max(1.0, features.num_predictions / max(1, n_windows))
+    most = min(most, int(_MOST_NUMBERS / last.in_features / per_window))
+    if n_windows <= most:
+        return np.arange(n_windows)
+
+    rng = np.random.default_rng(job.recipe.training.seed_of_init)
+    order = rng.permutation(n_windows)
+    labels = labels_of(features)
+    has_one_label = labels is not None and labels.dtype.kind == "i" and len(labels) == n_windows
+    if has_one_label and labels is not None and not isinstance(features, ChoiceFeatures):
+        order = _stratified(order, labels)
+    return np.sort(order[:most])
+
+
+def _stratified(order: Ints, labels: Ints) -> Ints:
+    """Returns rows in an order whose every beginning has about the share of each label that all rows have.
+
+    The first row of each label comes before all others, so that a rare label is not missed.
+    """
+    shuffled = labels[order]
+    by_label = np.argsort(shuffled, kind="stable")
+    counts = np.bincount(shuffled)
+    starts = np.cumsum(counts) - counts
+    rank = np.empty(len(order), dtype=np.float64)
+    rank[by_label] = np.arange(len(order)) - np.repeat(starts, counts)
+    return order[np.argsort(rank / counts[shuffled], kind="stable")]
+
+
+def labels_of(features: Features) -> Array | None:
+    """Returns the labels of a split, in the task's own form."""
+    return cast(Array | None, getattr(features, "labels", None))
+
+
+class SampledFeatures:
+    """Some windows of a split, without their labels.
+
+    Args:
+        features: The split.
+        windows: (U,) numbers of its windows, ascending.
+    """
+
+    def __init__(self, features: Features, windows: Ints) -> None:
+        self._features = features
+        self._windows = windows
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    @property
+    def lengths(self) -> Ints:
+        """(U,) tokens of each window."""
+        return self._features.lengths[self._windows]
+
+    @cached_property
+    def predictions(self) -> Ints:
+        """(N,) numbers of the split's predictions that these windows make, ascending."""
+        if not len(self._windows):
+            return np.zeros(0, dtype=np.int64)
+        return np.sort(self._features.prediction_indices(self._windows))
+
+    @property
+    def num_predictions(self) -> int:
+        """How many predictions these windows make."""
+        return len(self.predictions)
+
+    def prediction_indices(self, indices: Ints) -> Ints:
+        """Returns the places, among these windows' predictions, of those that some windows make."""
+        return np.searchsorted(self.predictions, self._features.prediction_indices(self._windows[indices]))
+
+    def collate(self, indices: Ints, padding: Padding) -> Batch:
+        """Returns some windows as padded tensors."""
+        return replace(self._features.collate(self._windows[indices], padding), labels=None)
+
+    @property
+    def labels(self) -> Array:
+        """(N,) or (N, C) labels of the predictions; of choices, whether each is the right one.
+
+        Raises:
+            ValueError: The split has no labels.
+        """
+        labels = labels_of(self._features)
+        if labels is None:
+            raise ValueError("the split has no labels")
+        if isinstance(self._features, ChoiceFeatures):
+            is_right = np.zeros(self._features.num_predictions, dtype=np.int64)
+            is_right[self._features.starts[:-1] + labels] = 1
+            return is_right[self.predictions]
+        return labels[self.predictions]
+
+
+class _VectorTask:
+    """A task of which the vectors are read that its network gives in place of logits.
+
+    Args:
+        task: The job's task.
+        size: D.
+    """
+
+    def __init__(self, task: Task, size: int) -> None:
+        self._task = task
+        self._size = size
+
+    def scored(self, features: Features) -> Features:
+        """Returns the windows as they are."""
+        return features
+
+    def objective(self, padding: Padding) -> "_VectorObjective":
+        """Returns what makes batches and passes them through the network."""
+        return _VectorObjective(self._task.objective(padding).batch)
+
+    def collect_outputs(self, outputs: Any, batch: Batch, features: SampledFeatures, indices: Ints) -> dict[str, Array]:
+        """Returns (P, D) vectors of the windows' predictions; choices come as one long column."""
+        if outputs.dim() == 2 and outputs.shape[1] == 1 != self._size:
+            outputs = outputs.reshape(-1, self._size)
+        return dict(self._task.collect_outputs(outputs, batch, features, indices))
+
+
+@dataclass(frozen=True)
+class _VectorObjective:
+    """What makes batches and passes them through the network, and knows no loss."""
+
+    batch: Callable[..., Any]
+
+    def forward(self, network: Any, batch: Batch) -> Any:
+        """Returns what the network gives in place of logits, in float32."""
+        return network(**batch.inputs).logits.float()
+
+
+def _fit(job: Job, sample: SampledFeatures, vectors: Floats32, last: Any) -> FittedHead:
+    """Returns the regression of the sample's labels.
+
+    Raises:
+        UnfittedError: None can be fitted.
+    """
+    from threadpoolctl import threadpool_limits
+
+    from bertctl.modeling.heads import ScoreHead
+
+    labels = sample.labels
+    has_bias = last.bias is not None
+    seed = job.recipe.training.seed_of_init
+    with threadpool_limits(1):  # products this small wait for each other on a busy machine
+        if isinstance(last, ScoreHead):
+            mean = float(last.mean) if has_bias else 0.0
+            return fit_scores(vectors, (labels - mean) / float(last.deviation), has_bias=has_bias)
+        if isinstance(job.features["train"], ChoiceFeatures):
+            is_right = fit_labels(vectors, labels, n_labels=2, has_bias=has_bias, seed=seed)
+            odds = is_right.function
+            score = LinearFunction(odds.strength, odds.weight[1:] - odds.weight[:1], odds.bias[1:] - odds.bias[:1])
+            return replace(is_right, function=score)
+        weights = _row_weights(job, labels)
+        return fit_labels(vectors, labels, n_labels=len(last.weight), row_weights=weights, has_bias=has_bias, seed=seed)
+
+
+def _row_weights(job: Job, labels: Array) -> Array | None:
+    """Returns how much each row counts, (N,) or (N, C) of several labels, as the training loss weighs them."""
+    of_classes = getattr(job.objective, "class_weights", None)
+    if of_classes is None:
+        return None
+    weights = np.asarray(of_classes, dtype=np.float64)
+    if labels.ndim == 2:
+        return cast(Array, 1.0 + (weights - 1.0) * labels)
+    return cast(Array, weights[labels])
+
+
+def _regression(task: Task) -> str:
+    """Returns the name of the regression that a task's head starts as."""
+    return "ridge regression" if task.name == "text-regression" else "logistic regression"
+
+
+def _noun(features: Features, task: Task) -> str:
+    if isinstance(features, ChoiceFeatures):
+        return "choice"
+    return "word" if "words" in task.columns else "row"

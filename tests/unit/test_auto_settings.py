@@ -1,0 +1,209 @@
+"""`training.preset: auto`: what it chooses, what wins over it, and that it stands resolved in what a run leaves."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertctl.config.dump import dump_recipe
+from bertctl.config.load import NULL, load_recipe
+from bertctl.config.presets import AUTO_FIELDS, fields_left_to_auto
+from bertctl.config.schema import Recipe
+from bertctl.errors import UsageError
+from bertctl.sweeps.grid import read_grid
+from bertctl.sweeps.plan import read_plan, settle_plan
+from bertctl.sweeps.prepare import SweepRequest, make_sweep
+from bertctl.training.auto_settings import TrainingTraits, epochs, layer_decay, learning_rate, resolve_auto
+from bertctl.training.job import prepare
+from bertctl.training.start import finetune
+
+GENERIC = ("text-classification", "text-regression", "token-classification", "question-answering", "multiple-choice")
+BY_SEED = [{"init": 1, "order": 1}, {"init": 2, "order": 2}]
+
+
+def traits(**changed: Any) -> TrainingTraits:
+    usual: dict[str, Any] = {"n_rows": 5000, "n_labels": 2, "width": 768, "n_layers": 12, "has_shared_layers": False}
+    return TrainingTraits(**usual | changed)
+
+
+def auto_recipe(tiny_model: Path, data: Path, **options: Any) -> Recipe:
+    """The generic recipe on a few opinions; everything that `auto` chooses is left to it."""
+    fields = {
+        "data.train_file": str(data),
+        "data.validation_file": str(data),
+        "model.name": str(tiny_model),
+        "model.max_length": 40,
+        "model.head_start": "random",
+        "training.checkpoint_every": "off",
+        "runtime.precision": "fp32",
+        "runtime.device": "cpu",
+        "runtime.threads": 1,
+        "evaluation.bootstrap_resamples": 100,
+    }
+    return load_recipe("text-classification", options={**fields, **options})
+
+
+def test_bert_base_keeps_the_middle_of_the_papers_grid() -> None:
+    assert learning_rate(traits(width=768, n_layers=12)) == 3e-5
+    assert epochs(traits(n_rows=20_000)) == 3
+
+
+def test_the_rate_falls_with_width_and_depth_and_stays_in_bounds() -> None:
+    shapes = [(128, 2), (256, 4), (384, 6), (512, 8), (768, 12), (1024, 24), (4096, 48)]
+
+    rates = [learning_rate(traits(width=width, n_layers=n_layers)) for width, n_layers in shapes]
+
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] <= 5e-4
+    assert rates[-1] == 1e-5
+    assert learning_rate(traits(width=0, n_layers=0)) == 3e-5, "a config.json that does not say"
+
+
+def test_fewer_rows_have_more_epochs_but_never_fewer_steps() -> None:
+    sizes = [10, 60, 200, 500, 1000, 3000, 5000, 10_000, 100_000, 1_000_000]
+
+    passes = [epochs(traits(n_rows=size)) for size in sizes]
+
+    assert passes == sorted(passes, reverse=True)
+    assert passes[0] <= 20
+    assert passes[-1] == 3
+    steps = [size * n_epochs for size, n_epochs in zip(sizes, passes, strict=True)]
+    assert steps == sorted(steps)
+
+
+def test_more_labels_have_at_least_as_many_epochs() -> None:
+    passes = [epochs(traits(n_rows=1000, n_labels=n_labels)) for n_labels in (1, 2, 5, 50, 200)]
+
+    assert passes == sorted(passes)
+    assert passes[-1] <= 2 * passes[0]
+
+
+def test_layers_that_share_their_weights_have_one_rate() -> None:
+    assert layer_decay(traits(has_shared_layers=True)) == 1.0
+
+
+@pytest.mark.parametrize("name", GENERIC)
+def test_the_generic_recipes_leave_their_values_to_auto(name: str) -> None:
+    assert fields_left_to_auto(load_recipe(name)) == AUTO_FIELDS
+
+
+@pytest.mark.parametrize("name", ["sst2", "mrpc-small", "demo", "few-shot", "sentence-embeddings"])
+def test_recipes_with_values_of_their_own_leave_none(name: str) -> None:
+    assert not fields_left_to_auto(load_recipe(name))
+
+
+def test_whatever_is_given_is_not_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("base: text-classification\ntraining: {epochs: 7}\n")
+
+    recipe = load_recipe(
+        str(path),
+        sets=["training.average_best=null"],
+        options={"optimizer.learning_rate": 1e-3, "training.batch_size": 4},
+    )
+    resolved, sentence = resolve_auto(recipe, traits(n_rows=100))
+
+    assert (resolved.training.epochs, resolved.training.average_best, resolved.training.batch_size) == (7, None, 4)
+    assert resolved.optimizer.learning_rate == 1e-3
+    assert sentence == "auto: layer decay 0.9"
+
+
+def test_the_preset_on_the_command_line_replaces_the_values_of_a_recipe() -> None:
+    recipe = load_recipe("sst2", sets=["training.preset=auto", "training.epochs=2"])
+
+    assert set(AUTO_FIELDS) - set(fields_left_to_auto(recipe)) == {"training.epochs"}
+
+
+def test_an_open_recipe_is_written_and_read_back_open(tmp_path: Path) -> None:
+    recipe = load_recipe("text-classification", sets=["training.average_best=9"])
+    path = tmp_path / "shown.yaml"
+
+    path.write_text(dump_recipe(recipe, command="bertctl finetune x"))
+
+    again = load_recipe(str(path))
+    assert "# learning_rate: auto" in path.read_text()
+    assert again == recipe
+    assert fields_left_to_auto(again) == fields_left_to_auto(recipe)
+    assert resolve_auto(again, traits())[0].training.epochs == 9, "as many evaluations as are averaged"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [("few-shot", "none for few-shot training"), ("sentence-embeddings", "none for the task 'sentence-embeddings'")],
+)
+def test_auto_is_refused_where_it_knows_nothing(recipe: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_recipe(recipe, sets=["training.preset=auto"])
+
+
+def test_steps_and_accumulation_that_are_given_fit_what_is_chosen() -> None:
+    recipe = load_recipe("text-classification", sets=["training.max_steps=50", "training.accumulation_steps=3"])
+
+    resolved, sentence = resolve_auto(recipe, traits())
+
+    assert resolved.training.batch_size % 3 == 0
+    assert resolved.training.average_best is None, "there is one evaluation"
+    assert "epoch" not in sentence
+
+
+def test_one_epoch_averages_nothing() -> None:
+    recipe = load_recipe("text-classification", options={"training.epochs": 1})
+
+    resolved, _ = resolve_auto(recipe, traits())
+
+    assert resolved.training.average_best is None
+
+
+def test_a_run_says_what_was_chosen_and_replays_and_resumes_without_the_preset(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
+    recipe = auto_recipe(tiny_model, opinions, **{"training.epochs": 1})
+    job = prepare(recipe)
+
+    folder = finetune(recipe, output=tmp_path / "run").folder
+
+    written = load_recipe(str(folder.recipe))
+    assert written.training.preset is None
+    assert written.optimizer == job.recipe.optimizer
+    assert job.chosen.startswith(f"auto: learning rate {job.recipe.optimizer.learning_rate:g} (")
+    assert prepare(written).hash == job.hash
+    assert not finetune(recipe, output=folder.path, resume=True).trained, "the same run, found again"
+
+
+def test_a_sweep_leaves_the_fields_beside_its_grid_to_auto(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    recipe = auto_recipe(tiny_model, opinions)
+    request = SweepRequest(recipe, read_grid("training.epochs=1,2"), BY_SEED)
+
+    sweep = make_sweep(request, tmp_path / "sweep")
+
+    single = prepare(auto_recipe(tiny_model, opinions, **{"training.epochs": 2})).recipe
+    chosen = {cell.recipe.optimizer.model_dump_json() for cell in sweep.cells}
+    assert chosen == {single.optimizer.model_dump_json()}
+    assert [cell.recipe.training.epochs for cell in sweep.cells] == [1, 1, 2, 2]
+    assert {cell.recipe.training.preset for cell in sweep.cells} == {None}
+    plan = settle_plan(sweep.plan, tmp_path / "sweep")
+    base = read_plan(tmp_path / "sweep").base_recipe()
+    assert fields_left_to_auto(base) == AUTO_FIELDS
+    assert plan.identity() == read_plan(tmp_path / "sweep").identity()
+
+
+def test_folds_of_unequal_size_are_trained_alike(tiny_model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    lines = [f"the film was good {number},{'pos' if number % 2 else 'neg'}" for number in range(29)]
+    path.write_text("\n".join(["text,label", *lines]) + "\n")
+    recipe = auto_recipe(tiny_model, path, **{"data.validation_file": NULL})
+
+    sweep = make_sweep(SweepRequest(recipe, [{}], BY_SEED[:1], folds=3), tmp_path / "sweep")
+
+    assert len({cell.recipe.training.model_dump_json() for cell in sweep.cells}) == 1
+
+
+def test_a_folder_of_an_auto_run_is_named_by_the_values_that_were_chosen(tiny_model: Path, opinions: Path) -> None:
+    job = prepare(auto_recipe(tiny_model, opinions))
+    shown = {**job.recipe.training.model_dump(), **job.recipe.optimizer.model_dump()}
+    given = {dotted: shown[dotted.partition(".")[2]] for dotted in AUTO_FIELDS}
+    options = {dotted: NULL if value is None else value for dotted, value in given.items()}
+
+    written_out = auto_recipe(tiny_model, opinions, **options, **{"training.preset": NULL})
+
+    assert prepare(written_out).hash == job.hash
