@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,9 +115,9 @@ def hold_out_fold(
         sides[members.order] = np.repeat(of_group, members.sizes)
     if of_label is not None and stratified:
         single_rows = {int(of_label[i][0]) for i in range(len(of_label)) if of_label.sizes[i] == 1}
-        for group in members if single_rows else ():
-            if not single_rows.isdisjoint(group):
-                sides[group] = _IN_NO_FOLD
+        for positions in members.parts() if single_rows else ():
+            if not single_rows.isdisjoint(positions.tolist()):
+                sides[positions] = _IN_NO_FOLD
     return *_two_parts(rows, sides == fold - 1), stratified
 
 
@@ -132,7 +132,7 @@ def labels_of_single_rows(rows: Rows) -> list[str]:
     if of_label is None or 2 * len(of_label) > len(rows):
         return []
     labels = rows.columns["label"]
-    return [str(labels[int(positions[0])]) for positions in of_label if len(positions) == 1]
+    return [str(labels[int(positions[0])]) for positions in of_label.parts() if len(positions) == 1]
 
 
 def _two_parts(rows: Rows, held: Bools) -> tuple[Rows, Rows]:
@@ -199,6 +199,11 @@ class _Groups:
 
     def __getitem__(self, number: int) -> Ints:
         return self.order[self.starts[number] : self.starts[number + 1]]
+
+    def parts(self) -> Iterator[Ints]:
+        """Yields the positions of each group."""
+        for number in range(len(self)):
+            yield self[number]
 
     def torn(self, sides: Ints) -> list[list[int]]:
         """Returns the groups that are not all on one side."""

@@ -13,6 +13,7 @@ from bertctl.config.schema import Recipe
 from bertctl.data.file_ids import as_json
 from bertctl.data.rows import Rows
 from bertctl.inference.engine import Engine
+from bertctl.memory import require_memory
 from bertctl.metrics.clusters import numbered
 from bertctl.metrics.contributions import Contributions, loss
 from bertctl.metrics.scripts import script_metrics
@@ -20,7 +21,6 @@ from bertctl.metrics.squad import counts_characters
 from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
-from bertctl.runtime.machine import require_memory
 from bertctl.tasks.answer_windows import AnswerFeatures
 from bertctl.tasks.answers import sides
 from bertctl.tasks.base import Features, Outputs, Task, TruncationMessage

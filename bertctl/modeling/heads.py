@@ -158,8 +158,9 @@ def dense_layer(network: nn.Module) -> nn.Linear | None:
     if isinstance(pooler, nn.Module):
         candidates += [*pooler.modules()]
     for module in candidates:
-        is_linear = isinstance(module, nn.Linear) and module is not last
-        if is_linear and tuple(module.weight.shape) == (size, size) and module.bias is not None:
+        if not isinstance(module, nn.Linear) or module is last:
+            continue
+        if tuple(module.weight.shape) == (size, size) and module.bias is not None:
             return module if module.weight.requires_grad else None
     return None
 

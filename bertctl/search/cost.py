@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from bertctl.memory import require_memory
 from bertctl.progress import Listener
-from bertctl.runtime.machine import require_memory
 from bertctl.search.nearest import pairs_above
 from bertctl.words import human_bytes, human_seconds
 

@@ -144,8 +144,8 @@ def rehearse_time_limit(job: Job, *, used_seconds: float, listener: Listener = S
     with TemporaryDirectory() as scratch:
         rehearsal = Rehearsal(job, Path(scratch))
         train, _ = rehearsal.training(TIMED_STEPS, listener)
-        evaluate, _ = rehearsal.evaluation(listener)
-    seconds = {"start": used_seconds, "train": train, "evaluate": evaluate, "save": 0.0}
+        evaluate, head_start, _ = rehearsal.evaluation(listener)
+    seconds = {"start": used_seconds, "head_start": head_start, "train": train, "evaluate": evaluate, "save": 0.0}
     seconds["total"] = sum(seconds.values())
     return what_fits(job, seconds, evaluations=rehearsal.evaluations)
 
@@ -167,7 +167,8 @@ def what_fits(job: Job, seconds: Mapping[str, float], *, evaluations: int) -> di
     of_evaluation = (seconds["evaluate"] + seconds["save"]) / evaluations
 
     numbers = np.arange(1, job.steps + 1)
-    ends = seconds["start"] + numbers * of_step + np.ceil(numbers / every) * of_evaluation
+    before = sum(seconds.get(phase, 0.0) for phase in ("start", "head_start", "baselines"))
+    ends = before + numbers * of_step + np.ceil(numbers / every) * of_evaluation
     steps = max(1, int((ends <= limit).sum()))
     return {
         "limit": job.recipe.training.time_limit,

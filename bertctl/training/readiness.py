@@ -15,6 +15,7 @@ from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import BertctlError, UnavailableError
+from bertctl.memory import memory
 from bertctl.metrics.scripts import find_script
 from bertctl.modeling.build import build_tokenizer
 from bertctl.modeling.families import require_head
@@ -117,7 +118,7 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
         "ready": not problems,
         **_versions(packages),
         "processor": processor,
-        "memory": machine.memory(),
+        "memory": memory(),
         "devices": devices,
         "compute": compute,
         "folders": [_folder("runs", place), _folder("hub cache", cache_folder())],
