@@ -333,8 +333,8 @@ def test_the_error_of_scores_is_that_of_clusters():
     error = np.arange(20).std(ddof=1) / np.sqrt(20)
     half = stats.t(19).ppf(0.975) * error
     assert (metric.value, metric.clusters, metric.higher_is_better) == (9.5, 20, False)
-    # Student's interval, which the studentised bootstrap makes a little wider; of few errors the upper end reaches as far
-    # as that of a gamma distribution.
+    # Student's interval, which the studentised bootstrap makes a little wider; of few errors the upper end reaches
+    # as far as that of a gamma distribution.
     assert metric.low == pytest.approx(9.5 - half, abs=0.6)
     assert 9.5 + half - 0.6 < metric.high < 9.5 + 1.4 * half
 
