@@ -14,9 +14,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from bertctl.api import Recipe, Run, evaluate, extract_features, finetune, load_recipe, load_run, predict
+    from bertctl.api import (
+        Recipe,
+        Run,
+        evaluate,
+        extract_features,
+        finetune,
+        load_recipe,
+        load_run,
+        predict,
+    )
 
-__all__ = ["Recipe", "Run", "evaluate", "extract_features", "finetune", "load_recipe", "load_run", "predict"]
+__all__ = [
+    "Recipe",
+    "Run",
+    "evaluate",
+    "extract_features",
+    "finetune",
+    "load_recipe",
+    "load_run",
+    "predict",
+]
 
 
 def __getattr__(name: str) -> "Any":

@@ -30,7 +30,11 @@ _COPY_COMMANDS = {
 }
 """Command that copies between an address and a local file, by scheme."""
 
-_FOLDER_FLAGS = {"aws s3 cp": " --recursive", "gcloud storage cp": " --recursive", "azcopy copy": " --recursive"}
+_FOLDER_FLAGS = {
+    "aws s3 cp": " --recursive",
+    "gcloud storage cp": " --recursive",
+    "azcopy copy": " --recursive",
+}
 
 _HUB_KINDS = {"datasets": " --repo-type dataset", "spaces": " --repo-type space"}
 
@@ -126,7 +130,11 @@ def _hub_repository(scheme: str, rest: str) -> tuple[str, str, str] | None:
     """
     parts = [part for part in rest.split("/") if part]
     if scheme != "hf":
-        if scheme not in ("http", "https") or not parts or parts[0] not in ("huggingface.co", "hf.co"):
+        if (
+            scheme not in ("http", "https")
+            or not parts
+            or parts[0] not in ("huggingface.co", "hf.co")
+        ):
             return None
         del parts[0]
     kind = parts.pop(0) if parts and parts[0] in (*_HUB_KINDS, "models") else "models"

@@ -38,7 +38,16 @@ from bertctl.training.start import Resume
 from bertctl.words import harmless, names_in, unknown
 from bertctl.writing import protect
 
-__all__ = ["Recipe", "Run", "evaluate", "extract_features", "finetune", "load_recipe", "load_run", "predict"]
+__all__ = [
+    "Recipe",
+    "Run",
+    "evaluate",
+    "extract_features",
+    "finetune",
+    "load_recipe",
+    "load_run",
+    "predict",
+]
 
 Fields = Mapping[str, Any]
 """Recipe fields by their dotted names; None sets a field to null."""
@@ -66,7 +75,13 @@ class NotebookListener(Listener):
         sys.stderr.write(f"\rwarning: {harmless(text)}\n")
 
     def advance(
-        self, phase: str, done: int, total: int, figures: Figures | None = None, *, share: float | None = None
+        self,
+        phase: str,
+        done: int,
+        total: int,
+        figures: Figures | None = None,
+        *,
+        share: float | None = None,
     ) -> None:
         """Shows how far a phase is, once a second."""
         now = time.monotonic()
@@ -127,14 +142,18 @@ class Run:
         """Returns the value of each metric by split, from metrics.json (which has intervals and counts as well)."""
         return _values(self._trained.folder.read(self._trained.folder.metrics))
 
-    def predict(self, examples: Iterable[str] | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def predict(
+        self, examples: Iterable[str] | Iterable[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
         """Returns one answer per example, in order; see `bertctl.predict`."""
         listed = _listed(examples)
         if not listed:
             return []
         with tempfile.TemporaryDirectory() as folder:
             file, kind = _written(listed, Path(folder))
-            return list(self._predictor.predict(unlabelled_rows(self._trained, str(file), kind=kind)))
+            return list(
+                self._predictor.predict(unlabelled_rows(self._trained, str(file), kind=kind))
+            )
 
     def evaluate(self, split: str | None = None) -> Scores:
         """Scores a split of the run's own data, adds it to the run's metrics, and returns its values.
@@ -148,9 +167,15 @@ class Run:
         before = self.metrics
         after = _values(evaluate_run(self._trained, split=split))
         write_card(self._trained.folder)
-        return {name: values for name, values in after.items() if name == split or (split is None and name in before)}
+        return {
+            name: values
+            for name, values in after.items()
+            if name == split or (split is None and name in before)
+        }
 
-    def evaluate_file(self, file: Path | str, output: Path | str, *, overwrite: bool = False) -> Scores:
+    def evaluate_file(
+        self, file: Path | str, output: Path | str, *, overwrite: bool = False
+    ) -> Scores:
         """Scores a labelled file and returns its values, as the split `file`.
 
         Args:
@@ -214,7 +239,9 @@ def finetune(
         BertctlError: see `bertctl.errors`; each has a message, a remedy and an exit code.
     """
     if isinstance(recipe, Recipe) and fields:
-        raise UsageError("fields go with the name of a recipe", remedy="Give them to load_recipe(name, fields).")
+        raise UsageError(
+            "fields go with the name of a recipe", remedy="Give them to load_recipe(name, fields)."
+        )
     refuse_address(output, "output", is_output=True)
     resolved = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, fields)
     if listener is None:
@@ -223,12 +250,19 @@ def finetune(
     options = RunOptions(strict=strict, make_baselines=make_baselines, on_finish=write_card)
     with _ONE_TRAINS, generators_kept():
         result = run_recipe(
-            resolved, output=place, resume=resume, overwrite=overwrite, options=options, listener=listener
+            resolved,
+            output=place,
+            resume=resume,
+            overwrite=overwrite,
+            options=options,
+            listener=listener,
         )
     return Run(result.folder.path)
 
 
-def predict(run: Run | Path | str, examples: Iterable[str] | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def predict(
+    run: Run | Path | str, examples: Iterable[str] | Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """Returns one answer per example, in order: the prediction, and what the task adds (probabilities, spans, ...).
 
     Args:
@@ -277,7 +311,9 @@ def extract_features(
     names = VectorNames(tuple(names_in(layers)), tuple(names_in(pooling)))
     rows = Rows("texts", {"text": texts}, [str(i) for i in range(len(texts))], "texts")
     of_folder = pooling == "model" and "model.max_length" not in (fields or {})
-    return TextVectors(recipe, names, length=None if of_folder else recipe.model.max_length).of(rows)
+    return TextVectors(recipe, names, length=None if of_folder else recipe.model.max_length).of(
+        rows
+    )
 
 
 def _options(fields: Fields | None) -> dict[str, Any]:
@@ -285,9 +321,15 @@ def _options(fields: Fields | None) -> dict[str, Any]:
     known = known_fields()
     for name in fields or ():
         if name not in known:
-            raise UsageError(unknown("recipe field", name, known), remedy="`bertctl recipes show NAME` lists them.")
+            raise UsageError(
+                unknown("recipe field", name, known),
+                remedy="`bertctl recipes show NAME` lists them.",
+            )
     given = {name: NULL if value is None else value for name, value in (fields or {}).items()}
-    return {name: value.tolist() if isinstance(value, np.generic) else value for name, value in given.items()}
+    return {
+        name: value.tolist() if isinstance(value, np.generic) else value
+        for name, value in given.items()
+    }
 
 
 def _values(document: Mapping[str, Any]) -> Scores:
@@ -304,10 +346,17 @@ def _listed(given: Any) -> list[Any]:
         UsageError: a text that can't be written as UTF-8.
     """
     # The parts of a text are letters, those of a mapping or a table the names of its columns.
-    is_one = isinstance(given, str | Mapping) or hasattr(given, "columns") or not isinstance(given, Iterable)
+    is_one = (
+        isinstance(given, str | Mapping)
+        or hasattr(given, "columns")
+        or not isinstance(given, Iterable)
+    )
     listed = [None] if is_one else list(given)
     if not all(is_whole(each) for each in listed if isinstance(each, str)):
-        raise UsageError("a text holds half a surrogate pair, which is no character", remedy="Give whole characters.")
+        raise UsageError(
+            "a text holds half a surrogate pair, which is no character",
+            remedy="Give whole characters.",
+        )
     return listed
 
 
@@ -324,7 +373,10 @@ def _written(listed: Sequence[str] | Sequence[Mapping[str, Any]], folder: Path) 
     are_texts = all(isinstance(each, str) for each in listed)
     if not (are_texts or all(isinstance(each, Mapping) for each in listed)):
         what = "examples are a list of texts, or a list of mappings"
-        raise UsageError(what, remedy='Such as ["a text"], or of a table its column, or table.to_dict("records").')
+        raise UsageError(
+            what,
+            remedy='Such as ["a text"], or of a table its column, or table.to_dict("records").',
+        )
     if are_texts:
         file, kind = folder / "texts.txt", "lines"
         lines = [" ".join(str(text).splitlines()) for text in listed]

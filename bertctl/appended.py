@@ -85,7 +85,9 @@ class AppendedArray:
         rows: whole rows that are there already.
     """
 
-    def __init__(self, path: Path, row_shape: tuple[int, ...], dtype: DTypeLike, rows: int | None) -> None:
+    def __init__(
+        self, path: Path, row_shape: tuple[int, ...], dtype: DTypeLike, rows: int | None
+    ) -> None:
         self.rows = rows or 0
         self._row_shape, self._dtype = row_shape, np.dtype(dtype)
         head = self._header()
@@ -114,7 +116,11 @@ class AppendedArray:
 
     def _header(self) -> bytes:
         header = io.BytesIO()
-        fields = {"descr": self._dtype.str, "fortran_order": False, "shape": (self.rows, *self._row_shape)}
+        fields = {
+            "descr": self._dtype.str,
+            "fortran_order": False,
+            "shape": (self.rows, *self._row_shape),
+        }
         np.lib.format.write_array_header_1_0(header, fields)
         return header.getvalue()
 
@@ -207,7 +213,9 @@ def line_offsets(lines: Path, n_lines: int) -> Offsets:
     position = 0
     with lines.open("rb") as file:
         while n_starts <= n_lines and (piece := file.read(_PIECE)):
-            ends = np.flatnonzero(np.frombuffer(piece, dtype=np.uint8) == ord("\n")).astype(np.uint64)
+            ends = np.flatnonzero(np.frombuffer(piece, dtype=np.uint8) == ord("\n")).astype(
+                np.uint64
+            )
             starts.append(ends + np.uint64(position + 1))
             n_starts += len(ends)
             position += len(piece)

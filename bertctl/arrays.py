@@ -23,7 +23,9 @@ _Number = TypeVar("_Number", bound=np.number[Any])
 def numbers_of(keys: Iterable[_Key]) -> tuple[Ints, list[_Key]]:
     """Returns (N,) the number of each key in the list of different ones, and that list, in the order they came."""
     if isinstance(keys, array):
-        different, first_places, numbers_by_size = np.unique(keys, return_index=True, return_inverse=True)
+        different, first_places, numbers_by_size = np.unique(
+            keys, return_index=True, return_inverse=True
+        )
         order = np.argsort(first_places)
         return np.argsort(order)[numbers_by_size], different[order].tolist()
     known: dict[_Key, int] = {}

@@ -41,7 +41,9 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def loading(what: object, *, kind: type[BertctlError] = DataError, remedy: str = "") -> Iterator[None]:
+def loading(
+    what: object, *, kind: type[BertctlError] = DataError, remedy: str = ""
+) -> Iterator[None]:
     """Turns whatever goes wrong inside into one of our errors: for what somebody else's file makes a library do.
 
     Our own errors, and memory that ran out, go through as they are.
@@ -55,13 +57,21 @@ def loading(what: object, *, kind: type[BertctlError] = DataError, remedy: str =
         yield
     except BaseException as error:
         panic = type(error).__name__ == "PanicException"  # of a library in Rust: no Exception
-        if isinstance(error, BertctlError) or is_out_of_memory(error) or not (isinstance(error, Exception) or panic):
+        if (
+            isinstance(error, BertctlError)
+            or is_out_of_memory(error)
+            or not (isinstance(error, Exception) or panic)
+        ):
             raise
         said = next(iter(str(error).strip().splitlines()), "")[:300]
-        raise kind(f"{what} can't be used: {type(error).__name__}: {said}", remedy=remedy) from error
+        raise kind(
+            f"{what} can't be used: {type(error).__name__}: {said}", remedy=remedy
+        ) from error
 
 
-def read_text(path: Path, *, limit: int = JSON_LIMIT, kind: type[BertctlError] = UnavailableError) -> str:
+def read_text(
+    path: Path, *, limit: int = JSON_LIMIT, kind: type[BertctlError] = UnavailableError
+) -> str:
     """Returns a file of UTF-8, without its byte-order mark.
 
     Raises:
@@ -70,7 +80,9 @@ def read_text(path: Path, *, limit: int = JSON_LIMIT, kind: type[BertctlError] =
     """
     try:
         # A pipe would be waited for. Path.open takes no opener.
-        with open(path, "rb", opener=lambda place, flags: os.open(place, flags | os.O_NONBLOCK)) as file:
+        with open(
+            path, "rb", opener=lambda place, flags: os.open(place, flags | os.O_NONBLOCK)
+        ) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise kind(f"{path} is no regular file", file=path)
             content = bytearray()
@@ -79,7 +91,10 @@ def read_text(path: Path, *, limit: int = JSON_LIMIT, kind: type[BertctlError] =
     except OSError as error:
         raise UnavailableError(f"{path} can't be read: {error.strerror}", file=path) from error
     if len(content) > limit:
-        raise kind(f"{path} is larger than {human_bytes(limit)}, the most that is read of such a file", file=path)
+        raise kind(
+            f"{path} is larger than {human_bytes(limit)}, the most that is read of such a file",
+            file=path,
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -112,7 +127,9 @@ def read_json(
     return _parsed(read_text(path, limit=limit, kind=kind), path, None, schema, kind, remedy)
 
 
-def read_json_lines(path: Path, schema: str, *, limit: int = 2**32, remedy: str = "") -> list[dict[str, Any]]:
+def read_json_lines(
+    path: Path, schema: str, *, limit: int = 2**32, remedy: str = ""
+) -> list[dict[str, Any]]:
     """Returns the objects of a JSON Lines file, blank lines left out.
 
     Raises:
@@ -144,7 +161,9 @@ def refuse_far_ids(ids: Iterable[object], file: Path) -> None:
     """
     highest = max((index for index in ids if isinstance(index, int)), default=0)
     if highest >= _MOST_IDS:
-        what = f"{file}: a token has the id {highest}, and no vocabulary in use has {_MOST_IDS:,} ids"
+        what = (
+            f"{file}: a token has the id {highest}, and no vocabulary in use has {_MOST_IDS:,} ids"
+        )
         raise DataError(what, remedy="Number its tokens from 0 on, without gaps.", file=file)
 
 
@@ -157,7 +176,9 @@ def parse(text: str) -> Any:
     """
     document = json.loads(text)
     if (half := _HALF.search(text)) and not is_whole(json.dumps(document, ensure_ascii=False)):
-        raise json.JSONDecodeError("half of a surrogate pair, which is no character", text, half.start())
+        raise json.JSONDecodeError(
+            "half of a surrogate pair, which is no character", text, half.start()
+        )
     return document
 
 
@@ -175,7 +196,9 @@ def require_room_for_json(text: str, source: object) -> None:
     """
     if len(text) < _SMALL_TEXT:
         return
-    n_bytes = len(text) + sum(size * text.count(character) for character, size in _BYTES_OF_JSON.items())
+    n_bytes = len(text) + sum(
+        size * text.count(character) for character, size in _BYTES_OF_JSON.items()
+    )
     remedy = "Write it as JSON Lines, with an object per line, or split it."
     require_memory(n_bytes, f"the JSON of {source}", remedy=remedy, libraries=False)
 
@@ -211,7 +234,11 @@ def _parsed(
         said = "nested too deeply" if isinstance(error, RecursionError) else error
         raise kind(f"{where}: no JSON: {said}", remedy=remedy, file=path) from error
     if not isinstance(document, dict):
-        raise kind(f"{where}: {type(document).__name__} where an object is needed", remedy=remedy, file=path)
+        raise kind(
+            f"{where}: {type(document).__name__} where an object is needed",
+            remedy=remedy,
+            file=path,
+        )
     if schema:
         _check(document, path, where, schema, remedy)
     return document
@@ -225,10 +252,16 @@ def _check(document: Mapping[str, Any], path: Path, where: str, schema: str, rem
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        given = "" if first["type"] == "missing" else f", {json.dumps(first['input'], default=str)[:60]} given"
+        given = (
+            ""
+            if first["type"] == "missing"
+            else f", {json.dumps(first['input'], default=str)[:60]} given"
+        )
         if place == "schema":
             given += f" (written by another bertctl than this {__version__})"
-        raise DataError(f"{where}: {place[:200]}: {first['msg'].lower()}{given}", remedy=remedy, file=path) from error
+        raise DataError(
+            f"{where}: {place[:200]}: {first['msg'].lower()}{given}", remedy=remedy, file=path
+        ) from error
 
 
 @functools.cache
@@ -251,7 +284,11 @@ def _core(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Any:
 
     schema = {**schema, **defs[schema["$ref"].rsplit("/", 1)[1]]} if "$ref" in schema else schema
     kinds = schema.get("type")
-    several = [{**schema, "type": kind} for kind in kinds] if isinstance(kinds, list) else schema.get("oneOf")
+    several = (
+        [{**schema, "type": kind} for kind in kinds]
+        if isinstance(kinds, list)
+        else schema.get("oneOf")
+    )
     if several:
         return core.union_schema([_core(one, defs) for one in several])
     if "const" in schema or "enum" in schema:
@@ -273,5 +310,9 @@ def _core(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Any:
             return core.int_schema(ge=low, le=2**63 - 1 if high is None else high)
         case "number":
             return core.float_schema(ge=low, le=high)
-    plain: dict[Any, Any] = {"string": core.str_schema, "boolean": core.bool_schema, "null": core.none_schema}
+    plain: dict[Any, Any] = {
+        "string": core.str_schema,
+        "boolean": core.bool_schema,
+        "null": core.none_schema,
+    }
     return plain.get(kinds, core.any_schema)()

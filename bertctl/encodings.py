@@ -48,13 +48,27 @@ _LATIN_LETTERS: Mapping[str, str] = {
 """Letters beyond ASCII that each language has, by its code."""
 
 _ANY_LATIN = _LATIN_LETTERS["en"]  # names and loan words, where the language is not clear
-_LATIN_ENCODINGS = ("latin-1", "cp1252", "cp1254", "cp1250", "iso8859_2", "cp1257", "mac_roman", "cp850", "iso8859_9")
+_LATIN_ENCODINGS = (
+    "latin-1",
+    "cp1252",
+    "cp1254",
+    "cp1250",
+    "iso8859_2",
+    "cp1257",
+    "mac_roman",
+    "cp850",
+    "iso8859_9",
+)
 _IN_WORDS = "’'`´ʼ·-\xad"  # signs that may stand between letters
 _BESIDE_WORDS = "«»„“”‘‚‹›…–—€£¥°©®™¿¡•ªº½¼¾\xa0"  # signs that may touch a word at one side
 _SURE_OF_LANGUAGE = 0.8
 
 _COMMON_LETTERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    (("cp1251", "koi8_r", "cp866", "iso8859_5", "mac_cyrillic", "koi8_u"), "[а-яёіїєґўђјљњћџ]", "оеаинтсрвлкмі"),
+    (
+        ("cp1251", "koi8_r", "cp866", "iso8859_5", "mac_cyrillic", "koi8_u"),
+        "[а-яёіїєґўђјљњћџ]",
+        "оеаинтсрвлкмі",
+    ),
     (("cp1253", "iso8859_7"), "[α-ωάέήίόύώϊϋΐΰς]", "αοιετσνηυρπκςάόίέή"),
     (("cp1255", "iso8859_8"), "[א-ת]", "יוהלאתמרבשנד"),
     (("cp1256", "iso8859_6"), "[ء-ي]", "اليمنوترهبعدفةسك"),
@@ -88,8 +102,14 @@ def likely_encoding(data: bytes) -> Candidate | None:
     if not runs:
         return None
     is_latin = sum(map(len, runs)) < 1.8 * len(runs)  # single letters among those of ASCII
-    candidates = _latin_candidates(data) if is_latin else [*_asian_candidates(data), *_script_candidates(data)]
-    return max(candidates, key=lambda candidate: candidate.score, default=None)  # the first of equals
+    candidates = (
+        _latin_candidates(data)
+        if is_latin
+        else [*_asian_candidates(data), *_script_candidates(data)]
+    )
+    return max(
+        candidates, key=lambda candidate: candidate.score, default=None
+    )  # the first of equals
 
 
 def _decoded(data: bytes, encoding: str) -> str | None:
@@ -136,7 +156,9 @@ def _share_of_letters(text: str, letters: str) -> float:
             right += character.lower() in letters and not is_out_of_place
         else:
             touches_letters = before.isalpha() + after.isalpha()
-            right += character in _IN_WORDS or touches_letters < (2 if character in _BESIDE_WORDS else 1)
+            right += character in _IN_WORDS or touches_letters < (
+                2 if character in _BESIDE_WORDS else 1
+            )
     return right / total
 
 
@@ -193,7 +215,11 @@ def _is_usual_traditional(character: str) -> bool:
 
 
 def _is_usual_japanese(character: str) -> bool:
-    return 0xB0 <= _row(character, "euc_jp") <= 0xCF or "\u3040" <= character <= "\u30ff" or character in _PUNCTUATION
+    return (
+        0xB0 <= _row(character, "euc_jp") <= 0xCF
+        or "\u3040" <= character <= "\u30ff"
+        or character in _PUNCTUATION
+    )
 
 
 def _is_usual_korean(character: str) -> bool:

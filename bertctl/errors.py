@@ -92,7 +92,12 @@ class BertctlError(Exception):
     def as_json(self) -> dict[str, Any]:
         """Returns the document that `--json` answers with, as `schemas/error.json` describes it."""
         names = ("kind", "message", "remedy", "file", "line", "field")
-        return {"error": {"code": int(self.exit_code), **{name: getattr(self, name) or None for name in names}}}
+        return {
+            "error": {
+                "code": int(self.exit_code),
+                **{name: getattr(self, name) or None for name in names},
+            }
+        }
 
 
 class UsageError(BertctlError):
@@ -176,4 +181,6 @@ def said_of(error: BaseException) -> str:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether an error of torch (CUDA, CPU, MPS) or Python says that memory ran out."""
-    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in _OUT_OF_MEMORY)
+    return isinstance(error, MemoryError) or any(
+        sign in str(error).lower() for sign in _OUT_OF_MEMORY
+    )

@@ -100,7 +100,9 @@ def _levels(root: Path, path: str) -> Iterator[Path]:
             yield parent
 
 
-def _memory_of(folder: Path, limit_name: str, used_name: str, cache_name: str) -> list[tuple[int, int | None]]:
+def _memory_of(
+    folder: Path, limit_name: str, used_name: str, cache_name: str
+) -> list[tuple[int, int | None]]:
     """Returns limit and use of a control group's memory; nothing where it has no limit.
 
     Pages of files that are given back as soon as something else needs them count as free.
@@ -111,7 +113,11 @@ def _memory_of(folder: Path, limit_name: str, used_name: str, cache_name: str) -
     used = system_file(folder / used_name).strip()
     if not used.isdecimal():
         return [(int(limit), None)]
-    statistics = dict(line.split(" ", 1) for line in system_file(folder / "memory.stat").splitlines() if " " in line)
+    statistics = dict(
+        line.split(" ", 1)
+        for line in system_file(folder / "memory.stat").splitlines()
+        if " " in line
+    )
     cached = statistics.get(cache_name, "0").strip()
     n_cached = int(cached) if cached.isdecimal() else 0
     return [(int(limit), max(0, int(used) - n_cached))]
@@ -143,7 +149,10 @@ def _free(*, libraries: bool, threads: int = 1) -> tuple[int, str]:
     free = memory()["available"]
     reason = "are free"
     process = psutil.Process().memory_info()
-    kinds = (("-v", resource.RLIMIT_AS, process.vms), ("-d", resource.RLIMIT_DATA, getattr(process, "data", 0)))
+    kinds = (
+        ("-v", resource.RLIMIT_AS, process.vms),
+        ("-d", resource.RLIMIT_DATA, getattr(process, "data", 0)),
+    )
     for option, kind, used in kinds:
         limit = resource.getrlimit(kind)[0]
         if limit == resource.RLIM_INFINITY:
@@ -159,7 +168,9 @@ def _free(*, libraries: bool, threads: int = 1) -> tuple[int, str]:
     return max(free, 0), reason
 
 
-def require_memory(need: int, what: str, *, remedy: str = "", libraries: bool = True, threads: int = 1) -> None:
+def require_memory(
+    need: int, what: str, *, remedy: str = "", libraries: bool = True, threads: int = 1
+) -> None:
     """Refuses what can't be in memory, before it is tried: the system would end the process without a word.
 
     Args:
@@ -175,7 +186,10 @@ def require_memory(need: int, what: str, *, remedy: str = "", libraries: bool = 
     free, reason = _free(libraries=libraries, threads=threads)
     if need > free:
         message = f"{what} needs {human_bytes(need)} of memory, and {human_bytes(free)} {reason}"
-        remedy = remedy or "Choose a smaller model, or a machine (a container, a limit) with more memory."
+        remedy = (
+            remedy
+            or "Choose a smaller model, or a machine (a container, a limit) with more memory."
+        )
         raise DeviceError(message, remedy=remedy)
 
 
@@ -225,7 +239,9 @@ class MemoryGuard:
             amount = f"{n_read:,} {self._noun} take {human_bytes(growth)} of memory"
             if n_expected > n_read:
                 amount += f", about {n_expected:,} would take {human_bytes(expected)}"
-            raise DeviceError(f"{self._source}: {amount}, and {human_bytes(free)} {reason}", remedy=_FEWER_ROWS)
+            raise DeviceError(
+                f"{self._source}: {amount}, and {human_bytes(free)} {reason}", remedy=_FEWER_ROWS
+            )
 
 
 def rows_of_size(file: BinaryIO, rows: int) -> int:

@@ -16,7 +16,13 @@ class Listener:
         """Something the person should act on, though the job goes on."""
 
     def advance(
-        self, phase: str, done: int, total: int, figures: Figures | None = None, *, share: float | None = None
+        self,
+        phase: str,
+        done: int,
+        total: int,
+        figures: Figures | None = None,
+        *,
+        share: float | None = None,
     ) -> None:
         """`done` of `total` units of `phase` are finished; `figures` are shown beside them (loss, rate).
 

@@ -29,7 +29,16 @@ from typing import Any
 from bertctl.documents import read_json
 from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.words import count
-from bertctl.writing import PARTS, failures_of, is_stream, open_in_place, refuse_input, refuse_links, sweep, write_json
+from bertctl.writing import (
+    PARTS,
+    failures_of,
+    is_stream,
+    open_in_place,
+    refuse_input,
+    refuse_links,
+    sweep,
+    write_json,
+)
 
 CONFIRM = "confirm"
 """The split of validation rows that chose nothing, with `data.confirm_fraction`."""
@@ -37,7 +46,9 @@ CONFIRM = "confirm"
 SCHEMA = 1
 """Version of the JSON layouts below."""
 
-DAMAGED = "The run is damaged. Copy it again from where it came from, or run it again with --overwrite."
+DAMAGED = (
+    "The run is damaged. Copy it again from where it came from, or run it again with --overwrite."
+)
 """What to do about a file of a run that is not as it was written."""
 
 UNFINISHED = "Wait for it, go on with it (the command that started it, and --resume), or train again with --overwrite."
@@ -65,11 +76,16 @@ def hold(lock: Path, *, shared: bool = False, patient: bool = False) -> Iterator
         file = os.fdopen(open_in_place(lock, os.O_RDWR | os.O_APPEND), "a+", encoding="utf-8")
     with file:
         try:
-            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if patient else fcntl.LOCK_NB))
+            fcntl.flock(
+                file,
+                (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if patient else fcntl.LOCK_NB),
+            )
         except BlockingIOError as error:
             file.seek(0)
             what = f"{lock.parent} is in use by {file.read(200).strip() or 'another process'}"
-            raise UsageError(what, remedy="Wait for it to end, stop it, or choose another folder with -o.") from error
+            raise UsageError(
+                what, remedy="Wait for it to end, stop it, or choose another folder with -o."
+            ) from error
         except OSError:
             pass  # a disk without locks: two commands on one folder can't be told apart there
         with suppress(OSError):
@@ -120,7 +136,9 @@ class RunFolder:
         with hold(self.path / ".lock"):
             sweep(self.path, deep=True)
             for path in filter(is_stream, self._files()):
-                raise UsageError(f"{path} is a pipe or a device where a file belongs", remedy="Delete it.")
+                raise UsageError(
+                    f"{path} is a pipe or a device where a file belongs", remedy="Delete it."
+                )
             if self.checkpoints.is_dir() and self.read(self.status)["state"] == "done":
                 shutil.rmtree(self.checkpoints)  # killed before it could do so itself
             yield
@@ -139,7 +157,9 @@ class RunFolder:
             return
         if not overwrite:
             what = f"the folder {path} exists and is not empty"
-            raise UsageError(what, remedy="Choose another with -o, or add --overwrite to replace the run in it.")
+            raise UsageError(
+                what, remedy="Choose another with -o, or add --overwrite to replace the run in it."
+            )
         if not cls(path).own_status():
             raise UsageError(
                 f"{path} is not empty and does not hold a run, so --overwrite will not delete it: its status.json is "
@@ -154,7 +174,9 @@ class RunFolder:
             status = self.read(self.status)
         except BertctlError:
             return {}
-        return status if {"schema", "state", "step", "pid", "host"} <= set(status) else {}  # of a thesis, say
+        return (
+            status if {"schema", "state", "step", "pid", "host"} <= set(status) else {}
+        )  # of a thesis, say
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool = False) -> "RunFolder":
@@ -170,7 +192,9 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             if _content(path):
                 with folder.held():
-                    folder.clear(but=(folder.recipe.name, folder.status.name))  # the new run replaces them
+                    folder.clear(
+                        but=(folder.recipe.name, folder.status.name)
+                    )  # the new run replaces them
         folder.set_status("running", step=0)
         return folder
 
@@ -216,7 +240,11 @@ class RunFolder:
         """Returns which sweep counts on this run, as a sentence; empty where none does."""
         cells = Path(os.path.abspath(self.path)).parent.resolve()  # noqa: PTH100  # no link of the last name is followed
         is_cell = cells.name == "cells" and (cells.parent / "plan.json").exists()
-        return f"{self.path} is a part of the sweep {cells.parent}, whose result counts on it" if is_cell else ""
+        return (
+            f"{self.path} is a part of the sweep {cells.parent}, whose result counts on it"
+            if is_cell
+            else ""
+        )
 
     def delete(self, *, only_done: bool = False, dry_run: bool = False) -> bool:
         """Deletes the run; what else is in its folder stays. Returns whether the folder is gone.
@@ -251,13 +279,19 @@ class RunFolder:
         own = [path for path in self._files() if path.name != "report.html"]
         if (self.path / "config.json").exists():
             own += [path for pattern in _CONTENT["model"] for path in self.path.glob(pattern)]
-        if os.path.realpath(output) in map(os.path.realpath, own):  # a file of the run may be a link to itself
+        if os.path.realpath(output) in map(
+            os.path.realpath, own
+        ):  # a file of the run may be a link to itself
             what = f"{output} is an input of this command: it belongs to {self.path}"
-            raise UsageError(what, remedy="Nothing was written. Choose another place for the output.")
+            raise UsageError(
+                what, remedy="Nothing was written. Choose another place for the output."
+            )
 
     def _files(self) -> list[Path]:
         """Returns what belongs to a run, in the order in which it is deleted."""
-        patterns = [(folder, pattern) for folder, patterns in _CONTENT.items() for pattern in patterns]
+        patterns = [
+            (folder, pattern) for folder, patterns in _CONTENT.items() for pattern in patterns
+        ]
         return [path for folder, pattern in patterns for path in (self.path / folder).glob(pattern)]
 
     @classmethod
@@ -290,7 +324,13 @@ class RunFolder:
             reason: a word where it failed (`diverged`, `error`) or has ended other than well (`collapsed`: one answer
                 to everything).
         """
-        document = {"schema": SCHEMA, "state": state, "step": step, "pid": os.getpid(), "host": socket.gethostname()}
+        document = {
+            "schema": SCHEMA,
+            "state": state,
+            "step": step,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+        }
         said = {"message": message, "reason": reason}
         write_json(self.status, document | {name: text for name, text in said.items() if text})
 
@@ -316,8 +356,19 @@ _CONTENT = {
     "checkpoints": ("step-*", "draw-*", "average"),
     "trackers": ("*",),
     "": (
-        *(f"{name}.json" for name in ("environment", "metrics", "performance", "decision", "probe")),
-        *("recipe.yaml", "history.jsonl", "log.txt", "report.html", "probe.safetensors", "probe.png", "probe.svg"),
+        *(
+            f"{name}.json"
+            for name in ("environment", "metrics", "performance", "decision", "probe")
+        ),
+        *(
+            "recipe.yaml",
+            "history.jsonl",
+            "log.txt",
+            "report.html",
+            "probe.safetensors",
+            "probe.png",
+            "probe.svg",
+        ),
         "predictions.skipped.jsonl",
         "status.json",
     ),

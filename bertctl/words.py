@@ -197,7 +197,9 @@ def natural_order(name: str) -> tuple[list[tuple[int, str]], str]:
 def without_secrets(text: str) -> str:
     """Returns a text in which addresses have no password, signature or token."""
     without_passwords = re.sub(r"://[^/\s@]*@", "://", text)
-    return re.sub(r"([a-z][a-z0-9+.-]*://[^\s?]*)\?[^\s'\">]*", r"\1", without_passwords, flags=re.IGNORECASE)
+    return re.sub(
+        r"([a-z][a-z0-9+.-]*://[^\s?]*)\?[^\s'\">]*", r"\1", without_passwords, flags=re.IGNORECASE
+    )
 
 
 def names_in(typed: str) -> list[str]:

@@ -24,7 +24,11 @@ from bertctl.errors import UnavailableError, UsageError
 from bertctl.words import human_bytes
 
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
-_FULL = {errno.ENOSPC: "", errno.EDQUOT: ", by your quota", errno.EFBIG: ", by the limit on a file's size (ulimit -f)"}
+_FULL = {
+    errno.ENOSPC: "",
+    errno.EDQUOT: ", by your quota",
+    errno.EFBIG: ", by the limit on a file's size (ulimit -f)",
+}
 """Why there is no room, beside the disk itself."""
 PARTS = ".bertctl-*.part"
 """What is written aside, as a pattern."""
@@ -81,10 +85,14 @@ def failures_of(path: Path, *, replaced: bool = False) -> Iterator[None]:
     except OSError as error:
         raise write_failure(path, error, replaced=replaced) from error
     except Exception as error:
-        number = next((one for one in _FULL if os.strerror(one) in str(error)), 0)  # as safetensors says it
+        number = next(
+            (one for one in _FULL if os.strerror(one) in str(error)), 0
+        )  # as safetensors says it
         if not number:
             raise
-        raise write_failure(path, OSError(number, os.strerror(number)), replaced=replaced) from error
+        raise write_failure(
+            path, OSError(number, os.strerror(number)), replaced=replaced
+        ) from error
 
 
 def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> UnavailableError:
@@ -102,7 +110,11 @@ def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> Unav
             f"free), or choose another folder {how}.",
             file=path,
         )
-    why = "it is a link, and none is followed" if error.errno == errno.ELOOP else error.strerror or error
+    why = (
+        "it is a link, and none is followed"
+        if error.errno == errno.ELOOP
+        else error.strerror or error
+    )
     return UnavailableError(
         f"{path}: can't be written ({why})",
         remedy=f"Check that the folder exists and that you may write there, or choose another {how}.",
@@ -114,7 +126,10 @@ def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> Unav
 def replacing_file(path: Path) -> Iterator[BinaryIO]:
     """Yields a file that takes the name `path` when it is whole; see `replacing`."""
     number = _descriptor(path)
-    with replacing(path) as aside, aside.open("wb") if number is None else os.fdopen(os.dup(number), "wb") as out:
+    with (
+        replacing(path) as aside,
+        aside.open("wb") if number is None else os.fdopen(os.dup(number), "wb") as out,
+    ):
         yield out
 
 
@@ -176,8 +191,14 @@ def cache_folder() -> Path:
             return Path(named).expanduser()
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertctl"
     except RuntimeError as error:
-        what = f"BERTCTL_CACHE is {named}, and there is no such user" if named else "this user has no home folder"
-        raise UnavailableError(what, remedy="Name a folder where you may write in BERTCTL_CACHE.") from error
+        what = (
+            f"BERTCTL_CACHE is {named}, and there is no such user"
+            if named
+            else "this user has no home folder"
+        )
+        raise UnavailableError(
+            what, remedy="Name a folder where you may write in BERTCTL_CACHE."
+        ) from error
 
 
 def copy_file(source: Path, target: Path) -> None:
@@ -199,7 +220,10 @@ def append_text(path: Path, text: str) -> None:
     Raises:
         UnavailableError: the disk is full, or the place can't be written.
     """
-    with failures_of(path), os.fdopen(open_in_place(path, os.O_WRONLY | os.O_APPEND), "w", encoding="utf-8") as out:
+    with (
+        failures_of(path),
+        os.fdopen(open_in_place(path, os.O_WRONLY | os.O_APPEND), "w", encoding="utf-8") as out,
+    ):
         out.write(text)
 
 
@@ -267,7 +291,9 @@ def protect(*inputs: Path, anew: bool = False) -> None:
     for path in inputs:
         with suppress(OSError, ValueError):
             found = path.stat()
-            if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):  # not the terminal, which may be both
+            if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(
+                found.st_mode
+            ):  # not the terminal, which may be both
                 _inputs[path] = None
 
 
@@ -282,11 +308,15 @@ def refuse_input(path: Path, *, replaces: bool = False) -> None:
         UsageError: it is; which.
     """
     with suppress(OSError):
-        for one in filter(Path.exists, _inputs):  # another file may have the number of one that is gone
+        for one in filter(
+            Path.exists, _inputs
+        ):  # another file may have the number of one that is gone
             if path.samefile(one) and (replaces or not path.is_dir()):
                 raise UsageError(f"{path} is an input of this command ({one})", remedy=_ANOTHER)
             if replaces and one.resolve().is_relative_to(path.resolve()):
-                raise UsageError(f"{one} lies in {path}, which --overwrite would replace", remedy=_ANOTHER)
+                raise UsageError(
+                    f"{one} lies in {path}, which --overwrite would replace", remedy=_ANOTHER
+                )
 
 
 def refuse_links(*folders: Path) -> None:
@@ -297,7 +327,9 @@ def refuse_links(*folders: Path) -> None:
     """
     for folder in folders:
         if folder.is_symlink():
-            raise UsageError(f"{folder} is a link, and nothing is written through it", remedy=_ANOTHER)
+            raise UsageError(
+                f"{folder} is a link, and nothing is written through it", remedy=_ANOTHER
+            )
 
 
 @contextmanager

@@ -23,16 +23,26 @@ from _pytest.assertion import rewrite
 
 from tests.nursery import Lasting, Nursery
 
-os.environ.setdefault("GOMP_SPINCOUNT", "4000")  # as the command does; before anything imports torch
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the other test process has the other core, and threads burn theirs
+os.environ.setdefault(
+    "GOMP_SPINCOUNT", "4000"
+)  # as the command does; before anything imports torch
+os.environ.setdefault(
+    "OPENBLAS_NUM_THREADS", "1"
+)  # the other test process has the other core, and threads burn theirs
 if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     # A core for each test process and the commands it starts: threads of two that wait for each other on two cores
     # take up to three times as long.
     _CORES = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {_CORES[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % len(_CORES)]})
-sys.dont_write_bytecode = False  # where it is on, each process compiles the tests and the package anew: 4 seconds
+    os.sched_setaffinity(
+        0, {_CORES[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % len(_CORES)]}
+    )
+sys.dont_write_bytecode = (
+    False  # where it is on, each process compiles the tests and the package anew: 4 seconds
+)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-importlib.metadata.version = functools.cache(importlib.metadata.version)  # of nine packages for each run
+importlib.metadata.version = functools.cache(
+    importlib.metadata.version
+)  # of nine packages for each run
 os.fsync = lambda _: None  # waits for a disk, for the day the power fails; no test cuts it
 gc.disable()  # until all tests are collected, which takes a fifth less time
 re._MAXCACHE = 1 << 14  # type: ignore[attr-defined]  # transformers compiles one for each weight of each model it loads
@@ -78,7 +88,14 @@ def _common(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pytest_xdist_auto_num_workers() -> int:
     """Returns two test processes more than cores: for a fifth of their time they wait, for disks, clocks and hubs."""
-    return len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)) + 2
+    return (
+        len(
+            os.sched_getaffinity(0)
+            if hasattr(os, "sched_getaffinity")
+            else range(os.cpu_count() or 1)
+        )
+        + 2
+    )
 
 
 def pytest_collection_finish() -> None:
@@ -100,7 +117,9 @@ def _compile_ahead(config: pytest.Config) -> None:
 
     In a new checkout each test process would compile all tests: together that is 9 seconds of the processor.
     """
-    for path in sorted(ROOT.glob("bertctl/**/*.py"), reverse=True):  # towards the nursery, which begins with `api`
+    for path in sorted(
+        ROOT.glob("bertctl/**/*.py"), reverse=True
+    ):  # towards the nursery, which begins with `api`
         compileall.compile_file(path, quiet=2)
     for path in ROOT.glob("tests/**/*.py"):
         if not path.name.startswith("test_"):
@@ -151,7 +170,10 @@ def lasting(nursery: Nursery) -> Iterator[Lasting]:
 
 @pytest.fixture
 def bertctl(
-    request: pytest.FixtureRequest, tmp_path: Path, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    nursery: Nursery,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Run:
     """Run the command as a process; `cwd` is the test's own folder unless said otherwise.
 
@@ -159,11 +181,16 @@ def bertctl(
     With the mark `one_process` a process takes all commands of the module's tests that have the mark.
     """
     shared: Lasting | None = (
-        request.getfixturevalue("lasting") if request.node.get_closest_marker("one_process") else None
+        request.getfixturevalue("lasting")
+        if request.node.get_closest_marker("one_process")
+        else None
     )
 
     def run(
-        *arguments: object, input: str | None = None, env: Mapping[str, str] | None = None, cwd: Path | None = None
+        *arguments: object,
+        input: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
         words = list(map(str, arguments))
         whole = {**os.environ, **(env or {})}
@@ -210,11 +237,28 @@ def _make_tiny_model(folder: Path) -> None:
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
     letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!?'-"
-    words = ["good", "bad", "film", "food", "not", "very", "the", "a", "was", "it", "fine", "poor", "dull", "bright"]
+    words = [
+        "good",
+        "bad",
+        "film",
+        "food",
+        "not",
+        "very",
+        "the",
+        "a",
+        "was",
+        "it",
+        "fine",
+        "poor",
+        "dull",
+        "bright",
+    ]
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     vocabulary = [*special, *letters, *(f"##{letter}" for letter in letters), *words]
     (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-    tokenizer = BertTokenizerFast(vocab={piece: i for i, piece in enumerate(vocabulary)}, do_lower_case=True)
+    tokenizer = BertTokenizerFast(
+        vocab={piece: i for i, piece in enumerate(vocabulary)}, do_lower_case=True
+    )
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     config = BertConfig(
@@ -254,7 +298,9 @@ class TinyRun:
 
 
 @pytest.fixture(scope="session")
-def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery) -> TinyRun:
+def tiny_run(
+    tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery
+) -> TinyRun:
     """The opinions, learned by heart by the tiny model; 4 held out for validation, all of them in the test file too.
 
     The first test process that wants it makes it.
@@ -262,11 +308,31 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery
     folder = _common(tmp_path_factory) / "tiny-run"
     data, run, said = folder / "opinions.csv", folder / "run", folder / "said.json"
     arguments = ["--train-file", data, "--test-file", data, "--model", tiny_model, "-o", run]
-    settings = ["--max-length", "32", "--epochs", "20", "--learning-rate", "5e-3", "--precision", "fp32"]
-    sets = ["data.validation_fraction=0.25", "evaluation.bootstrap_resamples=100", "model.dropout=0.0"]
+    settings = [
+        "--max-length",
+        "32",
+        "--epochs",
+        "20",
+        "--learning-rate",
+        "5e-3",
+        "--precision",
+        "fp32",
+    ]
+    sets = [
+        "data.validation_fraction=0.25",
+        "evaluation.bootstrap_resamples=100",
+        "model.dropout=0.0",
+    ]
     sets += ["training.preset=null", "training.batch_size=16"]
     sets.append("model.head_start=random")  # else there is nothing to be learned
-    command = ["finetune", "text-classification", *map(str, arguments), *settings, "--checkpoint-every", "off"]
+    command = [
+        "finetune",
+        "text-classification",
+        *map(str, arguments),
+        *settings,
+        "--checkpoint-every",
+        "off",
+    ]
     words = [*command, *(word for one in sets for word in ("--set", one))]
     with _alone(folder) as is_made:
         if not is_made:

@@ -33,7 +33,9 @@ class Repo:
         content = self.files[name]
         if len(content) >= self.large:
             return hashlib.sha256(content).hexdigest()
-        return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+        return hashlib.sha1(
+            b"blob %d\0" % len(content) + content, usedforsecurity=False
+        ).hexdigest()
 
 
 @dataclass
@@ -98,7 +100,9 @@ class HubServer(ThreadingHTTPServer):
 def serving(repos: Mapping[str, Repo]) -> Iterator[HubServer]:
     """Yields a running hub; the names of `repos` begin with `models/` or `datasets/`."""
     with HubServer(repos) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread = threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        )
         thread.start()
         yield server
         server.go_on.set()
@@ -119,14 +123,21 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         self.server.asked.append(f"{self.command} {path}")
         self.server.tokens.append((path, self.headers.get("Authorization")))
-        parts = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]  # a revision is one of them
+        parts = [
+            unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")
+        ]  # a revision is one of them
         if parts[0] == "api":
             repo = self.server.repos.get("/".join(parts[1:4])) if len(parts) == 6 else None
             return self._describe("/".join(parts[1:4]), repo, body=body)
         kind, rest = ("datasets", parts[1:]) if parts[0] == "datasets" else ("models", parts)
         name, verb = "/".join(rest[:2]), rest[2:3]
         repo = self.server.repos.get(f"{kind}/{name}")
-        if body and rest[-1].endswith(".safetensors") and f"{kind}/{name}" in self.server.moves and repo is not None:
+        if (
+            body
+            and rest[-1].endswith(".safetensors")
+            and f"{kind}/{name}" in self.server.moves
+            and repo is not None
+        ):
             self.server.old[repo.commit] = repo
             repo = self.server.repos[f"{kind}/{name}"] = self.server.moves.pop(f"{kind}/{name}")
         repo = self.server.old.get(rest[3] if len(rest) > 3 else "", repo)
@@ -135,7 +146,13 @@ class _Handler(BaseHTTPRequestHandler):
         file = "/".join(rest[4:])
         if file not in repo.files:
             return self._reply(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": repo.commit})
-        return self._file(repo, file, f"/{kind if kind == 'datasets' else ''}/{name}".replace("//", "/"), verb[0], body)
+        return self._file(
+            repo,
+            file,
+            f"/{kind if kind == 'datasets' else ''}/{name}".replace("//", "/"),
+            verb[0],
+            body,
+        )
 
     def _describe(self, name: str, repo: Repo | None, *, body: bool) -> None:
         fault = self.server.faulty("api")
@@ -163,11 +180,17 @@ class _Handler(BaseHTTPRequestHandler):
             "siblings": siblings,
             "tags": [f"license:{repo.licence}"] if repo.licence else [],
         }
-        self._reply(200, {"Content-Type": "application/json"}, json.dumps(document).encode() if body else b"")
+        self._reply(
+            200,
+            {"Content-Type": "application/json"},
+            json.dumps(document).encode() if body else b"",
+        )
 
     def _file(self, repo: Repo, file: str, place: str, verb: str, body: bool) -> None:
         content, etag = repo.files[file], repo.etag(file)
-        redirected = verb == "resolve" and len(content) >= repo.large  # as the hub does with LFS: to a signed address
+        redirected = (
+            verb == "resolve" and len(content) >= repo.large
+        )  # as the hub does with LFS: to a signed address
         concerned = self._is_of_head() or (body and not redirected)
         fault = self.server.faulty(file) if concerned else None
         kind = fault.kind if fault else ""
@@ -189,13 +212,17 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if redirected:
             facts |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(content))}
-            self._reply(302, {**facts, "Location": f"{place}/cdn/{repo.commit}/{file}?Signature=s3cret"})
+            self._reply(
+                302, {**facts, "Location": f"{place}/cdn/{repo.commit}/{file}?Signature=s3cret"}
+            )
             return
         if not body:
             self._reply(200, facts, length=len(content))
             return
         wrong = bytes(byte ^ 1 for byte in content)
-        content = {"content": wrong, "shorter": content[:-7], "longer": content + b"surplus"}.get(str(kind), content)
+        content = {"content": wrong, "shorter": content[:-7], "longer": content + b"surplus"}.get(
+            str(kind), content
+        )
         start = 0
         if "Range" in self.headers and kind != "no ranges":
             start = int(self.headers["Range"].removeprefix("bytes=").partition("-")[0])
@@ -207,7 +234,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self._send(content, start, file, fault)
 
-    def _drip(self, *, in_headers: bool, headers: Mapping[str, str] | None = None, length: int = 99_999) -> None:
+    def _drip(
+        self, *, in_headers: bool, headers: Mapping[str, str] | None = None, length: int = 99_999
+    ) -> None:
         """Sends a byte now and then, until the client has gone or the test is over."""
         self.send_response(200)
         for name, value in {**(headers or {}), "Content-Length": str(length)}.items():
@@ -224,7 +253,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _bomb(self, status: int, headers: Mapping[str, str] | None = None) -> None:
         """Sends 90 kB that unpack to 90 MB."""
         packing = zlib.compressobj(9, zlib.DEFLATED, 31)
-        first, next_one = (packing.compress(bytes(1_000_000)) + packing.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
+        first, next_one = (
+            packing.compress(bytes(1_000_000)) + packing.flush(zlib.Z_FULL_FLUSH) for _ in range(2)
+        )
         packed = first + 89 * next_one
         self._reply(status, {**(headers or {}), "Content-Encoding": "gzip"}, packed)
 
@@ -248,10 +279,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _reply(
-        self, status: int, headers: Mapping[str, str], content: bytes = b"", *, length: int | None = None
+        self,
+        status: int,
+        headers: Mapping[str, str],
+        content: bytes = b"",
+        *,
+        length: int | None = None,
     ) -> None:
         self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(content) if length is None else length)}.items():
+        for name, value in {
+            **headers,
+            "Content-Length": str(len(content) if length is None else length),
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)

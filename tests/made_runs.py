@@ -26,11 +26,26 @@ def made_run(
     (folder / "predictions").mkdir(parents=True)
     (folder / "model").mkdir()
     steps = range(10, 210, 10)
-    history = [{"step": step, "epoch": step / 100, "loss": 0.7 * 0.99**step, "learning_rate": 1e-5} for step in steps]
+    history = [
+        {"step": step, "epoch": step / 100, "loss": 0.7 * 0.99**step, "learning_rate": 1e-5}
+        for step in steps
+    ]
     for step, score in ((100, value - 0.05), (200, value)):
         history.append({"step": step, f"{split}_{primary}": score, f"{split}_loss": 0.5})
-    count = {"examples": len(lines), "truncated": 3, "lost_tokens": 40, "unknown_tokens": 5, "tokens": 30 * len(lines)}
-    entry = {"value": value, "low": value - 0.03, "high": value + 0.02, "n": len(lines), "higher_is_better": True}
+    count = {
+        "examples": len(lines),
+        "truncated": 3,
+        "lost_tokens": 40,
+        "unknown_tokens": 5,
+        "tokens": 30 * len(lines),
+    }
+    entry = {
+        "value": value,
+        "low": value - 0.03,
+        "high": value + 0.02,
+        "n": len(lines),
+        "higher_is_better": True,
+    }
     loss = {"value": 0.5, "low": 0.4, "high": 0.6, "n": len(lines), "higher_is_better": False}
     contents: dict[str, Any] = {
         "status.json": {"schema": 1, "state": "done", "step": 200, "pid": 1, "host": "h"},
@@ -83,22 +98,36 @@ def made_run(
     }
     (folder / "recipe.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     for name, rows in (("history.jsonl", history), (f"predictions/{split}.jsonl", lines)):
-        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        (folder / name).write_text(
+            "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+        )
     return folder
 
 
 def _ends(line: Mapping[str, Any], number: int) -> dict[str, Any]:
     """The fields that every line ends with."""
-    return {**line, "loss": 0.5, "tokens": 5 + number % 40, "truncated": number % 50 == 7, "source": "ab"[number % 2]}
+    return {
+        **line,
+        "loss": 0.5,
+        "tokens": 5 + number % 40,
+        "truncated": number % 50 == 7,
+        "source": "ab"[number % 2],
+    }
 
 
-def classified(n: int = 200, labels: Sequence[str] = LABELS, *, seed: int = 0) -> list[dict[str, Any]]:
+def classified(
+    n: int = 200, labels: Sequence[str] = LABELS, *, seed: int = 0
+) -> list[dict[str, Any]]:
     """Lines of text-classification: about four in five right, and too sure of themselves."""
     rng = np.random.default_rng(seed)
     rows = []
     for i in range(n):
         gold = str(rng.choice(labels))
-        given = gold if rng.random() < 0.8 else str(rng.choice([name for name in labels if name != gold]))
+        given = (
+            gold
+            if rng.random() < 0.8
+            else str(rng.choice([name for name in labels if name != gold]))
+        )
         top = float(rng.uniform(0.9, 0.999))
         rest = (1 - top) / (len(labels) - 1)
         probabilities = {name: top if name == given else rest for name in labels}
@@ -107,7 +136,9 @@ def classified(n: int = 200, labels: Sequence[str] = LABELS, *, seed: int = 0) -
     return rows
 
 
-def several_labels(n: int = 120, labels: Sequence[str] = ("joy", "fear", "anger")) -> list[dict[str, Any]]:
+def several_labels(
+    n: int = 120, labels: Sequence[str] = ("joy", "fear", "anger")
+) -> list[dict[str, Any]]:
     """Lines of multi-label text-classification."""
     rng = np.random.default_rng(1)
     rows = []
@@ -150,8 +181,23 @@ def answered(n: int = 90) -> list[dict[str, Any]]:
     for i in range(n):
         gold = [] if i % 3 == 0 else ["the Nile", "Nile"]
         given = "" if i % 6 == 0 else ("Nile" if i % 5 else "the river Rhine")
-        line = {"id": f"q{i}", "question": f"Which river, {i}?", "context": "The Nile is a river. " * 40, "gold": gold}
-        rows.append(_ends({**line, "prediction": given, "probability": 0.5 + (i % 10) / 20, "null_odds": -1.0}, i))
+        line = {
+            "id": f"q{i}",
+            "question": f"Which river, {i}?",
+            "context": "The Nile is a river. " * 40,
+            "gold": gold,
+        }
+        rows.append(
+            _ends(
+                {
+                    **line,
+                    "prediction": given,
+                    "probability": 0.5 + (i % 10) / 20,
+                    "null_odds": -1.0,
+                },
+                i,
+            )
+        )
     return rows
 
 

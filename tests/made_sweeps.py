@@ -32,8 +32,13 @@ def answers(right: float, *, seed: int, n: int = 200, first: int = 0) -> list[di
         given = bool(gold) == bool(hit)
         p = 0.9 if given else 0.1
         line = {"id": str(first + i), "text": f"text {first + i}", "gold": LABELS[int(gold)]}
-        line |= {"prediction": LABELS[int(given)], "probabilities": {LABELS[0]: 1 - p, LABELS[1]: p}}
-        lines.append({**line, "loss": 0.1 + 0.001 * i + (0 if hit else 2), "tokens": 9, "truncated": False})
+        line |= {
+            "prediction": LABELS[int(given)],
+            "probabilities": {LABELS[0]: 1 - p, LABELS[1]: p},
+        }
+        lines.append(
+            {**line, "loss": 0.1 + 0.001 * i + (0 if hit else 2), "tokens": 9, "truncated": False}
+        )
     return lines
 
 
@@ -72,7 +77,9 @@ def made_sweep(
                 cells.append({"name": name, "setting": s, "seed": seed, "fold": fold})
                 first = 0 if fold is None else (fold - 1) * n
                 lines = answers(shares[s], seed=100 * s + seed, n=n, first=first)
-                made_cell(folder / "cells" / name, lines, (states or {}).get((s, seed), "done"), values)
+                made_cell(
+                    folder / "cells" / name, lines, (states or {}).get((s, seed), "done"), values
+                )
     document = {
         "schema": 1,
         "recipe": {"task": "text-classification", "model": {"name": "/models/minilm"}},
@@ -103,7 +110,10 @@ def made_cell(
     """One run of a sweep in any state."""
     if state == "missing":
         return
-    sections: dict[str, dict[str, Any]] = {"training": {"epochs": 2, "batch_size": 16, "seed": 42}, "optimizer": {}}
+    sections: dict[str, dict[str, Any]] = {
+        "training": {"epochs": 2, "batch_size": 16, "seed": 42},
+        "optimizer": {},
+    }
     for dotted, setting in values.items():
         section, _, field = dotted.partition(".")
         sections.setdefault(section, {})[field] = setting
@@ -114,7 +124,11 @@ def made_cell(
     status = {"schema": 1, "state": "done", "step": 20, "pid": 1, "host": "h", "reason": state}
     if state in ("diverged", "failed"):
         status |= {"state": "failed", "reason": "diverged" if state == "diverged" else "error"}
-        status["message"] = "step 9: the loss is nan" if state == "diverged" else f"{folder}/model: the disk is full"
+        status["message"] = (
+            "step 9: the loss is nan"
+            if state == "diverged"
+            else f"{folder}/model: the disk is full"
+        )
         for gone in ("metrics.json", "performance.json", "predictions/validation.jsonl"):
             (folder / gone).unlink()
     (folder / "status.json").write_text(json.dumps(status), encoding="utf-8")

@@ -175,7 +175,11 @@ class Child:
             with getattr(self, name) as stream:
                 said[name] = stream.read()
 
-        readers = [threading.Thread(target=read, args=(name,)) for name in said if getattr(self, name) is not None]
+        readers = [
+            threading.Thread(target=read, args=(name,))
+            for name in said
+            if getattr(self, name) is not None
+        ]
         for reader in readers:
             reader.start()
         self.wait(timeout)
@@ -210,7 +214,9 @@ class Nursery:
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(exist_ok=True)
         with (folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want their first command at the same time
+            fcntl.flock(
+                lock, fcntl.LOCK_EX
+            )  # several test processes may want their first command at the same time
             self._held = self._hold()
             if not self._held:
                 self._process = self._started(folder)
@@ -295,12 +301,22 @@ class Nursery:
             stderr: the same.
             kind: what it is: `bertctl`; `lasting`, which `Lasting` speaks to; or `light`, Python code without torch.
         """
-        address = self._address + (_LIGHT if kind == "light" else "" if self.has_hub_of(env) else _EARLIER)
+        address = self._address + (
+            _LIGHT if kind == "light" else "" if self.has_hub_of(env) else _EARLIER
+        )
         cores = [*os.sched_getaffinity(0)] if hasattr(os, "sched_getaffinity") else []
-        request = {"is": kind, "arguments": list(arguments), "cwd": str(cwd), "env": dict(env), "cores": cores}
+        request = {
+            "is": kind,
+            "arguments": list(arguments),
+            "cwd": str(cwd),
+            "env": dict(env),
+            "cores": cores,
+        }
         line = (json.dumps(request) + "\n").encode()
         with contextlib.ExitStack() as sent:
-            streams = [stdin if isinstance(stdin, int) else os.open(stdin or os.devnull, os.O_RDONLY)]
+            streams = [
+                stdin if isinstance(stdin, int) else os.open(stdin or os.devnull, os.O_RDONLY)
+            ]
             if streams[0] != stdin:
                 sent.callback(os.close, streams[0])
             pipes = {}
@@ -309,13 +325,20 @@ class Nursery:
                     pipes[name], given = os.pipe()
                     sent.callback(os.close, given)
                 streams.append(given)
-            door = socket.socket(socket.AF_UNIX)  # last: whoever comes and says nothing keeps all others waiting
+            door = socket.socket(
+                socket.AF_UNIX
+            )  # last: whoever comes and says nothing keeps all others waiting
             door.connect(address)
             socket.send_fds(door, [line], streams)
         return Child(door, ["bertctl", *arguments], pipes)
 
     def verdict(
-        self, arguments: Sequence[str], places: Mapping[int, str], *, cwd: Path, env: Mapping[str, str] | None = None
+        self,
+        arguments: Sequence[str],
+        places: Mapping[int, str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str] | None = None,
     ) -> int:
         """Runs a command whose streams lead elsewhere, and returns its exit code.
 
@@ -369,7 +392,9 @@ class Nursery:
         self, code: str, *arguments: object, cwd: Path, env: Mapping[str, str] | None = None
     ) -> "subprocess.CompletedProcess[str]":
         """Runs code, as `python -c` does, in a process that has imported nothing of `WITHOUT`."""
-        child = self.start(["-c", code, *map(str, arguments)], cwd=cwd, env=env or self.env, kind="light")
+        child = self.start(
+            ["-c", code, *map(str, arguments)], cwd=cwd, env=env or self.env, kind="light"
+        )
         out, err = child.communicate(PATIENCE)
         return subprocess.CompletedProcess(child.args, child.wait(), out, err)
 
@@ -386,21 +411,35 @@ class Lasting:
         ours, its = socket.socketpair()
         env = {**nursery.env, "NURSERY_IMPORTS": imports}
         with its:
-            self._child = nursery.start([], cwd=Path("/"), env=env, stdin=its.fileno(), kind="lasting")
+            self._child = nursery.start(
+                [], cwd=Path("/"), env=env, stdin=its.fileno(), kind="lasting"
+            )
         self._door = ours
         self._lines = ours.makefile("r", encoding="utf-8")
 
     def run(
-        self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: Path | None = None
+        self,
+        arguments: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        stdin: Path | None = None,
     ) -> "subprocess.CompletedProcess[str]":
         """Runs a command to its end."""
-        asked = {"arguments": list(arguments), "cwd": str(cwd), "env": dict(env), "stdin": str(stdin or os.devnull)}
+        asked = {
+            "arguments": list(arguments),
+            "cwd": str(cwd),
+            "env": dict(env),
+            "stdin": str(stdin or os.devnull),
+        }
         self._door.sendall((json.dumps(asked) + "\n").encode())
         line = self._lines.readline()
         if not line:
             raise RuntimeError(f"the process ended: {self._child.communicate()}, {arguments}")
         said = json.loads(line)
-        return subprocess.CompletedProcess(["bertctl", *arguments], said["code"], said["stdout"], said["stderr"])
+        return subprocess.CompletedProcess(
+            ["bertctl", *arguments], said["code"], said["stdout"], said["stderr"]
+        )
 
     def close(self) -> None:
         """Ends it."""
@@ -411,7 +450,9 @@ class Lasting:
 
 def _serve(address: str) -> None:
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, range(os.cpu_count() or 1))  # its children have the cores of those who ask
+        os.sched_setaffinity(
+            0, range(os.cpu_count() or 1)
+        )  # its children have the cores of those who ask
     doors = {end: socket.socket(socket.AF_UNIX) for end in _ENDS}
     for end, door in doors.items():
         door.bind(address + end)
@@ -522,9 +563,17 @@ def _make_tables(modules: Sequence[ModuleType]) -> None:
     importlib.metadata.version = functools.cache(importlib.metadata.version)
     for package in environment._PACKAGES:
         importlib.metadata.version(package)
-    kept = {function for module in modules for function in vars(module).values() if isinstance(function, _CACHED)}
+    kept = {
+        function
+        for module in modules
+        for function in vars(module).values()
+        if isinstance(function, _CACHED)
+    }
     for function in kept:
-        if function.__module__.startswith("bertctl.") and not inspect.signature(function).parameters:
+        if (
+            function.__module__.startswith("bertctl.")
+            and not inspect.signature(function).parameters
+        ):
             function()
     problems.field_schema("name")
     dump_recipe(load_recipe("demo"), command="")
@@ -542,7 +591,12 @@ def _expressions_of_weights() -> None:
     get_checkpoint_conversion_mapping("bert")
     with torch.device("meta"):
         config = transformers.BertConfig(num_hidden_layers=2)
-        for kind in ("Model", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"):
+        for kind in (
+            "Model",
+            "ForSequenceClassification",
+            "ForTokenClassification",
+            "ForQuestionAnswering",
+        ):
             for name in getattr(transformers, f"Bert{kind}")(config).state_dict():
                 WeightRenaming(name, name)
 
@@ -583,7 +637,9 @@ def _wait(pid: int, visitor: socket.socket) -> None:
     visitor.close()
 
 
-def _be_asked(request: dict[str, object], streams: Sequence[int], doors: Sequence[socket.socket]) -> None:
+def _be_asked(
+    request: dict[str, object], streams: Sequence[int], doors: Sequence[socket.socket]
+) -> None:
     """Is the process that was asked for, to its end: `bertctl`, or Python code."""
     code = 70
     try:
@@ -608,7 +664,9 @@ def _be_asked(request: dict[str, object], streams: Sequence[int], doors: Sequenc
             return
         sys.argv = ["bertctl", *arguments]
         for name in os.environ.pop("NURSERY_IMPORTS", "").split():
-            sys.path[:0] = [str(Path(__file__).with_name(folder)) for folder in ("contract", "faults")]
+            sys.path[:0] = [
+                str(Path(__file__).with_name(folder)) for folder in ("contract", "faults")
+            ]
             __import__(name)
         if request["is"] == "lasting":
             _be_lasting()

@@ -23,9 +23,14 @@ Metrics = dict[str, MetricValue]
 
 def lines_of(gold: Any, predicted: Any, **columns: Any) -> list[dict[str, Any]]:
     """Returns prediction lines."""
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    rows = [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
     pairs = zip(gold, predicted, strict=True)
-    return [{"id": i, "gold": g, "prediction": p, **(rows[i] if rows else {})} for i, (g, p) in enumerate(pairs)]
+    return [
+        {"id": i, "gold": g, "prediction": p, **(rows[i] if rows else {})}
+        for i, (g, p) in enumerate(pairs)
+    ]
 
 
 def contributions_of(lines: Lines, task: str, name: str) -> Contributions | None:
@@ -49,8 +54,13 @@ def classification_metrics(
 def multi_label_metrics(gold: Any, predicted: Any, *, resamples: int, seed: int) -> Metrics:
     """Returns the metrics of (N, C) booleans."""
     names = tuple(f"label {i}" for i in range(gold.shape[1]))
-    sides = [[[n for n, there in zip(names, row, strict=True) if there] for row in side] for side in (gold, predicted)]
-    return ClassAnswers(names, multi_label=True).score(lines_of(*sides), resamples=resamples, seed=seed)
+    sides = [
+        [[n for n, there in zip(names, row, strict=True) if there] for row in side]
+        for side in (gold, predicted)
+    ]
+    return ClassAnswers(names, multi_label=True).score(
+        lines_of(*sides), resamples=resamples, seed=seed
+    )
 
 
 def regression_metrics(gold: Any, predicted: Any, *, resamples: int, seed: int) -> Metrics:
@@ -64,16 +74,24 @@ def regression_metrics(gold: Any, predicted: Any, *, resamples: int, seed: int) 
     return {name: each.metric(resamples=resamples, seed=seed) for name, each in found.items()}
 
 
-def tagging_metrics(gold: Any, predicted: Any, *, resamples: int, seed: int, entities: bool) -> Metrics:
+def tagging_metrics(
+    gold: Any, predicted: Any, *, resamples: int, seed: int, entities: bool
+) -> Metrics:
     """Returns the metrics of tags, in total and, where there are several, by type of entity."""
     tags = tuple(sorted({tag for side in (gold, predicted) for row in side for tag in row}))
-    return TagAnswers(tags, entities).score(lines_of(gold, predicted), resamples=resamples, seed=seed)
+    return TagAnswers(tags, entities).score(
+        lines_of(gold, predicted), resamples=resamples, seed=seed
+    )
 
 
-def answer_metrics(predictions: Any, gold: Any, *, resamples: int, seed: int, null_odds: Any = None) -> Metrics:
+def answer_metrics(
+    predictions: Any, gold: Any, *, resamples: int, seed: int, null_odds: Any = None
+) -> Metrics:
     """Returns the metrics of answers to questions."""
     columns = {} if null_odds is None else {"null_odds": null_odds}
-    return SpanAnswers().score(lines_of(gold, predictions, **columns), resamples=resamples, seed=seed)
+    return SpanAnswers().score(
+        lines_of(gold, predictions, **columns), resamples=resamples, seed=seed
+    )
 
 
 def loss_metric(sums: Any, weights: Any, *, resamples: int, seed: int) -> MetricValue:
@@ -124,7 +142,10 @@ def official_scores(
     everything = np.ones(len(present), dtype=np.bool_)
     for prefix, chosen in (("", everything), ("HasAns_", answerable), ("NoAns_", ~answerable)):
         if chosen.any():
-            result |= {f"{prefix}{name}": 100 * float(scores[chosen].mean()) for name, scores in decided.items()}
+            result |= {
+                f"{prefix}{name}": 100 * float(scores[chosen].mean())
+                for name, scores in decided.items()
+            }
             result[f"{prefix}total"] = int(chosen.sum())
     if null_odds is not None:
         # The scorer goes through the questions in the order of the odds' file, which decides among equal odds.
@@ -132,7 +153,9 @@ def official_scores(
         order = np.array([place[key] for key in null_odds if key in place], dtype=np.int64)
         said = np.array([bool(text) for text in texts])[order]
         for name, scores in (("best_exact", exact), ("best_f1", f1)):
-            best, at = best_threshold(scores[order], odds[order], answerable=answerable[order], answered=said)
+            best, at = best_threshold(
+                scores[order], odds[order], answerable=answerable[order], answered=said
+            )
             result |= {name: 100 * best, f"{name}_thresh": at}
     return result
 
@@ -160,7 +183,9 @@ class TypeScore:
     correct: int
 
 
-def scores_by_type(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> list[TypeScore]:
+def scores_by_type(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> list[TypeScore]:
     """Returns the table that conlleval prints: a row for each type that occurs in either, by name.
 
     Args:

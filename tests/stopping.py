@@ -26,7 +26,9 @@ class Training:
         nursery: where its processes come from; each is started anew, imports and all, where it is None.
     """
 
-    def __init__(self, folder: Path, model: Path, nursery: Nursery | None = None, *, epochs: int = 4) -> None:
+    def __init__(
+        self, folder: Path, model: Path, nursery: Nursery | None = None, *, epochs: int = 4
+    ) -> None:
         self.model = model
         self.epochs = epochs
         self.nursery = nursery
@@ -40,7 +42,9 @@ class Training:
         done = self.start(self.undisturbed)
         assert done.returncode == 0, done.stderr
 
-    def _command(self, run: Path, extra: tuple[object, ...], data: Path | None, task: str) -> list[str]:
+    def _command(
+        self, run: Path, extra: tuple[object, ...], data: Path | None, task: str
+    ) -> list[str]:
         fields = {
             "--train-file": data or self.data,
             "--model": self.model,
@@ -54,10 +58,24 @@ class Training:
             "--checkpoint-every": "4 steps",
         }
         options = [str(word) for pair in fields.items() for word in pair if pair[0] not in extra]
-        sets = ["training.log_every=1", "evaluation.bootstrap_resamples=100", "data.validation_fraction=0.25"]
+        sets = [
+            "training.log_every=1",
+            "evaluation.bootstrap_resamples=100",
+            "data.validation_fraction=0.25",
+        ]
         if task in ("text-classification", "token-classification", "text-regression"):
-            sets += ["training.preset=null", "model.head_start=random", "evaluation.baselines=false"]
-        return ["finetune", task, *options, *map(str, extra), *(w for one in sets for w in ("--set", one))]
+            sets += [
+                "training.preset=null",
+                "model.head_start=random",
+                "evaluation.baselines=false",
+            ]
+        return [
+            "finetune",
+            task,
+            *options,
+            *map(str, extra),
+            *(w for one in sets for w in ("--set", one)),
+        ]
 
     def popen(
         self, run: Path, *extra: object, data: Path | None = None, task: str = "text-classification"
@@ -90,7 +108,12 @@ class Training:
         return subprocess.CompletedProcess(process.args, process.returncode or 0, out, err)
 
     def disturbed(
-        self, run: Path, number: signal.Signals, *extra: object, after_steps: int = 0, after_seconds: float = 0.0
+        self,
+        run: Path,
+        number: signal.Signals,
+        *extra: object,
+        after_steps: int = 0,
+        after_seconds: float = 0.0,
     ) -> "subprocess.CompletedProcess[str]":
         """Start it, send a signal after some steps and some seconds more, and wait for its end."""
         process = self.popen(run, *extra)
@@ -110,7 +133,9 @@ class Training:
         return self._end(self._start(shlex.split(line)[1:]))
 
     @staticmethod
-    def wait_for_steps(run: Path, steps: int, process: "subprocess.Popen[str] | Child | None" = None) -> None:
+    def wait_for_steps(
+        run: Path, steps: int, process: "subprocess.Popen[str] | Child | None" = None
+    ) -> None:
         """Return when the run has logged so many steps."""
         end = time.monotonic() + SECONDS
         while len(history_losses(run)) < steps:
@@ -125,7 +150,11 @@ def history_losses(run: Path) -> list[float]:
     file = run / "history.jsonl"
     if not file.exists():
         return []
-    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines(True) if line.endswith("\n")]
+    lines = [
+        json.loads(line)
+        for line in file.read_text(encoding="utf-8").splitlines(True)
+        if line.endswith("\n")
+    ]
     return [line["loss"] for line in lines if "loss" in line]
 
 
@@ -133,7 +162,12 @@ def difference(one: Path, other: Path) -> str | None:
     """What is not the same, to the byte, in two finished runs; None where all is."""
     if history_losses(one) != history_losses(other):
         return "the losses"
-    names = ["metrics.json", "predictions/validation.jsonl", "model/model.safetensors", "model/config.json"]
+    names = [
+        "metrics.json",
+        "predictions/validation.jsonl",
+        "model/model.safetensors",
+        "model/config.json",
+    ]
     for name in names:
         digests = {hashlib.sha256((run / name).read_bytes()).hexdigest() for run in (one, other)}
         if len(digests) > 1:

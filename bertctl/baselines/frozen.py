@@ -16,7 +16,14 @@ from bertctl.baselines.sampling import affordable_tokens, frozen_sample, row_lab
 from bertctl.data.rows import Rows
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.encoder import Encoder, VectorSpec
-from bertctl.modeling.classifiers import LOGISTIC, RIDGE, ClassifierSettings, LinearFunction, choose_strength, fit
+from bertctl.modeling.classifiers import (
+    LOGISTIC,
+    RIDGE,
+    ClassifierSettings,
+    LinearFunction,
+    choose_strength,
+    fit,
+)
 from bertctl.modeling.layers import choose_layers, join_states, layer_count
 from bertctl.modeling.linear_head import FIRST_OF_WORD
 from bertctl.progress import Listener
@@ -78,7 +85,11 @@ def frozen_answers(job: Job, splits: Sequence[str], listener: Listener) -> Answe
             )
     labels = present(job.features["train"].labels)  # type: ignore[attr-defined]
     chosen = frozen_sample(
-        job, row_labels(train, labels), tokens=tokens, n_outputs=settings.n_outputs, by_word=reader.by_word
+        job,
+        row_labels(train, labels),
+        tokens=tokens,
+        n_outputs=settings.n_outputs,
+        by_word=reader.by_word,
     )
     reader.total = len(chosen) + sum(len(job.data.splits[split]) for split in readable)
     try:
@@ -87,7 +98,10 @@ def frozen_answers(job: Job, splits: Sequence[str], listener: Listener) -> Answe
         logits = {split: reader.logits(job.data.splits[split], fitted) for split in readable}
     finally:
         listener.finish(_PHASE)
-    return Answered(logits, {"rows": len(chosen), "classifier": settings.classifier, "strength": fitted.strength})
+    return Answered(
+        logits,
+        {"rows": len(chosen), "classifier": settings.classifier, "strength": fitted.strength},
+    )
 
 
 def classifier_settings(task: Task, *, seed: int) -> ClassifierSettings:
@@ -106,7 +120,9 @@ def classifier_settings(task: Task, *, seed: int) -> ClassifierSettings:
     )
 
 
-def fit_classifier(vectors: Floats32, labels: Array, settings: ClassifierSettings) -> LinearFunction:
+def fit_classifier(
+    vectors: Floats32, labels: Array, settings: ClassifierSettings
+) -> LinearFunction:
     """Returns the classifier on all vectors, its strength chosen by cross-validation on a part of them.
 
     Args:
@@ -187,7 +203,9 @@ class _VectorReader:
 
     def logits(self, rows: Rows, fitted: LinearFunction) -> Floats32:
         """Returns (N, C) what a classifier answers."""
-        return np.concatenate([fitted.logits(self._vectors(features)) for features in self._parts(rows)])
+        return np.concatenate(
+            [fitted.logits(self._vectors(features)) for features in self._parts(rows)]
+        )
 
     def _parts(self, rows: Rows) -> Iterator[Features]:
         length = self._job.recipe.model.max_length

@@ -99,12 +99,20 @@ def comparison_sentence(name: str, split: str, metric: str, comparison: Mapping[
     if is_full_score(comparison, metric):
         return f"{split}: {metric} {score:.3f}, and {title} has {value:.3f} too"
     comparative = "above" if higher_is_better else "below"
-    change = f"a difference of {factor * gain:.1f}{unit}" if is_fraction else f"a difference of {gain:.4f}"
+    change = (
+        f"a difference of {factor * gain:.1f}{unit}"
+        if is_fraction
+        else f"a difference of {gain:.4f}"
+    )
     return f"{split}: {metric} {score:.3f} is not {comparative} the {value:.3f} of {title} ({change}, {interval})"
 
 
 def difference_document(
-    difference: Difference, baseline: float, corrected: tuple[float, float], *, higher_is_better: bool
+    difference: Difference,
+    baseline: float,
+    corrected: tuple[float, float],
+    *,
+    higher_is_better: bool,
 ) -> dict[str, Any]:
     """Returns an entry of `differences` in metrics.json.
 

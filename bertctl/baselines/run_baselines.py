@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertctl.baselines.frozen import Answered, frozen_answers
-from bertctl.baselines.kinds import FROZEN, KINDS, TFIDF, comparison_sentence, difference_document, is_full_score
+from bertctl.baselines.kinds import (
+    FROZEN,
+    KINDS,
+    TFIDF,
+    comparison_sentence,
+    difference_document,
+    is_full_score,
+)
 from bertctl.baselines.word_counts import tfidf_answers, word_tag_answers
 from bertctl.documents import read_json, read_json_lines
 from bertctl.errors import BertctlError, said_of
@@ -65,7 +72,9 @@ class RunBaselines:
         if self._scores is None:
             self._scores = self._compute(names)
 
-    def metrics(self, results: Mapping[str, SplitResult], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    def metrics(
+        self, results: Mapping[str, SplitResult], chosen: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Returns what metrics.json says of the baselines, with the paired differences of the primary metric.
 
         Args:
@@ -77,7 +86,8 @@ class RunBaselines:
             differences = {
                 split: difference
                 for split, lines in scores.lines.items()
-                if split in results and (difference := self._difference(results[split], lines, split, chosen))
+                if split in results
+                and (difference := self._difference(results[split], lines, split, chosen))
             }
             metrics = {split: dict(values) for split, values in scores.metrics.items()}
             document[name] = {**scores.details, "metrics": metrics, "differences": differences}
@@ -96,7 +106,9 @@ class RunBaselines:
                 continue
             comparison = entry["differences"][split]
             sentence = comparison_sentence(name, split, self._job.primary, comparison)
-            if comparison["verdict"] == "not better" and not is_full_score(comparison, self._job.primary):
+            if comparison["verdict"] == "not better" and not is_full_score(
+                comparison, self._job.primary
+            ):
                 self._listener.warn(sentence)
                 weaker.append(name)
             else:
@@ -122,7 +134,9 @@ class RunBaselines:
             for name in [name for name in names if name in document["baselines"]]:
                 entry = document["baselines"][name]
                 lines = {
-                    split: read_json_lines(self._folder.baseline_predictions(name, split), "", remedy=DAMAGED)
+                    split: read_json_lines(
+                        self._folder.baseline_predictions(name, split), "", remedy=DAMAGED
+                    )
                     for split in entry["metrics"]
                 }
                 scores[name] = Scores(entry["details"], entry["metrics"], lines)
@@ -138,7 +152,9 @@ class RunBaselines:
                 with generators_kept():
                     scores[name] = self._scored(self._answers(name))
             except Exception as error:  # noqa: BLE001 - no run is lost by a baseline
-                self._listener.warn(f"{KINDS[name].title} could not be computed, the run goes on: {said_of(error)}")
+                self._listener.warn(
+                    f"{KINDS[name].title} could not be computed, the run goes on: {said_of(error)}"
+                )
         trim_heap()
         self._write(scores)
         self._job.seconds["baselines"] = time.perf_counter() - started
@@ -161,7 +177,10 @@ class RunBaselines:
             rows = job.data.splits[split]
             answers = job.task.lines({"logits": logits}, job.features[split], rows)
             clusters = numbered(rows.groups) if rows.groups else None
-            answered_rows = [{"id": line_id(rows.answer_id(i)), **_rounded(line)} for i, line in enumerate(answers)]
+            answered_rows = [
+                {"id": line_id(rows.answer_id(i)), **_rounded(line)}
+                for i, line in enumerate(answers)
+            ]
             if clusters is not None:
                 for line, cluster in zip(answered_rows, clusters.tolist(), strict=True):
                     line["cluster"] = cluster
@@ -180,7 +199,8 @@ class RunBaselines:
             for split, lines in baseline.lines.items():
                 write_jsonl(self._folder.baseline_predictions(name, split), lines)
         document = {
-            name: {"details": dict(baseline.details), "metrics": baseline.metrics} for name, baseline in scores.items()
+            name: {"details": dict(baseline.details), "metrics": baseline.metrics}
+            for name, baseline in scores.items()
         }
         write_json(self._folder.baseline_scores, {"schema": SCHEMA, "baselines": document})
 
@@ -197,8 +217,12 @@ class RunBaselines:
     def _difference(
         self, result: SplitResult, lines: Sequence[Line], split: str, chosen: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        compared = math.prod(entry.get("of", 1) for entry in chosen.values() if entry["split"] == split)
-        return paired_comparison(result.task.answers, result.lines, lines, self._job.primary, compared=compared)
+        compared = math.prod(
+            entry.get("of", 1) for entry in chosen.values() if entry["split"] == split
+        )
+        return paired_comparison(
+            result.task.answers, result.lines, lines, self._job.primary, compared=compared
+        )
 
 
 def make_baselines(job: Job, folder: RunFolder, listener: Listener) -> RunBaselines | None:
@@ -207,13 +231,20 @@ def make_baselines(job: Job, folder: RunFolder, listener: Listener) -> RunBaseli
         return None
     most = max(len(job.data.splits[split]) for split in (job.selection, *job.evaluated))
     if most < FEWEST_SCORED:
-        listener.say(f"baselines: none, as {count(most, 'row')} to score on can't tell models apart")
+        listener.say(
+            f"baselines: none, as {count(most, 'row')} to score on can't tell models apart"
+        )
         return None
     return RunBaselines(job, folder, listener)
 
 
 def paired_comparison(
-    answers: Answers, lines: Sequence[Line], baseline_lines: Sequence[Line], metric: str, *, compared: int
+    answers: Answers,
+    lines: Sequence[Line],
+    baseline_lines: Sequence[Line],
+    metric: str,
+    *,
+    compared: int,
 ) -> dict[str, Any] | None:
     """Returns how a run's metric differs from a baseline's on the same rows; None where lines don't give the metric.
 
@@ -234,7 +265,9 @@ def paired_comparison(
     ends = (difference.low, difference.high)
     low, high = simultaneous(difference.value, ends, compared, at_least=higher_is_better)
     corrected = (difference.low if low is None else low, difference.high if high is None else high)
-    return difference_document(difference, theirs.value, corrected, higher_is_better=higher_is_better)
+    return difference_document(
+        difference, theirs.value, corrected, higher_is_better=higher_is_better
+    )
 
 
 def headline_split(splits: Mapping[str, Any], selection: str) -> str | None:
@@ -250,4 +283,7 @@ def _rounded(line: Line) -> dict[str, Any]:
     probabilities = line.get("probabilities")
     if not isinstance(probabilities, dict):
         return dict(line)
-    return {**line, "probabilities": {name: round(value, _DIGITS) for name, value in probabilities.items()}}
+    return {
+        **line,
+        "probabilities": {name: round(value, _DIGITS) for name, value in probabilities.items()},
+    }

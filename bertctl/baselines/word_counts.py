@@ -52,9 +52,13 @@ def tfidf_answers(job: Job, splits: Sequence[str]) -> Answered:
     chosen = text_sample(job, row_labels(train, labels), train.columns["text"], n_outputs=n_outputs)
     rows = train.select(chosen.tolist())
     features = TextFeatures(rows)
-    model = LinearModel(features.of(rows), labels[chosen], n_outputs, str(job.task.head()["problem_type"]))
+    model = LinearModel(
+        features.of(rows), labels[chosen], n_outputs, str(job.task.head()["problem_type"])
+    )
     logits = {split: model.logits(features.of(job.data.splits[split])) for split in splits}
-    return Answered(logits, {"rows": len(chosen), "features": features.size, "strength": model.strength})
+    return Answered(
+        logits, {"rows": len(chosen), "features": features.size, "strength": model.strength}
+    )
 
 
 class TextFeatures:

@@ -176,7 +176,9 @@ class DatasetRow:
     def published_for(self, split: str, metric: str) -> PublishedScore | None:
         """Returns the published score to show beside a split's: its own, or that of its test counterpart."""
         counterparts = (split, split.replace("validation", "test"))
-        return next((p for p in self.published if p.split in counterparts and p.metric == metric), None)
+        return next(
+            (p for p in self.published if p.split in counterparts and p.metric == metric), None
+        )
 
     def split(self, name: str) -> SplitRow:
         """Returns a split by name.
@@ -193,7 +195,10 @@ class DatasetRow:
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (attribute, sentence) for everything in the row that can't be right."""
         if self.task not in task_names():
-            yield "task", f"{unknown('task', self.task, task_names())}; tasks: {', '.join(task_names())}"
+            yield (
+                "task",
+                f"{unknown('task', self.task, task_names())}; tasks: {', '.join(task_names())}",
+            )
         if not self.splits:
             yield "splits", "it has no split; give files by split, such as train: train.csv"
         for split in self.splits:
@@ -201,14 +206,24 @@ class DatasetRow:
                 yield "splits", f"the split {split.name} has neither a file nor a place on the hub"
             for file in filter(is_address, split.files):
                 yield "splits", f"{split.name}: {address_problem(file)}. {address_remedy(file)}"
-        for attribute, names in {"splits": self.split_names, "labels": self.labels, "metrics": self.metrics}.items():
+        for attribute, names in {
+            "splits": self.split_names,
+            "labels": self.labels,
+            "metrics": self.metrics,
+        }.items():
             twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
             if twice:
                 yield attribute, f"given twice: {listing(twice)}"
         if len(self.labels) == 1:
-            yield "labels", "one label leaves nothing to learn; give all of them, or none to find them in training"
+            yield (
+                "labels",
+                "one label leaves nothing to learn; give all of them, or none to find them in training",
+            )
         if self.hub is not None and self.hub.file == self.hub.file_of("") and len(self.splits) > 1:
-            yield "hub", f"the file {self.hub.file} is the same for every split; write {{split}} where its name stands"
+            yield (
+                "hub",
+                f"the file {self.hub.file} is the same for every split; write {{split}} where its name stands",
+            )
 
 
 def _labelled(columns: Columns, split: SplitRow) -> Columns:

@@ -28,7 +28,9 @@ _SHAPE = "A data set is written `NAME: {task: ..., columns: {text: ..., label: .
 _SECTIONS = {"columns": Columns, "hub": Hub, "splits": SplitRow, "published": PublishedScore}
 
 
-def read_datasets(path: Path, *, taken: Collection[str] = (), home: Path | None = None) -> dict[str, DatasetRow]:
+def read_datasets(
+    path: Path, *, taken: Collection[str] = (), home: Path | None = None
+) -> dict[str, DatasetRow]:
     """Returns the data sets of a file by name.
 
     Args:
@@ -46,12 +48,19 @@ def read_datasets(path: Path, *, taken: Collection[str] = (), home: Path | None 
     adapter = TypeAdapter(DatasetRow)
     for name, values in document.values.items():
         if name in taken:
-            problems.append((document.lines[name,], f"{name}: a built-in data set has this name; choose another"))
+            problems.append(
+                (
+                    document.lines[name,],
+                    f"{name}: a built-in data set has this name; choose another",
+                )
+            )
             continue
         try:
             row = adapter.validate_python(_attributes(name, values, home))
         except ValidationError as error:
-            problems += [_described(entry, name, document) for entry in error.errors(include_url=False)]
+            problems += [
+                _described(entry, name, document) for entry in error.errors(include_url=False)
+            ]
             continue
         problems += [
             (_line(document, (name, attribute)), f"{name}.{attribute}: {sentence}")
@@ -59,7 +68,9 @@ def read_datasets(path: Path, *, taken: Collection[str] = (), home: Path | None 
         ]
         found[name] = row
     if problems:
-        raise RecipeError(str(path), [f"{path}:{line}: {what}" for line, what in sorted(problems)], remedy=_SHAPE)
+        raise RecipeError(
+            str(path), [f"{path}:{line}: {what}" for line, what in sorted(problems)], remedy=_SHAPE
+        )
     return found
 
 
@@ -67,7 +78,9 @@ def _attributes(name: str, values: Any, home: Path | None) -> Any:
     """Returns a row's attributes as the file has them, each split with its name."""
     if not isinstance(values, Mapping):
         return values
-    attributes = {key if key not in _NOT_WRITTEN else f"{key} ": value for key, value in values.items()}
+    attributes = {
+        key if key not in _NOT_WRITTEN else f"{key} ": value for key, value in values.items()
+    }
     if isinstance(splits := values.get("splits"), Mapping):
         attributes["splits"] = [_split(split, value) for split, value in splits.items()]
     return {**attributes, "name": name, "home": home}
@@ -86,7 +99,9 @@ def _described(entry: Any, name: str, document: Document) -> tuple[int, str]:
     dotted = ".".join(location)
     if entry["type"] == "unexpected_keyword_argument":
         section: Any = _SECTIONS.get(location[-2], DatasetRow)
-        hint = did_you_mean(location[-1], [one.name for one in fields(section) if one.name not in _NOT_WRITTEN])
+        hint = did_you_mean(
+            location[-1], [one.name for one in fields(section) if one.name not in _NOT_WRITTEN]
+        )
         return _line(document, location), f"{dotted}: unknown key" + (f", {hint}" if hint else "")
     if entry["type"] == "missing":
         return _line(document, location), f"{dotted}: is needed and not there"

@@ -67,10 +67,20 @@ class RemoteFile:
             return f"it has {size:,} bytes, and the hub says {self.size:,}"
         if len(self.etag) == 64:
             sha256 = sha256_of(path)
-            return "" if sha256 == self.etag else f"its SHA-256 is {sha256}, and the hub says {self.etag}"
+            return (
+                ""
+                if sha256 == self.etag
+                else f"its SHA-256 is {sha256}, and the hub says {self.etag}"
+            )
         if len(self.etag) == 40:
-            git = hashlib.sha1(b"blob %d\0" % size + path.read_bytes(), usedforsecurity=False).hexdigest()
-            return "" if git == self.etag else f"Git's hash of it is {git}, and the hub says {self.etag}"
+            git = hashlib.sha1(
+                b"blob %d\0" % size + path.read_bytes(), usedforsecurity=False
+            ).hexdigest()
+            return (
+                ""
+                if git == self.etag
+                else f"Git's hash of it is {git}, and the hub says {self.etag}"
+            )
         return ""
 
 
@@ -91,14 +101,24 @@ def look_up(wanted: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
     said: dict[str, Any] = {}
     with contextlib.suppress(*(() if wanted.patterns else (Exception,))):
         if wanted.patterns or licence:
-            said = within_patience(partial(_description, wanted), f"the list of files of {wanted.repo}")
+            said = within_patience(
+                partial(_description, wanted), f"the list of files of {wanted.repo}"
+            )
     listed = [each["rfilename"] for each in said.get("siblings") or ()]
-    stated = [tag.removeprefix("license:") for tag in said.get("tags") or () if tag.startswith("license:")]
-    at = replace(wanted, revision=said.get("sha") or wanted.revision)  # one commit for all, wherever a branch moves
+    stated = [
+        tag.removeprefix("license:") for tag in said.get("tags") or () if tag.startswith("license:")
+    ]
+    at = replace(
+        wanted, revision=said.get("sha") or wanted.revision
+    )  # one commit for all, wherever a branch moves
     files, seconds = [], constants.HF_HUB_ETAG_TIMEOUT
-    matching = sorted(filter(wanted.matches, listed), key=wanted.files.__contains__)  # last what tells a whole copy
+    matching = sorted(
+        filter(wanted.matches, listed), key=wanted.files.__contains__
+    )  # last what tells a whole copy
     for name in matching if wanted.patterns else wanted.files:
-        ask = partial(get_hf_file_metadata, at.address(name), get_token(), seconds, retry_on_errors=True)
+        ask = partial(
+            get_hf_file_metadata, at.address(name), get_token(), seconds, retry_on_errors=True
+        )
         there = within_patience(ask, f"what the hub says of {name}")
         etag, commit = there.etag or "", there.commit_hash or ""
         if not (_NAME.fullmatch(etag) and _NAME.fullmatch(commit)):
@@ -120,7 +140,9 @@ def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
         UnavailableError: bytes that are not what the hub says they are.
         Exception: whatever huggingface_hub raises, or the system of a disk.
     """
-    from huggingface_hub.file_download import _cache_commit_hash_for_specific_revision as name_commit
+    from huggingface_hub.file_download import (
+        _cache_commit_hash_for_specific_revision as name_commit,
+    )
 
     folder = Path()
     for file in files:
@@ -129,7 +151,9 @@ def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
         name_commit(str(file.wanted.folder), file.wanted.asked, file.commit)
         if file.wanted.matches(MODULES) and not (folder / MODULES).exists():
             with contextlib.suppress(UnavailableError):  # the cache may be one that is read alone
-                write_text(file.wanted.folder / ".no_exist" / file.commit / MODULES, "")  # as the library notes it
+                write_text(
+                    file.wanted.folder / ".no_exist" / file.commit / MODULES, ""
+                )  # as the library notes it
     return folder
 
 
@@ -173,7 +197,9 @@ class _Growing(io.BufferedWriter):
         sign_of_life(patience.PIECE_SECONDS)
         if self.announced is not None and self.tell() + len(data) > self.announced:
             self.truncate(0)
-            raise UnavailableError(f"the hub sends more than the {self.announced:,} bytes that it has announced")
+            raise UnavailableError(
+                f"the hub sends more than the {self.announced:,} bytes that it has announced"
+            )
         size = super().write(data)
         self.flush()
         self.tell_of(self.tell())
@@ -188,9 +214,13 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
     repo, kind = file.wanted.repo, file.wanted.repo_type
     blob = file.wanted.folder / "blobs" / file.etag
     part = blob.with_name(f"{file.etag}.bertctl.incomplete")
-    if constants.HF_HUB_DISABLE_SYMLINKS:  # at once where it is read: a copy could be read when half of it is made
+    if (
+        constants.HF_HUB_DISABLE_SYMLINKS
+    ):  # at once where it is read: a copy could be read when half of it is made
         blob = Path(_get_pointer_path(str(file.wanted.folder), file.commit, file.path))
-    there = cached_files(replace(file.wanted, revision=file.commit, files=(file.path,))).get(file.path, blob)
+    there = cached_files(replace(file.wanted, revision=file.commit, files=(file.path,))).get(
+        file.path, blob
+    )
     for old in (there, blob):
         if old.is_file() and file.problem(old):
             old.unlink()
@@ -206,11 +236,15 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
                     within_patience(partial(_load, file, part, out), file.path)
                 except KeyboardInterrupt as stop:
                     came = human_bytes(out.seek(0, io.SEEK_END))
-                    stop.add_note(f"{came} of {file.path} are kept\nThe same command goes on from there.")
+                    stop.add_note(
+                        f"{came} of {file.path} are kept\nThe same command goes on from there."
+                    )
                     raise
                 part.replace(blob)
         listener.finish(file.path)
-    return Path(hf_hub_download(repo, file.path, repo_type=kind, revision=file.commit, endpoint=endpoint()))
+    return Path(
+        hf_hub_download(repo, file.path, repo_type=kind, revision=file.commit, endpoint=endpoint())
+    )
 
 
 def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
@@ -221,7 +255,10 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
 
     constants.DOWNLOAD_CHUNK_SIZE = CHUNK_BYTES
     disable_progress_bars("huggingface_hub.http_get")
-    begun, address = out.seek(0, io.SEEK_END), replace(file.wanted, revision=file.commit).address(file.path)
+    begun, address = (
+        out.seek(0, io.SEEK_END),
+        replace(file.wanted, revision=file.commit).address(file.path),
+    )
     if begun > (file.size or begun):
         begun = out.truncate(0)
     http_get(address, out, resume_size=begun, headers=_headers(), expected_size=file.size)
@@ -276,7 +313,9 @@ def _seconds_to_wait(response: Any) -> int:
 def _bounded(stream: Any) -> Any:
     """Returns a body of which at most `MOST_ANSWER_BYTES` are read."""
     # huggingface_hub has stood on httpx, and stands on httpx2: the base class is that of the library in use.
-    base: Any = next(parent for parent in type(stream).__mro__ if parent.__name__ == "SyncByteStream")
+    base: Any = next(
+        parent for parent in type(stream).__mro__ if parent.__name__ == "SyncByteStream"
+    )
 
     class Bounded(base):  # type: ignore[misc]
         def __iter__(self) -> Iterator[bytes]:
@@ -284,7 +323,9 @@ def _bounded(stream: Any) -> Any:
             for piece in stream:
                 length += len(piece)
                 if length > MOST_ANSWER_BYTES:
-                    raise UnavailableError(f"its error message is longer than {human_bytes(MOST_ANSWER_BYTES)}")
+                    raise UnavailableError(
+                        f"its error message is longer than {human_bytes(MOST_ANSWER_BYTES)}"
+                    )
                 yield piece
 
         def close(self) -> None:

@@ -72,7 +72,9 @@ def is_offline() -> bool:
     )
 
 
-def fetch_file(repo: str, filename: str, *, revision: str | None, wanted: str, ways: Sequence[str]) -> Path:
+def fetch_file(
+    repo: str, filename: str, *, revision: str | None, wanted: str, ways: Sequence[str]
+) -> Path:
     """Returns a file of a hub repository of data, on this disk.
 
     Args:
@@ -95,7 +97,13 @@ def fetch_file(repo: str, filename: str, *, revision: str | None, wanted: str, w
 
 
 def fetch_folder(
-    repo: str, *, revision: str | None, patterns: Names, needed: Sequence[Names], wanted: str, ways: Names
+    repo: str,
+    *,
+    revision: str | None,
+    patterns: Names,
+    needed: Sequence[Names],
+    wanted: str,
+    ways: Names,
 ) -> Path:
     """Returns the files of a hub model repository that match `patterns`, as a folder on this disk.
 
@@ -108,15 +116,36 @@ def fetch_folder(
     """
     files = _pinned(HubFiles(repo, "model", revision, tuple(needed[-1]), tuple(patterns)))
     cached = cached_files(replace(files, files=("config.json", *chain(*needed))))
-    whole = all(cached.keys() & names for names in (["config.json"], *needed)) and _cache_only.get() != "not even"
-    whole = whole and all(path.exists() for path in files.found_in(cached["config.json"].parent).values())
-    if whole and (index := cached.get("model.safetensors.index.json")):  # which others load first of a model in parts
+    whole = (
+        all(cached.keys() & names for names in (["config.json"], *needed))
+        and _cache_only.get() != "not even"
+    )
+    whole = whole and all(
+        path.exists() for path in files.found_in(cached["config.json"].parent).values()
+    )
+    if whole and (
+        index := cached.get("model.safetensors.index.json")
+    ):  # which others load first of a model in parts
         whole = all(part.exists() for part in weight_files(index))
-    if whole and _cache_only.get() == "no" and files.matches(MODULES) and not _is_known(files, MODULES):
+    if (
+        whole
+        and _cache_only.get() == "no"
+        and files.matches(MODULES)
+        and not _is_known(files, MODULES)
+    ):
         whole = bool(unreachable())
     folder = cached["config.json"].parent if whole else _fetched(files, repo, wanted, ways)
     there = files.found_in(folder)
-    noted(Found("model", repo, there, revision or "main", folder.name, whole="model.safetensors" in needed[-1]))
+    noted(
+        Found(
+            "model",
+            repo,
+            there,
+            revision or "main",
+            folder.name,
+            whole="model.safetensors" in needed[-1],
+        )
+    )
     return folder
 
 
@@ -124,7 +153,12 @@ def _is_known(wanted: HubFiles, file: str) -> bool:
     """Returns whether a file is in the cache, or noted there as one that the repository has not."""
     from huggingface_hub import try_to_load_from_cache
 
-    return try_to_load_from_cache(wanted.repo, file, revision=wanted.revision, repo_type=wanted.repo_type) is not None
+    return (
+        try_to_load_from_cache(
+            wanted.repo, file, revision=wanted.revision, repo_type=wanted.repo_type
+        )
+        is not None
+    )
 
 
 def remote_size(wanted: HubFiles) -> int | None:
@@ -141,10 +175,14 @@ def remote_size(wanted: HubFiles) -> int | None:
     answers = []
     for file in wanted.files:
         try:
-            return get_hf_file_metadata(wanted.address(file), token=get_token(), timeout=REACH_SECONDS).size
+            return get_hf_file_metadata(
+                wanted.address(file), token=get_token(), timeout=REACH_SECONDS
+            ).size
         except Exception as error:  # noqa: BLE001 - whatever the library raises, the file can't be had
             answers.append(f"{file}: {_said(error)}")
-    raise UnavailableError(shown(f"the hub at {endpoint()} does not give {wanted.repo}: {'; '.join(answers)}"))
+    raise UnavailableError(
+        shown(f"the hub at {endpoint()} does not give {wanted.repo}: {'; '.join(answers)}")
+    )
 
 
 def unreachable(address: str | None = None) -> str:
@@ -155,7 +193,10 @@ def unreachable(address: str | None = None) -> str:
     """
     if is_offline():
         return "offline mode is on"
-    return _reach(address or HubFiles("google-bert/bert-base-uncased", "model", None, ()).address("config.json"))
+    return _reach(
+        address
+        or HubFiles("google-bert/bert-base-uncased", "model", None, ()).address("config.json")
+    )
 
 
 def has_token() -> bool:
@@ -189,7 +230,9 @@ def _fetched(files: HubFiles, place: str, wanted: str, ways: Names) -> Path:
 
 
 @contextlib.contextmanager
-def asking(wanted: HubFiles, what: str, ways: str = "", listener: Listener = SILENT) -> Iterator[None]:
+def asking(
+    wanted: HubFiles, what: str, ways: str = "", listener: Listener = SILENT
+) -> Iterator[None]:
     """Refuses to ask a hub that can't be, and turns what its library raises inside into our error.
 
     Args:
@@ -203,8 +246,12 @@ def asking(wanted: HubFiles, what: str, ways: str = "", listener: Listener = SIL
     """
     if is_offline():
         raise UnavailableError(f"{what} is not in the cache, and offline mode is on", remedy=ways)
-    if problem := _reach(wanted.address("config.json" if wanted.patterns else "".join(wanted.files[:1]))):
-        problem = f"{what} is not in the cache, and the hub at {endpoint()} can't be reached: {problem}"
+    if problem := _reach(
+        wanted.address("config.json" if wanted.patterns else "".join(wanted.files[:1]))
+    ):
+        problem = (
+            f"{what} is not in the cache, and the hub at {endpoint()} can't be reached: {problem}"
+        )
         raise UnavailableError(shown(problem), remedy=ways)
 
     def heard(record: logging.LogRecord) -> bool:
@@ -272,7 +319,9 @@ def _ask(address: str) -> str:
     except (OSError, HTTPException, ValueError) as error:
         why = error.reason if isinstance(error, urllib.error.URLError) else error
         late = isinstance(why, TimeoutError)
-        return f"no answer within {REACH_SECONDS:.0f} s" if late else str(why) or type(error).__name__
+        return (
+            f"no answer within {REACH_SECONDS:.0f} s" if late else str(why) or type(error).__name__
+        )
     return ""
 
 

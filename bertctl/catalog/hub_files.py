@@ -52,7 +52,9 @@ class HubFiles:
 
     def matches(self, file: str) -> bool:
         """Returns whether a file fits one of the patterns, in as many folders as that one has."""
-        return any(fnmatch(file, one) and file.count("/") == one.count("/") for one in self.patterns)
+        return any(
+            fnmatch(file, one) and file.count("/") == one.count("/") for one in self.patterns
+        )
 
     def found_in(self, folder: Path) -> dict[str, Path]:
         """Returns the files of a folder that fit, links that lead nowhere too, by their names in the repository."""
@@ -78,5 +80,10 @@ def cached_files(wanted: HubFiles) -> dict[str, Path]:
     with loading(f"the hub's {wanted.repo_type} {wanted.repo}", kind=UsageError, remedy=remedy):
         from huggingface_hub import try_to_load_from_cache
 
-        find = partial(try_to_load_from_cache, wanted.repo, revision=wanted.revision, repo_type=wanted.repo_type)
+        find = partial(
+            try_to_load_from_cache,
+            wanted.repo,
+            revision=wanted.revision,
+            repo_type=wanted.repo_type,
+        )
         return {name: Path(path) for name in wanted.files if isinstance(path := find(name), str)}

@@ -91,7 +91,10 @@ class Lock:
         parts = self.parts_of(found.kind, found.name, found.revision)
         problems = [self._problem(part["files"], found) for part in parts]
         if all(problems):
-            file = next((path for path in found.files.values() if problems[-1].startswith(str(path))), self.path)
+            file = next(
+                (path for path in found.files.values() if problems[-1].startswith(str(path))),
+                self.path,
+            )
             raise UnavailableError(problems[-1], remedy=_AGAIN, file=file)
 
     def _problem(self, locked: Mapping[str, Any], found: Found) -> str:
@@ -102,7 +105,11 @@ class Lock:
             if (sha256 := file_sha256(path)) != locked[name]["sha256"]:
                 return f"{path} is not the file in {self.path}: its SHA-256 is {sha256}, not {locked[name]['sha256']}"
         missing = [name for name in locked if name not in found.files]
-        return f"{missing[0]} of {found.name} is missing, and {self.path} has it" if found.whole and missing else ""
+        return (
+            f"{missing[0]} of {found.name} is missing, and {self.path} has it"
+            if found.whole and missing
+            else ""
+        )
 
 
 _recorded: ContextVar[list[Found] | None] = ContextVar("recorded", default=None)
@@ -167,10 +174,16 @@ def read_lock(path: Path) -> Lock:
     if not path.is_file():
         raise UnavailableError(f"there is no lock {path}", remedy=anew, file=path)
     document = read_json(path, "lock", kind=DataError, remedy=anew)
-    names = [name for part in document["parts"] for name in (part["name"], part["revision"], *part["files"])]
+    names = [
+        name
+        for part in document["parts"]
+        for name in (part["name"], part["revision"], *part["files"])
+    ]
     for name in (document["folder"], *names):
         if _LEADS_OUT.search(name):
-            raise DataError(f"{path}: {name!r:.80} leads out of the lock's folder", remedy=anew, file=path)
+            raise DataError(
+                f"{path}: {name!r:.80} leads out of the lock's folder", remedy=anew, file=path
+            )
     return Lock(path, document["parts"], document["folder"])
 
 

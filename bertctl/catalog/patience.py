@@ -93,7 +93,9 @@ def within_patience(work: Callable[[], _Result], what: str) -> _Result:
         while thread.is_alive():
             thread.join(_LOOK_SECONDS)
             if watch.has_run_out and thread.is_alive():
-                raise UnavailableError(f"{what} comes so slowly that it was given up, or not at all")
+                raise UnavailableError(
+                    f"{what} comes so slowly that it was given up, or not at all"
+                )
     finally:
         watch.is_over = True
     if "error" in outcome:

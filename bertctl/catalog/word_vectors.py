@@ -42,15 +42,36 @@ def word_vectors_folder(path: Path) -> Path:
         DataError: no such file, with the line.
         UnavailableError: the cache folder can't be written.
     """
-    folder = cache_folder() / "word-vectors" / f"{file_sha256(path)[:32]}-2"  # another format, another number
+    folder = (
+        cache_folder() / "word-vectors" / f"{file_sha256(path)[:32]}-2"
+    )  # another format, another number
     if folder.is_dir():
         return folder
     words, table = _read(path)
     size, special = table.shape[1], np.zeros((len(_SPECIAL), table.shape[1]), np.float32)
-    config = {"model_type": "xlnet", "architectures": ["XLNetModel"], WORD_VECTORS: True, "vocab_size": len(words)}
-    config |= {"d_model": size, "d_head": size, "n_head": 1, "n_layer": 0, "d_inner": 1, "pad_token_id": 0}
-    names = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": _SPECIAL[0], "unk_token": _SPECIAL[1]}
-    tensors = {"word_embedding.weight": np.concatenate([special, table]), "mask_emb": special[:1, None]}
+    config = {
+        "model_type": "xlnet",
+        "architectures": ["XLNetModel"],
+        WORD_VECTORS: True,
+        "vocab_size": len(words),
+    }
+    config |= {
+        "d_model": size,
+        "d_head": size,
+        "n_head": 1,
+        "n_layer": 0,
+        "d_inner": 1,
+        "pad_token_id": 0,
+    }
+    names = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": _SPECIAL[0],
+        "unk_token": _SPECIAL[1],
+    }
+    tensors = {
+        "word_embedding.weight": np.concatenate([special, table]),
+        "mask_emb": special[:1, None],
+    }
     with replacing(folder) as aside:
         aside.mkdir()
         write_json(aside / "config.json", config)
@@ -78,7 +99,9 @@ def _read(path: Path) -> tuple[dict[str, int], Floats32]:
                         words[word] = len(words)
                         data += vector.tobytes()
     except (ValueError, OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}:{number}: this is no text file of word vectors: {error}", remedy=remedy) from error
+        raise DataError(
+            f"{path}:{number}: this is no text file of word vectors: {error}", remedy=remedy
+        ) from error
     if not lines or promised not in (None, lines):
         told = "" if promised is None else f", and its first line promises {promised:,}"
         raise DataError(f"{path} has {count(lines, 'word vector')}{told}", remedy=remedy)
@@ -94,7 +117,9 @@ def _lines(raw: BinaryIO, path: Path) -> Iterator[bytes]:
         DeviceError: there is too little memory for all of them.
     """
     file = unpacked(raw, str(path)) if path.suffix == ".gz" else raw
-    memory_guard = MemoryGuard(str(path), "word vectors", spare=2.5)  # the table is copied, saved and loaded
+    memory_guard = MemoryGuard(
+        str(path), "word vectors", spare=2.5
+    )  # the table is copied, saved and loaded
     number = 0
     while line := file.readline(_LONGEST_LINE + 1):
         if len(line) > _LONGEST_LINE:
@@ -114,7 +139,9 @@ def _vector(fields: list[bytes], width: int) -> Floats32:
     surplus = [field for field in fields[1:-width] if math.isfinite(as_number(field))]
     if not 1 < width < len(fields) or surplus:
         found = len(fields) - 1 if not surplus else width + len(surplus)
-        raise ValueError(f"{found:,} numbers, where there should be {width if width > 1 else 'two or more'}")
+        raise ValueError(
+            f"{found:,} numbers, where there should be {width if width > 1 else 'two or more'}"
+        )
     vector = np.array(fields[-width:]).astype(np.float32)
     if not np.isfinite(vector).all():
         raise ValueError("a number that is not finite")
@@ -128,8 +155,12 @@ def _tokenizer(words: dict[str, int]) -> Tokenizer:
     lowercase = all(word == word.lower() for word in words if word not in _SPECIAL)
     tokenizer.normalizer = BertNormalizer(strip_accents=False, lowercase=lowercase)
     tokenizer.pre_tokenizer = BertPreTokenizer()
-    special = [(token, words[token]) for token in (unknown, start)]  # both are, so that neither counts
+    special = [
+        (token, words[token]) for token in (unknown, start)
+    ]  # both are, so that neither counts
     pair = f"{start} $A {unknown} $B"
-    tokenizer.post_processor = TemplateProcessing(single=f"{start} $A", pair=pair, special_tokens=special)
+    tokenizer.post_processor = TemplateProcessing(
+        single=f"{start} $A", pair=pair, special_tokens=special
+    )
     tokenizer.add_special_tokens([*_SPECIAL])
     return tokenizer

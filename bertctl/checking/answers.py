@@ -39,7 +39,9 @@ def check_answers(subject: Subject) -> Iterator[Finding]:
         if not rows.has("label"):
             continue
         found = _Found(Places(_RULES, rows, split, limit=140))
-        for row, (context, label) in enumerate(zip(rows.columns["context"], rows.columns["label"], strict=True)):
+        for row, (context, label) in enumerate(
+            zip(rows.columns["context"], rows.columns["label"], strict=True)
+        ):
             _look_at(found, row, str(context or ""), label)
         yield from _findings(found)
         shares[split] = found.unanswerable / len(rows) if len(rows) else 0.0
@@ -69,15 +71,25 @@ def _look_at(found: _Found, row: int, context: str, label: Mapping[str, Any]) ->
 
 def _off(found: _Found, row: int, context: str, answer: str, start: int) -> None:
     places, first = found.places, max(0, start - _NEAR)
-    near = [m.start() + first for m in re.finditer(re.escape(answer), context[first : start + _NEAR])]
+    near = [
+        m.start() + first for m in re.finditer(re.escape(answer), context[first : start + _NEAR])
+    ]
     at = min(near, key=lambda place: abs(place - start), default=context.find(answer))
     stands = context[start : start + len(answer)] if start >= 0 else ""
     if at >= 0:
         found.shifts.append(at - start)
         found.units.append(offset_units(context, answer, start))
-        places.add("answer-off-offset", row, f"{answer!r} begins at {at}, not at {start}, where {stands!r} stands")
+        places.add(
+            "answer-off-offset",
+            row,
+            f"{answer!r} begins at {at}, not at {start}, where {stands!r} stands",
+        )
     elif answer.casefold() in context.casefold():
-        places.add("answer-other-case", row, f"{answer!r}; the context has it in another case; at {start}: {stands!r}")
+        places.add(
+            "answer-other-case",
+            row,
+            f"{answer!r}; the context has it in another case; at {start}: {stands!r}",
+        )
     else:
         places.add("answer-not-in-context", row, f"{answer!r}; at {start} stands {stands!r}")
 
@@ -85,7 +97,9 @@ def _off(found: _Found, row: int, context: str, answer: str, start: int) -> None
 def _findings(found: _Found) -> Iterator[Finding]:
     for code in codes_of("answers"):
         for finding in found.places.finding(code, found.total):
-            slipped = f"{_slipped(found.shifts, found.units)} " if code == "answer-off-offset" else ""
+            slipped = (
+                f"{_slipped(found.shifts, found.units)} " if code == "answer-off-offset" else ""
+            )
             yield replace(finding, remedy=slipped + finding.remedy)
 
 
@@ -112,7 +126,10 @@ def _one_side(subject: Subject, shares: Mapping[str, float]) -> Iterator[Finding
             has, lacks = ("train", split) if train else (split, "train")
             some = percent(round(1000 * max(share, train)), 1000)
             message = f"{has} has questions without an answer ({some}), {lacks} has none"
-            remedy = "Give both sides some, or take them out of both: else knowing when there is no answer is not " + (
-                "learned." if train == 0 else "measured."
+            remedy = (
+                "Give both sides some, or take them out of both: else knowing when there is no answer is not "
+                + ("learned." if train == 0 else "measured.")
             )
-            yield _RULES.finding("unanswerable-on-one-side", split, of, message=message, remedy=remedy)
+            yield _RULES.finding(
+                "unanswerable-on-one-side", split, of, message=message, remedy=remedy
+            )

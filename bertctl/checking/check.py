@@ -67,7 +67,9 @@ def check_data(recipe: Recipe, *, listener: Listener = SILENT) -> DataReport:
         splits={split: _summary(subject, split) for split in subject.splits},
         findings=tuple(sorted(findings, key=lambda finding: WORST_FIRST.index(finding.severity))),
         skipped=skipped,
-        checked=codes_of("files", *(name for name in _families(subject) if name != "tokens" or tokenizer)),
+        checked=codes_of(
+            "files", *(name for name in _families(subject) if name != "tokens" or tokenizer)
+        ),
     )
 
 
@@ -98,7 +100,9 @@ def _tokenizer(recipe: Recipe, listener: Listener) -> tuple[Tokenizer | None, tu
         opened = open_tokenizer(None if name == DEFAULT_MODEL else name, listener=listener)
     except (UnavailableError, DataError) as error:
         reason = f"length and unknown tokens: the tokenizer of {name} can't be had: {error.message.splitlines()[0]}"
-        listener.warn(f"not checked: {reason} (--model minilm has one that comes with bertctl[offline])")
+        listener.warn(
+            f"not checked: {reason} (--model minilm has one that comes with bertctl[offline])"
+        )
         return None, (reason,)
     return opened.tokenizer, ()
 

@@ -38,12 +38,19 @@ def _choices(rows: Rows, split: str) -> Iterator[Finding]:
     ambiguous = [
         i
         for i in alike
-        if (right := _right(labels[i], len(keyed[i]))) is not None and keyed[i].count(keyed[i][right]) > 1
+        if (right := _right(labels[i], len(keyed[i]))) is not None
+        and keyed[i].count(keyed[i][right]) > 1
     ]
     few = [i for i, choices in enumerate(column) if len(choices) != usual]
-    yield from _about(rows, split, "number-of-choices", few, says=f"do not have {usual} choices, as most have")
-    yield from _about(rows, split, "blank-choice", [i for i, keys in enumerate(keyed) if not all(keys)])
-    yield from _about(rows, split, "same-choice-twice", [i for i in alike if i not in set(ambiguous)])
+    yield from _about(
+        rows, split, "number-of-choices", few, says=f"do not have {usual} choices, as most have"
+    )
+    yield from _about(
+        rows, split, "blank-choice", [i for i, keys in enumerate(keyed) if not all(keys)]
+    )
+    yield from _about(
+        rows, split, "same-choice-twice", [i for i in alike if i not in set(ambiguous)]
+    )
     yield from _about(rows, split, "right-choice-twice", ambiguous)
 
 
@@ -84,17 +91,28 @@ def _lengths(rows: Rows, split: str) -> Iterator[Finding]:
             extreme["shortest"].append(i)
     for word, found in extreme.items():
         if judged >= _ENOUGH_ROWS and len(found) > _GIVEN_AWAY * judged:
-            examples = examples_at(rows, found, lambda i: " | ".join(map(str, rows.columns["choices"][i])))
+            examples = examples_at(
+                rows, found, lambda i: " | ".join(map(str, rows.columns["choices"][i]))
+            )
             message = f"the right choice is the {word} one in {percent(len(found), judged)} of the rows of {split}"
-            yield _RULES.finding("leaky-length", split, (len(found), judged), examples, message=message)
+            yield _RULES.finding(
+                "leaky-length", split, (len(found), judged), examples, message=message
+            )
 
 
 def _pairs(rows: Rows) -> Iterator[tuple[Any, Any]]:
     return zip(rows.columns["label"], rows.columns["choices"], strict=True)
 
 
-def _about(rows: Rows, split: str, code: str, found: list[int], *, says: str | None = None) -> Iterator[Finding]:
+def _about(
+    rows: Rows, split: str, code: str, found: list[int], *, says: str | None = None
+) -> Iterator[Finding]:
     labels = rows.columns.get("label", [None] * len(rows))
     yield from _RULES.of_rows(
-        code, rows, split, found, lambda i: f"label {labels[i]!r}: {rows.columns['choices'][i]!r}", says=says
+        code,
+        rows,
+        split,
+        found,
+        lambda i: f"label {labels[i]!r}: {rows.columns['choices'][i]!r}",
+        says=says,
     )

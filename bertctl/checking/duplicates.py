@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from bertctl.arrays import Floats, Ints
-from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, FindingRules, examples_at, shorten
+from bertctl.checking.findings import (
+    SHOWN_EXAMPLES,
+    Example,
+    Finding,
+    FindingRules,
+    examples_at,
+    shorten,
+)
 from bertctl.checking.near import SIMILARITY, near_pairs, similarity
 from bertctl.checking.subject import BETWEEN_FIELDS, Subject
 from bertctl.data.groups import first_positions, normalised
@@ -21,7 +28,10 @@ from bertctl.words import count_of
 
 _RULES = FindingRules("duplicates")
 
-_LOOKED_UP, _READ = 500, 2_000_000_000  # texts that are looked up, and letters that are read for it: 1 to 2 s
+_LOOKED_UP, _READ = (
+    500,
+    2_000_000_000,
+)  # texts that are looked up, and letters that are read for it: 1 to 2 s
 _READ_AT_ONCE = 8192  # texts that are searched at once
 _PHRASE = 3  # words from which a text that stands inside another one says something
 _CONTAINED = 0.05  # share of the texts from which scores are too good
@@ -82,7 +92,10 @@ class SameRows:
         """Yields what rows say, at ascending positions."""
         for number, split in enumerate(self.splits):
             start, end = self.starts[number : number + 2]
-            yield from selected(self._subject.keys[split], positions[(positions >= start) & (positions < end)] - start)
+            yield from selected(
+                self._subject.keys[split],
+                positions[(positions >= start) & (positions < end)] - start,
+            )
 
     def repeated_in(self, split: str) -> Ints:
         """Returns the positions of a split's rows that are not the only ones to say what they say."""
@@ -111,7 +124,9 @@ class SameRows:
             chosen = np.flatnonzero((positions >= start) & (positions < end))
             rows = (positions[chosen] - start).tolist()
             answers = (_answer(self._subject, (split, row)) for row in rows)
-            numbers[chosen] = np.fromiter(map(self._number_of, answers), dtype=np.int64, count=len(rows))
+            numbers[chosen] = np.fromiter(
+                map(self._number_of, answers), dtype=np.int64, count=len(rows)
+            )
         return numbers
 
     def _number_of(self, answer: Hashable | None) -> int:
@@ -127,7 +142,9 @@ class SameRows:
     def twins(self, rows: Ints, twins: Ints, *, both: bool = False) -> tuple[Example, ...]:
         """Returns the first rows as examples, each with the one that it is like; `both`: with the text of that, too."""
         pairs = zip(rows[:SHOWN_EXAMPLES].tolist(), twins[:SHOWN_EXAMPLES].tolist(), strict=True)
-        return _twins(self._subject, [(self.place(row), self.place(twin)) for row, twin in pairs], both=both)
+        return _twins(
+            self._subject, [(self.place(row), self.place(twin)) for row, twin in pairs], both=both
+        )
 
 
 def check_duplicates(subject: Subject) -> Iterator[Finding]:
@@ -172,11 +189,20 @@ def _exact_across(subject: Subject, same: SameRows) -> Iterator[Finding]:
             says = f"are in {one} too, ignoring case and spacing{same.with_another_label(found, twins)}"
             severity, remedy = None, _remedy(one, other)
             if one == "train" and len(found) > _COPIED * n_rows:
-                severity, otherwise = "error", "rows of train are then held out. Scores on these say nothing."
+                severity, otherwise = (
+                    "error",
+                    "rows of train are then held out. Scores on these say nothing.",
+                )
                 remedy = f"Give rows of their own for {other}, or no file: {otherwise}"
             of, examples = (len(found), n_rows), same.twins(found, twins)
             yield _RULES.finding(
-                "duplicate-across-splits", other, of, examples, says=says, severity=severity, remedy=remedy
+                "duplicate-across-splits",
+                other,
+                of,
+                examples,
+                says=says,
+                severity=severity,
+                remedy=remedy,
             )
 
 
@@ -194,9 +220,13 @@ def _conflicts(subject: Subject, same: SameRows) -> Iterator[Finding]:
     examples: list[Example] = []
     for first in conflicts[np.argsort(row_numbers, kind="stable")[:SHOWN_EXAMPLES]].tolist():
         places = [same.place(position) for position in same.alike(first)[:4]]
-        shown = "; ".join(f"{_shown_answer(subject, place)} at {_place(subject, place)}" for place in places[1:])
+        shown = "; ".join(
+            f"{_shown_answer(subject, place)} at {_place(subject, place)}" for place in places[1:]
+        )
         split, index = places[0]
-        head = f"{shorten(_text(subject, places[0]), limit=60)} = {_shown_answer(subject, places[0])}"
+        head = (
+            f"{shorten(_text(subject, places[0]), limit=60)} = {_shown_answer(subject, places[0])}"
+        )
         examples.append(Example(subject.splits[split].where(index), f"{head}; {shown}"))
     rows = same.repeated[np.isin(texts, conflicts)]
     splits = [name for name in subject.splits if np.isin(same.repeated_in(name), rows).any()]
@@ -204,9 +234,13 @@ def _conflicts(subject: Subject, same: SameRows) -> Iterator[Finding]:
     message = f"{count_of(*of, 'different text')} occur with different labels"
     remedy = "Decide on one label for each: no model can be right on both."
     if "labels" in subject.checks and not subject.several_labels:
-        remedy += " If both are meant, make it multi-label (--set text_classification.multi_label=true)."
+        remedy += (
+            " If both are meant, make it multi-label (--set text_classification.multi_label=true)."
+        )
     where = splits[0] if len(splits) == 1 else ""
-    yield _RULES.finding("conflicting-labels", where, of, tuple(examples), message=message, remedy=remedy)
+    yield _RULES.finding(
+        "conflicting-labels", where, of, tuple(examples), message=message, remedy=remedy
+    )
 
 
 @dataclass(frozen=True)
@@ -248,11 +282,16 @@ def _near(subject: Subject, same: SameRows) -> Iterator[Finding]:
             if alike > nearest[of_splits].alike[row]:
                 nearest[of_splits].alike[row] = alike
                 nearest[of_splits].twins[row] = earlier
-    for (one_split, other_split), found in sorted(nearest.items(), key=lambda item: [order[name] for name in item[0]]):
+    for (one_split, other_split), found in sorted(
+        nearest.items(), key=lambda item: [order[name] for name in item[0]]
+    ):
         numbers = np.flatnonzero(found.alike)
         rows = same.starts[order[other_split]] + numbers
         twins = found.twins[numbers]
-        counts, examples = (len(rows), len(subject.splits[other_split])), same.twins(rows, twins, both=True)
+        counts, examples = (
+            (len(rows), len(subject.splits[other_split])),
+            same.twins(rows, twins, both=True),
+        )
         # Sentences that differ by a word differ in their tags, too.
         differing = "" if "tags" in subject.checks else same.with_another_label(rows, twins)
         if one_split == other_split:
@@ -271,23 +310,32 @@ def _alike_in_each_field(one: str, other: str) -> bool:
     fields, others = one.split(BETWEEN_FIELDS), other.split(BETWEEN_FIELDS)
     if len(fields) == 1 or len(fields) != len(others):
         return len(fields) == len(others)
-    return all(a == b or similarity(a, b) >= SIMILARITY for a, b in zip(fields, others, strict=True))
+    return all(
+        a == b or similarity(a, b) >= SIMILARITY for a, b in zip(fields, others, strict=True)
+    )
 
 
 def _shared_contexts(subject: Subject) -> Iterator[Finding]:
     """Yields paragraphs that are read in training and in a later split."""
     with_context = list(subject.splits) if "answers" in subject.checks else []
     contexts = {
-        split: {normalised(context): i for i, context in reversed(list(enumerate(subject.texts[split]["context"])))}
+        split: {
+            normalised(context): i
+            for i, context in reversed(list(enumerate(subject.texts[split]["context"])))
+        }
         for split in with_context
     }
     for one, other in combinations(with_context, 2):
-        shared = {key: index for key, index in contexts[other].items() if key and key in contexts[one]}
+        shared = {
+            key: index for key, index in contexts[other].items() if key and key in contexts[one]
+        }
         if shared:
             show, says = subject.texts[other]["context"].__getitem__, f"are in {one} too"
             examples = examples_at(subject.splits[other], sorted(shared.values()), show)
             counts = (len(shared), len(contexts[other]))
-            yield _RULES.finding("context-across-splits", other, counts, examples, noun="paragraph", says=says)
+            yield _RULES.finding(
+                "context-across-splits", other, counts, examples, noun="paragraph", says=says
+            )
 
 
 def _contained(subject: Subject) -> Iterator[Finding]:
@@ -299,7 +347,9 @@ def _contained(subject: Subject) -> Iterator[Finding]:
     if len(train) != 1:
         return
     train_keys = subject.keys["train"]
-    n_letters = max(0, sum(map(len, train_keys)) + 3 * len(train_keys) - 1)  # one behind the other, each between blanks
+    n_letters = max(
+        0, sum(map(len, train_keys)) + 3 * len(train_keys) - 1
+    )  # one behind the other, each between blanks
     splits = [name for name in subject.splits if name != "train"] or ["train"]
     looked_up: dict[str, dict[int, str]] = {}
     for split in splits:
@@ -333,7 +383,9 @@ def _occurrences(phrases: Collection[str], texts: Sequence[str]) -> set[str]:
     return {phrase for phrase, number in inside.items() if number > 0}
 
 
-def _twins(subject: Subject, pairs: Sequence[tuple[Place, Place]], *, both: bool = False) -> tuple[Example, ...]:
+def _twins(
+    subject: Subject, pairs: Sequence[tuple[Place, Place]], *, both: bool = False
+) -> tuple[Example, ...]:
     """Returns rows and the earlier rows that they are like; `both`: with the text of those too."""
     found: list[Example] = []
     for place, twin in pairs[:SHOWN_EXAMPLES]:
@@ -367,12 +419,17 @@ def _answer(subject: Subject, place: Place) -> Hashable | None:
 
 def _shown_answer(subject: Subject, place: Place) -> str:
     answer: Any = _answer(subject, place)
-    return shorten(" ".join(map(str, answer)) if isinstance(answer, tuple) else str(answer), limit=40)
+    return shorten(
+        " ".join(map(str, answer)) if isinstance(answer, tuple) else str(answer), limit=40
+    )
 
 
 def _text(subject: Subject, place: Place) -> str:
     split, index = place
-    fields = (str(column[index]).replace(BETWEEN_FIELDS, " / ").strip() for column in subject.texts[split].values())
+    fields = (
+        str(column[index]).replace(BETWEEN_FIELDS, " / ").strip()
+        for column in subject.texts[split].values()
+    )
     return " | ".join(fields)
 
 

@@ -13,8 +13,32 @@ _RULES = FindingRules("fields")
 
 _PLACEHOLDERS = frozenset(
     (
-        *("NaN", "nan", "NAN", "<NA>", "NA", "N/A", "n/a", "#N/A", "NULL", "null", "None", "nil", "undefined"),
-        *("#NAME?", "#REF!", "#VALUE!", "#DIV/0!", "#NULL!", "#NUM!", "[deleted]", "[removed]", "[object Object]"),
+        *(
+            "NaN",
+            "nan",
+            "NAN",
+            "<NA>",
+            "NA",
+            "N/A",
+            "n/a",
+            "#N/A",
+            "NULL",
+            "null",
+            "None",
+            "nil",
+            "undefined",
+        ),
+        *(
+            "#NAME?",
+            "#REF!",
+            "#VALUE!",
+            "#DIV/0!",
+            "#NULL!",
+            "#NUM!",
+            "[deleted]",
+            "[removed]",
+            "[object Object]",
+        ),
     )
 )
 _NUMBER = re.compile(r"\s*[-+]?\d+([.,]\d+)*\s*")
@@ -39,7 +63,9 @@ def check_fields(subject: Subject) -> Iterator[Finding]:
 
 def _blank(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
     blank = [i for i, text in enumerate(column) if not text or text.isspace()]
-    yield from _RULES.of_rows("empty-text", rows, split, blank, lambda i: _others(rows, i), says=f"have a blank {name}")
+    yield from _RULES.of_rows(
+        "empty-text", rows, split, blank, lambda i: _others(rows, i), says=f"have a blank {name}"
+    )
 
 
 def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
@@ -47,7 +73,9 @@ def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> It
     if len(numbers) > _MOSTLY_NUMBERS * len(rows):
         examples, noun = examples_at(rows, numbers, column.__getitem__), f"{name} field"
         remedy = f"Is it the right column? Name it with {'--pair-column' if name == 'pair' else '--text-column'}."
-        yield _RULES.finding("text-is-numbers", split, (len(numbers), len(rows)), examples, noun=noun, remedy=remedy)
+        yield _RULES.finding(
+            "text-is-numbers", split, (len(numbers), len(rows)), examples, noun=noun, remedy=remedy
+        )
     placeholders: list[int] = []
     wordless: list[int] = []
     for i, text in enumerate(column):
@@ -57,31 +85,43 @@ def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> It
         elif bare and NO_WORD.fullmatch(bare):
             wordless.append(i)
     for code, found in {"placeholder-text": placeholders, "no-words": wordless}.items():
-        yield from _RULES.of_rows(code, rows, split, found, lambda i: repr(column[i]), noun=f"{name} field")
+        yield from _RULES.of_rows(
+            code, rows, split, found, lambda i: repr(column[i]), noun=f"{name} field"
+        )
 
 
 def _cut_off(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
     """Yields many texts of the greatest length, where that is a limit of Excel, a database or a platform."""
     lengths = Counter(map(len, column))
     longest = max(lengths, default=0)
-    if longest in _EXPORT_LIMITS and lengths[longest] >= max(_AT_LIMIT, _AT_LIMIT_SHARE * len(rows)):
+    if longest in _EXPORT_LIMITS and lengths[longest] >= max(
+        _AT_LIMIT, _AT_LIMIT_SHARE * len(rows)
+    ):
         cut = [i for i, text in enumerate(column) if len(text) == longest]
         examples, noun = examples_at(rows, cut, lambda i: "…" + column[i][-60:]), f"{name} field"
         says = f"end after exactly {longest:,} characters, and none is longer"
-        yield _RULES.finding("cut-off-export", split, (len(cut), len(rows)), examples, noun=noun, says=says)
+        yield _RULES.finding(
+            "cut-off-export", split, (len(cut), len(rows)), examples, noun=noun, says=says
+        )
 
 
-def _swallowed(subject: Subject, rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
+def _swallowed(
+    subject: Subject, rows: Rows, split: str, name: str, column: Sequence[str]
+) -> Iterator[Finding]:
     """Yields fields in which a line ends with a separator and a label: several rows in one."""
     label_sets = different_values(subject.label_sets[split] or ())
     labels = sorted({label for names in label_sets for label in names}, key=len, reverse=True)
     if not labels or not any("\n" in text for text in column) or len(labels) > 1000:
         return
     words = "|".join(map(re.escape, labels))
-    row_in_field = re.compile(rf"^(?:.*[,;\t|])?\"?(?:{words})\"?[ ]*\r?\n|\n\"?(?:{words})\"?[,;\t|]", re.MULTILINE)
+    row_in_field = re.compile(
+        rf"^(?:.*[,;\t|])?\"?(?:{words})\"?[ ]*\r?\n|\n\"?(?:{words})\"?[,;\t|]", re.MULTILINE
+    )
     found = [i for i, text in enumerate(column) if "\n" in text and row_in_field.search(text)]
     noun = f"{name} field"
-    yield from _RULES.of_rows("swallowed-rows", rows, split, found, lambda i: shorten(column[i], limit=90), noun=noun)
+    yield from _RULES.of_rows(
+        "swallowed-rows", rows, split, found, lambda i: shorten(column[i], limit=90), noun=noun
+    )
 
 
 def _same_sides(subject: Subject, split: str) -> Iterator[Finding]:
@@ -89,15 +129,26 @@ def _same_sides(subject: Subject, split: str) -> Iterator[Finding]:
     if "pair" not in texts or "text" not in texts:
         return
     rows = subject.splits[split]
-    same = [i for i, (a, b) in enumerate(zip(texts["text"], texts["pair"], strict=True)) if a == b and a.strip()]
-    severity, remedy = "note", "Fine where it is meant (an extreme of similarity); else correct them."
+    same = [
+        i
+        for i, (a, b) in enumerate(zip(texts["text"], texts["pair"], strict=True))
+        if a == b and a.strip()
+    ]
+    severity, remedy = (
+        "note",
+        "Fine where it is meant (an extreme of similarity); else correct them.",
+    )
     if len(same) > len(rows) // 2:
         severity, remedy = "warning", "Are --text-column and --pair-column the right ones?"
     examples, counts = examples_at(rows, same, texts["text"].__getitem__), (len(same), len(rows))
     if same:
-        yield _RULES.finding("same-text-twice", split, counts, examples, severity=severity, remedy=remedy)
+        yield _RULES.finding(
+            "same-text-twice", split, counts, examples, severity=severity, remedy=remedy
+        )
 
 
 def _others(rows: Rows, index: int) -> str:
     """Returns the other columns of a row whose text is blank, so that it can be recognised."""
-    return ", ".join(f"{name}={shorten(values[index], limit=30)}" for name, values in rows.columns.items())
+    return ", ".join(
+        f"{name}={shorten(values[index], limit=30)}" for name, values in rows.columns.items()
+    )

@@ -93,9 +93,13 @@ class DataReport:
         return {finding.code for finding in self.findings}
 
 
-def examples_at(rows: Rows, indices: Sequence[int], show: Callable[[int], object]) -> tuple[Example, ...]:
+def examples_at(
+    rows: Rows, indices: Sequence[int], show: Callable[[int], object]
+) -> tuple[Example, ...]:
     """Returns the first few rows as examples; `show` gives what is shown of a row."""
-    return tuple(Example(rows.where(index), shorten(show(index))) for index in indices[:SHOWN_EXAMPLES])
+    return tuple(
+        Example(rows.where(index), shorten(show(index))) for index in indices[:SHOWN_EXAMPLES]
+    )
 
 
 def around(text: str, start: int, end: int, *, margin: int = 40) -> str:
@@ -113,7 +117,9 @@ def listed(names: Sequence[object], *, limit: int = 8) -> str:
 @functools.cache
 def _rules() -> Mapping[str, Mapping[str, Any]]:
     """Returns the table `findings.yaml`: family -> code -> what is said."""
-    return read_document(Path(__file__).with_name("findings.yaml").read_text(encoding="utf-8")).values
+    return read_document(
+        Path(__file__).with_name("findings.yaml").read_text(encoding="utf-8")
+    ).values
 
 
 def codes_of(*families: str) -> tuple[str, ...]:
@@ -128,7 +134,12 @@ class FindingRules:
         self._family = family
 
     def finding(
-        self, code: str, split: str, counts: tuple[int, int], examples: tuple[Example, ...] = (), **said: str | None
+        self,
+        code: str,
+        split: str,
+        counts: tuple[int, int],
+        examples: tuple[Example, ...] = (),
+        **said: str | None,
     ) -> Finding:
         """Returns a finding.
 
@@ -140,16 +151,30 @@ class FindingRules:
             said: `message` (in place of the counted one), `severity`, `says`, `remedy` or `noun`, where they are not
                 those of the table.
         """
-        rule = {**_rules()[self._family][code], **{name: text for name, text in said.items() if text is not None}}
-        message = rule.get("message") or f"{count_of(*counts, rule.get('noun', 'row'))} of {split} {rule['says']}"
+        rule = {
+            **_rules()[self._family][code],
+            **{name: text for name, text in said.items() if text is not None},
+        }
+        message = (
+            rule.get("message")
+            or f"{count_of(*counts, rule.get('noun', 'row'))} of {split} {rule['says']}"
+        )
         return Finding(code, rule["severity"], split, *counts, message, examples, rule["remedy"])
 
     def of_rows(
-        self, code: str, rows: Rows, split: str, which: Sequence[int], show: Callable[[int], object], **said: str | None
+        self,
+        code: str,
+        rows: Rows,
+        split: str,
+        which: Sequence[int],
+        show: Callable[[int], object],
+        **said: str | None,
     ) -> Iterator[Finding]:
         """Yields the finding about these rows, where there are any; `show` gives what is shown of a row."""
         if which:
-            yield self.finding(code, split, (len(which), len(rows)), examples_at(rows, which, show), **said)
+            yield self.finding(
+                code, split, (len(which), len(rows)), examples_at(rows, which, show), **said
+            )
 
 
 class Places:
@@ -169,7 +194,8 @@ class Places:
         found = self._found.get(code, [])
         if found:
             examples = tuple(
-                Example(self._rows.where(row), shorten(shown, limit=self._limit)) for row, shown in found[:5]
+                Example(self._rows.where(row), shorten(shown, limit=self._limit))
+                for row, shown in found[:5]
             )
             yield self._rules.finding(code, self._split, (len(found), total), examples, says=says)
 
@@ -193,10 +219,16 @@ class MatchedRows:
         self._of_column = self._of_column + 1 if row > self._last else 1
         self._last = row
         self._rows.append(row)
-        if self._of_column <= SHOWN_EXAMPLES:  # no later one of this column can be among the first of all
+        if (
+            self._of_column <= SHOWN_EXAMPLES
+        ):  # no later one of this column can be among the first of all
             self._shown.setdefault(row, shown)
 
-    def findings(self, code: str, rows: Rows, split: str, *, remedy: str | None = None) -> Iterator[Finding]:
+    def findings(
+        self, code: str, rows: Rows, split: str, *, remedy: str | None = None
+    ) -> Iterator[Finding]:
         """Yields the finding about these rows, where there are any."""
         matched = int_column(np.unique(np.frombuffer(self._rows, dtype=np.int64)))
-        yield from self._rules.of_rows(code, rows, split, matched, self._shown.__getitem__, remedy=remedy)
+        yield from self._rules.of_rows(
+            code, rows, split, matched, self._shown.__getitem__, remedy=remedy
+        )

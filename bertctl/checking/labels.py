@@ -19,7 +19,10 @@ RARE = 10
 
 _MOSTLY = 0.9  # share of one label from which accuracy says little
 _UNEVEN = 20  # times as many rows of the most frequent label as of the rarest
-_SHIFT, _SHIFT_ROWS = 0.15, 50  # total variation distance between two splits; rows below which it is chance
+_SHIFT, _SHIFT_ROWS = (
+    0.15,
+    50,
+)  # total variation distance between two splits; rows below which it is chance
 _SORTED_ROWS = 50
 
 
@@ -67,10 +70,18 @@ def _missing(subject: Subject, split: str, sets: Sequence[tuple[str, ...]]) -> I
 def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:
     total: Counter[str] = sum(counts.values(), Counter())
     for usual, others in spelt_alike(total):
-        found = {split: rows for split in counts if (rows := _rows_with(subject, split, set(others)))}
+        found = {
+            split: rows for split in counts if (rows := _rows_with(subject, split, set(others)))
+        }
         first, number = next(iter(found)), sum(map(len, found.values()))
-        where, of = "" if len(found) > 1 else first, (number, sum(map(len, subject.splits.values())))
-        examples, remedy = _shown(subject.splits[first], found[first]), f"Write them all as {usual!r}."
+        where, of = (
+            "" if len(found) > 1 else first,
+            (number, sum(map(len, subject.splits.values()))),
+        )
+        examples, remedy = (
+            _shown(subject.splits[first], found[first]),
+            f"Write them all as {usual!r}.",
+        )
         both = f"{listed(others)} ({number:,} rows) and {usual!r} ({total[usual]:,} rows)"
         message = f"{both} differ only in case or spacing, and count as different labels"
         yield _RULES.finding("label-spelling", where, of, examples, message=message, remedy=remedy)
@@ -85,14 +96,18 @@ def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Find
         if unknown:
             says = f"have a label that is none of {listed(named)}: {_with_hint(unknown, named)}"
             rows, indices = subject.splits[split], _rows_with(subject, split, set(unknown))
-            yield from _RULES.of_rows("unknown-label", rows, split, indices, _shown_of(rows), says=says)
+            yield from _RULES.of_rows(
+                "unknown-label", rows, split, indices, _shown_of(rows), says=says
+            )
     train = counts.get("train", Counter())
     absent = [name for name in named if train and not train[name]]
     if absent:
         total, counts_of = len(subject.splits["train"]), (len(absent), len(named))
         message = f"no training row has the label {listed(absent)}, though it is one of the {len(named)} that are named"
         remedy = f"Add rows with it (there are {total:,} of the others), or leave the label out."
-        yield _RULES.finding("label-without-rows", "train", counts_of, message=message, remedy=remedy)
+        yield _RULES.finding(
+            "label-without-rows", "train", counts_of, message=message, remedy=remedy
+        )
 
 
 def _joined(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
@@ -130,13 +145,19 @@ def _number_of_labels(subject: Subject, train: Counter[str]) -> Iterator[Finding
 def _rare(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     if len(train) > max(50, train.total() // 2):
         return  # said already: these are no labels
-    rare = {name: count for name, count in sorted(train.items(), key=lambda item: item[1]) if count < RARE}
+    rare = {
+        name: count
+        for name, count in sorted(train.items(), key=lambda item: item[1])
+        if count < RARE
+    }
     rows = subject.splits["train"]
     if rare and len(rows) > RARE * len(train):
         examples = _shown(rows, _rows_with(subject, "train", set(rare)))
         shown = ", ".join(f"{name!r}: {count}" for name, count in list(rare.items())[:8])
         message = f"{count_of(len(rare), len(train), 'label')} have fewer than {RARE} training rows ({shown})"
-        yield _RULES.finding("rare-label", "train", (len(rare), len(train)), examples, message=message)
+        yield _RULES.finding(
+            "rare-label", "train", (len(rare), len(train)), examples, message=message
+        )
 
 
 def _imbalance(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
@@ -150,7 +171,9 @@ def _imbalance(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     severity = "warning" if count > _MOSTLY * total else "note"
     instead = "look at F1 or Matthews instead (--set evaluation.primary_metric=f1_macro), and at the rows of each label"
     remedy = f"Always saying {most!r} scores accuracy {count / total:.3f}: {instead}."
-    yield _RULES.finding("imbalance", "train", (count, total), message=shares, severity=severity, remedy=remedy)
+    yield _RULES.finding(
+        "imbalance", "train", (count, total), message=shares, severity=severity, remedy=remedy
+    )
 
 
 def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Iterator[Finding]:
@@ -161,21 +184,28 @@ def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> 
         severity = "error" if subject.labels is None else "warning"
         rows, found = subject.splits[split], _rows_with(subject, split, set(unseen))
         counts_of, shown = (len(found), len(rows)), _shown(rows, found)
-        yield _RULES.finding("label-not-in-train", split, counts_of, shown, says=says, severity=severity)
+        yield _RULES.finding(
+            "label-not-in-train", split, counts_of, shown, says=says, severity=severity
+        )
     absent = [name for name in train if name not in other and name.strip()]
     if absent and other and train.total() > 0 and len(absent) < len(train):
         of = (len(absent), len(train))
         shown = _shown(subject.splits["train"], _rows_with(subject, "train", set(absent)))
         message = f"no row of {split} has the label {listed(absent)}"
         remedy = f"Split the rows anew, stratified by label: how well it is learned can't be seen on {split}."
-        yield _RULES.finding("label-only-in-train", split, of, shown, message=message, remedy=remedy)
+        yield _RULES.finding(
+            "label-only-in-train", split, of, shown, message=message, remedy=remedy
+        )
 
 
 def _shift(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Iterator[Finding]:
     train, other = counts["train"], counts[split]
     if min(train.total(), other.total()) < _SHIFT_ROWS:
         return
-    differences = {name: other[name] / other.total() - train[name] / train.total() for name in set(train) | set(other)}
+    differences = {
+        name: other[name] / other.total() - train[name] / train.total()
+        for name in set(train) | set(other)
+    }
     distance = sum(map(abs, differences.values())) / 2
     if distance < _SHIFT:
         return
@@ -184,7 +214,9 @@ def _shift(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Ite
     shares = percent(other[name], other.total()), percent(train[name], train.total())
     spread = f"{name!r} has {shares[0]} of its rows, in train {shares[1]}"
     message = f"the labels of {split} are spread otherwise than in train: {spread}"
-    yield _RULES.finding("label-shift", split, (round(distance * len(rows)), len(rows)), message=message)
+    yield _RULES.finding(
+        "label-shift", split, (round(distance * len(rows)), len(rows)), message=message
+    )
 
 
 def _sorted_by_label(subject: Subject) -> Iterator[Finding]:
@@ -197,12 +229,18 @@ def _sorted_by_label(subject: Subject) -> Iterator[Finding]:
         return
     rows = subject.splits["train"]
     examples = _shown(rows, [0, len(rows) - 1])
-    message = f"the training rows are sorted by label: {runs} runs of like labels in {len(rows):,} rows"
-    yield _RULES.finding("sorted-by-label", "train", (len(rows), len(rows)), examples, message=message)
+    message = (
+        f"the training rows are sorted by label: {runs} runs of like labels in {len(rows):,} rows"
+    )
+    yield _RULES.finding(
+        "sorted-by-label", "train", (len(rows), len(rows)), examples, message=message
+    )
 
 
 def _rows_with(subject: Subject, split: str, names: set[str]) -> list[int]:
-    return [i for i, found in enumerate(subject.label_sets[split] or ()) if names.intersection(found)]
+    return [
+        i for i, found in enumerate(subject.label_sets[split] or ()) if names.intersection(found)
+    ]
 
 
 def _with_hint(names: list[str], known: Collection[str]) -> str:

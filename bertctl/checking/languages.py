@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, FindingRules, examples_at, shorten
+from bertctl.checking.findings import (
+    SHOWN_EXAMPLES,
+    Example,
+    Finding,
+    FindingRules,
+    examples_at,
+    shorten,
+)
 from bertctl.checking.subject import Subject
 from bertctl.data.packed_columns import column_of
 from bertctl.languages import language_identifier
@@ -22,7 +29,9 @@ _SCRIPTS = (
 # Cyrillic and Greek letters that look like Latin ones; phonetic script uses others (theta, beta, chi) beside Latin.
 _ALIKE = (
     "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0406"
-    + ("\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf\u03bd")
+    + (
+        "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf\u03bd"
+    )
 )
 _MAIN = 0.9  # share of the texts from which a script or language is the main one
 _LETTERS_OF_SCRIPT = 3  # letters below which a text's script is not judged
@@ -79,13 +88,17 @@ def _scripts(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Fin
     others = [i for i, script in enumerate(scripts) if script and script != main]
     examples = examples_at(subject.splits[split], others, texts.__getitem__)
     if counts.keys() - {main} == {"Latin"}:
-        remedy = "Nearly every model reads Latin letters: look whether these texts are meant to be here."
+        remedy = (
+            "Nearly every model reads Latin letters: look whether these texts are meant to be here."
+        )
         severity = "note"
     else:
         known = f"{subject.recipe.model.name} may know them only as single letters or [UNK]"
         remedy = f"Is the model made for them? {known}; bert-base-multilingual reads 104 languages."
         severity = None
-    message = None if count >= _MAIN * total else f"the texts of {split} are in several scripts: {shown}"
+    message = (
+        None if count >= _MAIN * total else f"the texts of {split} are in several scripts: {shown}"
+    )
     yield _RULES.finding(
         "other-script",
         split,
@@ -103,10 +116,14 @@ def _mixed_words(subject: Subject, split: str, texts: Sequence[str]) -> Iterator
     found: dict[int, str] = {}
     for i, text in enumerate(texts):
         if not text.isascii() and (word := _patterns()[1].search(text)) is not None:
-            found[i] = f"{shorten(word[0])!r} is {word[0].encode('ascii', 'backslashreplace').decode()}"
+            found[i] = (
+                f"{shorten(word[0])!r} is {word[0].encode('ascii', 'backslashreplace').decode()}"
+            )
     if found:
         rows = subject.splits[split]
-        examples = tuple(Example(rows.where(i), shown) for i, shown in list(found.items())[:SHOWN_EXAMPLES])
+        examples = tuple(
+            Example(rows.where(i), shown) for i, shown in list(found.items())[:SHOWN_EXAMPLES]
+        )
         yield _RULES.finding("mixed-script-word", split, (len(found), len(rows)), examples)
 
 
@@ -129,7 +146,10 @@ def _languages(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[F
     others = [i for i, (language, sure) in told.items() if sure >= _SURE and language != main]
     shown = ", ".join(f"{language} {n:,}" for language, n in counts.most_common(6))
     says = f"that were looked at are probably in another language than the rest ({shown})"
-    of, severity = (len(others), len(chosen)), "warning" if len(others) > 0.01 * len(chosen) else "note"
+    of, severity = (
+        (len(others), len(chosen)),
+        "warning" if len(others) > 0.01 * len(chosen) else "note",
+    )
     rows = subject.splits[split]
     examples = examples_at(rows, others, lambda i: f"{told[i][0]}: {shorten(texts[i], limit=80)}")
     yield _RULES.finding("other-language", split, of, examples, says=says, severity=severity)

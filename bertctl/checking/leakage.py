@@ -61,7 +61,9 @@ def _at(values: Sequence[Any], indices: Sequence[int]) -> Sequence[Any]:
     return values if isinstance(indices, range) else selected(values, indices)
 
 
-def _columns(rows: Rows, split: str, labelled: Sequence[int], labels: CodedValues) -> Iterator[Finding]:
+def _columns(
+    rows: Rows, split: str, labelled: Sequence[int], labels: CodedValues
+) -> Iterator[Finding]:
     """Yields columns of which one value mostly goes with one label, though the values are far fewer than the rows."""
     majority = Counter(labels).most_common(1)[0][1]
     if majority > _KNOWN * len(labels):
@@ -78,16 +80,24 @@ def _columns(rows: Rows, split: str, labelled: Sequence[int], labels: CodedValue
         if n_values < 2 or 5 * n_values > len(labels) or told < _KNOWN * len(labels):
             continue
         frequent = Counter(coded).most_common(3)
-        shown = "; ".join(f"{value!r} is {_usual_label(value, coded, labels)!r}" for value, _ in frequent)
-        examples = examples_at(rows, labelled, lambda i, c=column: f"{c[i]!r}, label {rows.columns['label'][i]!r}")  # type: ignore[misc]
+        shown = "; ".join(
+            f"{value!r} is {_usual_label(value, coded, labels)!r}" for value, _ in frequent
+        )
+        examples = examples_at(
+            rows, labelled, lambda i, c=column: f"{c[i]!r}, label {rows.columns['label'][i]!r}"
+        )  # type: ignore[misc]
         share = percent(told, len(labels))
-        message = f"the column '{name}' gives the label away in {share} of the rows of {split}: {shown}"
+        message = (
+            f"the column '{name}' gives the label away in {share} of the rows of {split}: {shown}"
+        )
         yield _RULES.finding("leaky-column", split, (told, len(labels)), examples, message=message)
 
 
 def _told(values: CodedValues, labels: CodedValues) -> int:
     """Returns how many rows have the label that most rows with their value have."""
-    pairs, sizes = np.unique(values.codes.astype(np.int64) * len(labels.values) + labels.codes, return_counts=True)
+    pairs, sizes = np.unique(
+        values.codes.astype(np.int64) * len(labels.values) + labels.codes, return_counts=True
+    )
     of_pairs = pairs // len(labels.values)
     begins = np.flatnonzero(np.diff(of_pairs, prepend=-1))
     return int(np.maximum.reduceat(sizes, begins).sum())
@@ -122,14 +132,20 @@ def _number_of_different(values: Sequence[Any]) -> int:
     return len(set(values))
 
 
-def _lengths(subject: Subject, split: str, labelled: Sequence[int], labels: CodedValues) -> Iterator[Finding]:
+def _lengths(
+    subject: Subject, split: str, labelled: Sequence[int], labels: CodedValues
+) -> Iterator[Finding]:
     """Yields labels of which nearly every text is longer (or shorter) than nearly every text of the others."""
     names = sorted(labels.values)
     rows = subject.splits[split]
     for field, column in subject.texts[split].items():
         lengths = np.fromiter(map(len, _at(column, labelled)), dtype=np.int64, count=len(labelled))
-        ordered = np.sort(lengths)  # ranks from 1, ties at their mean, as the Mann-Whitney statistic wants them
-        ranks = (np.searchsorted(ordered, lengths) + np.searchsorted(ordered, lengths, "right") + 1) / 2
+        ordered = np.sort(
+            lengths
+        )  # ranks from 1, ties at their mean, as the Mann-Whitney statistic wants them
+        ranks = (
+            np.searchsorted(ordered, lengths) + np.searchsorted(ordered, lengths, "right") + 1
+        ) / 2
         for name in names if len(names) > 2 else names[:1]:
             mine = labels.codes == labels.values.index(name)
             n, others = int(mine.sum()), int((~mine).sum())
@@ -139,14 +155,18 @@ def _lengths(subject: Subject, split: str, labelled: Sequence[int], labels: Code
             if max(auc, 1 - auc) < _AUC:
                 continue
             rest = "the others" if len(names) > 2 else repr(names[1])
-            examples = examples_at(rows, [labelled[int(i)] for i in np.flatnonzero(mine)[:3]], column.__getitem__)
+            examples = examples_at(
+                rows, [labelled[int(i)] for i in np.flatnonzero(mine)[:3]], column.__getitem__
+            )
             own, other = (f"{int(np.median(lengths[which])):,}" for which in (mine, ~mine))
             half = f"half of these texts have up to {own} characters, those of {rest} {other}"
             message = f"the length of the {field} alone gives {name!r} away: {half} (AUC {max(auc, 1 - auc):.3f})"
             yield _RULES.finding("leaky-length", split, (n, len(labels)), examples, message=message)
 
 
-def _words(subject: Subject, split: str, labelled: Sequence[int], labels: CodedValues) -> Iterator[Finding]:
+def _words(
+    subject: Subject, split: str, labelled: Sequence[int], labels: CodedValues
+) -> Iterator[Finding]:
     """Yields words that stand in a good part of one label's texts, and hardly anywhere else."""
     of_label = Counter(labels)
     total = len(labels)
@@ -169,7 +189,10 @@ def _words(subject: Subject, split: str, labelled: Sequence[int], labels: CodedV
                 continue
             for word, count in counter.items():
                 lift = count / found[word] - of_label[name] / total
-                if count >= max(_COVERAGE * of_label[name], _PRECISION * found[word]) and lift >= _LIFT:
+                if (
+                    count >= max(_COVERAGE * of_label[name], _PRECISION * found[word])
+                    and lift >= _LIFT
+                ):
                     leaks.setdefault(name, []).append((count, word, found[word]))
         if not leaks:
             continue
@@ -177,14 +200,18 @@ def _words(subject: Subject, split: str, labelled: Sequence[int], labels: CodedV
         for name, leaky in leaks.items():
             leaky.sort(reverse=True)
             count, word, everywhere = leaky[0]
-            also = f"; so do {listed([w for _, w, _ in leaky[1:]], limit=4)}" if len(leaky) > 1 else ""
+            also = (
+                f"; so do {listed([w for _, w, _ in leaky[1:]], limit=4)}" if len(leaky) > 1 else ""
+            )
             where = next(rows.where(i) for i in labelled if word in _features(column[i]))
             told = f"{percent(count, everywhere)} of the {everywhere:,} rows with it have this label, and"
             covered = f"it stands in {percent(count, of_label[name])} of them{also}"
             examples.append(Example(where, f"'{word}' gives {name!r} away: {told} {covered}"))
         message = f"words in the {field} give {count_of(len(leaks), len(of_label), 'label')} away"
         counts = (sum(leaky[0][2] for leaky in leaks.values()), total)
-        yield _RULES.finding("leaky-word", split, counts, tuple(examples[:_MOST_SHOWN]), message=message)
+        yield _RULES.finding(
+            "leaky-word", split, counts, tuple(examples[:_MOST_SHOWN]), message=message
+        )
 
 
 def _frequent_words(texts: Sequence[str], labels: CodedValues) -> set[str]:
@@ -200,7 +227,9 @@ def _frequent_words(texts: Sequence[str], labels: CodedValues) -> set[str]:
         counts: Counter[str] = Counter()
         for text in selected(texts, sample):
             counts.update(_features(text))
-        candidates.update(word for word, count in counts.items() if 2 * count >= _COVERAGE * len(sample))
+        candidates.update(
+            word for word, count in counts.items() if 2 * count >= _COVERAGE * len(sample)
+        )
     return candidates
 
 

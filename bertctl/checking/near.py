@@ -30,13 +30,18 @@ SHORTEST = 20
 """Letters below which a text is left out: one word is most of it, so a similarity says little."""
 
 _SHINGLE = 4
-_BANDS, _IN_BAND = 12, 5  # a pair at 0.8 shares a band with probability 0.991, a pair at 0.3 with 0.029
+_BANDS, _IN_BAND = (
+    12,
+    5,
+)  # a pair at 0.8 shares a band with probability 0.991, a pair at 0.3 with 0.029
 _SLOTS = _BANDS * _IN_BAND
 _NUMBER = np.dtype(np.uint32)  # of a signature
 _HASHED_AT_ONCE = 8192  # texts
 _PAIRS_AT_ONCE = 20_000_000  # of which it is looked up how alike they are
 _SURELY_LESS = 0.55  # estimated similarity: 4 standard deviations below 0.8 with 60 slots
-_NEIGHBOURS = 4  # of each text in a bucket, beside the bucket's first: a bucket of thousands stays affordable
+_NEIGHBOURS = (
+    4  # of each text in a bucket, beside the bucket's first: a bucket of thousands stays affordable
+)
 _CACHED = 20_000  # texts whose shingles are kept: candidates come sorted, so old ones are rarely asked for again
 
 
@@ -114,7 +119,9 @@ class _Signatures:
         for part in in_chunks(texts, _HASHED_AT_ONCE):
             for chunk in chunks(part):
                 hashes, offsets = _hashes(chunk)
-                matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(hashes, offsets, _SLOTS, 1)
+                matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(
+                    hashes, offsets, _SLOTS, 1
+                )
                 self._write(np.array(matrix.to_rows(), dtype=np.uint32), first)
                 first += len(chunk)
 
@@ -138,8 +145,12 @@ class _Signatures:
         except OSError as error:
             self._file.close()
             size = human_bytes(_SLOTS * self.n_texts * _NUMBER.itemsize)
-            what = f"{tempfile.gettempdir()}: no room for {size}, by which near duplicates are found"
-            raise UnavailableError(what, remedy="Set TMPDIR to a folder on a disk with more room.") from error
+            what = (
+                f"{tempfile.gettempdir()}: no room for {size}, by which near duplicates are found"
+            )
+            raise UnavailableError(
+                what, remedy="Set TMPDIR to a folder on a disk with more room."
+            ) from error
 
 
 def _hashes(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

@@ -43,7 +43,11 @@ def read_data(recipe: Recipe, *, listener: Listener = SILENT) -> _Read:
 def _read_dataset(recipe: Recipe, listener: Listener) -> _Read:
     """Reads each split by itself: those that nobody asked for may be missing."""
     row = find_dataset(recipe.data.name or "", recipe.data.datasets_file)
-    wanted = {"train", row.validation_splits[0] if row.validation_splits else "train", *recipe.evaluation.splits}
+    wanted = {
+        "train",
+        row.validation_splits[0] if row.validation_splits else "train",
+        *recipe.evaluation.splits,
+    }
     local = bool(recipe.data.data_dir) or row.bundled or row.home is not None
     splits: dict[str, Rows] = {}
     findings: list[Finding] = []
@@ -85,7 +89,11 @@ def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Lis
             rows = _read_past(expanded_path(file), recipe, name, bad)
             if rows is not None:
                 splits[name] = rows
-            findings.append(_bad_records(bad, len(rows), name) if rows is not None and bad else refusal(error, name))
+            findings.append(
+                _bad_records(bad, len(rows), name)
+                if rows is not None and bad
+                else refusal(error, name)
+            )
         findings += heard.findings(name)
     return splits, None, findings
 
@@ -125,7 +133,11 @@ def _read_past(path: Path, recipe: Recipe, split: str, bad: list[DataError]) -> 
     """Returns the rows of a person's own file that are sound, the others in `bad`; None where there are none."""
     reader = READERS[recipe.task]
     options = ReadOptions(
-        recipe.data, split, label_needed=split != "test", on_bad_record=bad.append, labels=label_rules(recipe)
+        recipe.data,
+        split,
+        label_needed=split != "test",
+        on_bad_record=bad.append,
+        labels=label_rules(recipe),
     )
     with contextlib.suppress(DataError, UsageError):
         return reader.read_whole(path, options).rows
@@ -156,4 +168,6 @@ def _bad_records(bad: Sequence[DataError], sound: int, split: str) -> Finding:
     counts = (len(bad), len(bad) + sound)
     remedies = dict.fromkeys(error.remedy for error in bad if error.remedy)
     remedy = f"Training refuses the file until each is what the task needs. {' '.join(list(remedies)[:2])}".strip()
-    return _RULES.finding("bad-record", split, counts, tuple(_example(error) for error in bad[:5]), remedy=remedy)
+    return _RULES.finding(
+        "bad-record", split, counts, tuple(_example(error) for error in bad[:5]), remedy=remedy
+    )

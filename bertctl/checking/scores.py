@@ -54,16 +54,24 @@ def _spread(subject: Subject, split: str, numbers: Floats, places: list[int]) ->
     far = [places[i] for i in np.flatnonzero((numbers < low - margin) | (numbers > high + margin))]
     if high > low:
         says = f"have a score far from the middle half ({low:g} to {high:g})"
-        yield from _RULES.of_rows("score-far-out", rows, split, far, partial(_shown, rows), says=says)
+        yield from _RULES.of_rows(
+            "score-far-out", rows, split, far, partial(_shown, rows), says=says
+        )
 
 
-def _outside(subject: Subject, split: str, train: tuple[float, float], other: tuple[float, float]) -> Iterator[Finding]:
+def _outside(
+    subject: Subject, split: str, train: tuple[float, float], other: tuple[float, float]
+) -> Iterator[Finding]:
     rows = subject.splits[split]
     scores = _numbers(rows)
-    beyond = np.flatnonzero(np.isfinite(scores) & ((scores < train[0]) | (scores > train[1]))).tolist()
+    beyond = np.flatnonzero(
+        np.isfinite(scores) & ((scores < train[0]) | (scores > train[1]))
+    ).tolist()
     spans = f"{other[0]:g} to {other[1]:g}, those of train from {train[0]:g} to {train[1]:g}"
     message = f"the scores of {split} go from {spans}"
-    yield from _RULES.of_rows("score-out-of-range", rows, split, beyond, partial(_shown, rows), message=message)
+    yield from _RULES.of_rows(
+        "score-out-of-range", rows, split, beyond, partial(_shown, rows), message=message
+    )
 
 
 def _shown(rows: Rows, index: int) -> str:

@@ -30,14 +30,18 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
         return
     places = Places(_RULES, rows, split)
     total = 0
-    for row, (text, spans) in enumerate(zip(rows.columns["text"], rows.columns[column], strict=True)):
+    for row, (text, spans) in enumerate(
+        zip(rows.columns["text"], rows.columns[column], strict=True)
+    ):
         text, spans = str(text or ""), spans if isinstance(spans, list | tuple) else ()
         read = [_span(span) for span in spans]
         total += len(read)
         inside: list[Span] = []
         for span, given in zip(read, spans, strict=True):
             if span is None or not 0 <= span[0] < span[1] <= len(text):
-                places.add("span-out-of-text", row, f"{given!r} in a text of {len(text)} characters")
+                places.add(
+                    "span-out-of-text", row, f"{given!r} in a text of {len(text)} characters"
+                )
             else:
                 inside.append(span)
                 surface = surface_of(given)
@@ -47,12 +51,20 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
                     continue
                 code = _span_fault(text, span[0], span[1])
                 if code:
-                    places.add(code, row, f"{span[2]}: {text[span[0] : span[1]]!r} in {around(text, *span[:2])}")
+                    places.add(
+                        code,
+                        row,
+                        f"{span[2]}: {text[span[0] : span[1]]!r} in {around(text, *span[:2])}",
+                    )
         inside.sort()
         furthest, one = 0, ""
         for start, end, kind in inside:
             if start < furthest:
-                places.add("overlapping-spans", row, f"{one} and {kind} share {text[start : min(end, furthest)]!r}")
+                places.add(
+                    "overlapping-spans",
+                    row,
+                    f"{one} and {kind} share {text[start : min(end, furthest)]!r}",
+                )
             if end > furthest:
                 furthest, one = end, kind
     for code in codes_of("spans"):
@@ -67,7 +79,11 @@ def _span(given: Any) -> Span | None:
         start, end, kind = [*given, None][:3]
     else:
         return None
-    return (start, end, "" if kind is None else str(kind)) if isinstance(start, int) and isinstance(end, int) else None
+    return (
+        (start, end, "" if kind is None else str(kind))
+        if isinstance(start, int) and isinstance(end, int)
+        else None
+    )
 
 
 def _span_fault(text: str, start: int, end: int) -> str | None:

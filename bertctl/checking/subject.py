@@ -14,7 +14,9 @@ from bertctl.data.packed_columns import PackedTexts, column_of, different_values
 from bertctl.data.rows import Rows
 from bertctl.tasks.registry import answer_type
 
-BETWEEN_FIELDS = "\x1f"  # a control character, so that no text of one field can end as another begins
+BETWEEN_FIELDS = (
+    "\x1f"  # a control character, so that no text of one field can end as another begins
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +50,12 @@ class Subject:
     def several_labels(self) -> bool:
         """Whether a row can have several labels: as the recipe says, or where some field is a list."""
         section, rows = self.recipe.text_classification, self.splits.values()
-        lists = (isinstance(label, list | tuple) for one in rows if one.has("label") for label in _labels(one))
+        lists = (
+            isinstance(label, list | tuple)
+            for one in rows
+            if one.has("label")
+            for label in _labels(one)
+        )
         return bool(section.multi_label or section.label_separator) or any(lists)
 
     @cached_property
@@ -62,7 +69,8 @@ class Subject:
         """Is one string per row of each split, the same for rows that say the same but for case and spacing."""
         return {
             split: column_of(
-                BETWEEN_FIELDS.join(map(normalised, fields)) for fields in zip(*texts.values(), strict=True)
+                BETWEEN_FIELDS.join(map(normalised, fields))
+                for fields in zip(*texts.values(), strict=True)
             )
             for split, texts in self.texts.items()
         }
@@ -71,7 +79,10 @@ class Subject:
     def label_sets(self) -> dict[str, Sequence[tuple[str, ...]] | None]:
         """Is each row's label names (one, or several), by split; None where the task or the split has no labels."""
         separator = self.recipe.text_classification.label_separator
-        labelled = {split: rows.has("label") and "labels" in self.checks for split, rows in self.splits.items()}
+        labelled = {
+            split: rows.has("label") and "labels" in self.checks
+            for split, rows in self.splits.items()
+        }
         return {
             split: mapped_values(rows.columns["label"], partial(label_names, separator=separator))
             if labelled[split]

@@ -9,7 +9,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from bertctl.checking.findings import NO_WORD, Example, Finding, FindingRules, Places, listed, shorten
+from bertctl.checking.findings import (
+    NO_WORD,
+    Example,
+    Finding,
+    FindingRules,
+    Places,
+    listed,
+    shorten,
+)
 from bertctl.checking.labels import RARE
 from bertctl.checking.subject import Subject
 from bertctl.data.label_cells import spelt_alike
@@ -48,7 +56,9 @@ def check_tagging(subject: Subject) -> Iterator[Finding]:
         yield from _offsets(rows, split)
         if rows.has("label"):
             yield from _tags(rows, split)
-            types[split] = Counter(entity.type for entity in tagged_entities(rows)) or _plain_tags(rows)
+            types[split] = Counter(entity.type for entity in tagged_entities(rows)) or _plain_tags(
+                rows
+            )
     yield from _types(subject, types)
 
 
@@ -56,7 +66,9 @@ def tagged_entities(rows: Rows) -> list[TaggedEntity]:
     """Returns the entities that have a type, by the rules that they are scored by."""
     return [
         TaggedEntity(row, kind, tuple(map(str, words[start:end])))
-        for row, (words, tags) in enumerate(zip(rows.columns["words"], rows.columns["label"], strict=True))
+        for row, (words, tags) in enumerate(
+            zip(rows.columns["words"], rows.columns["label"], strict=True)
+        )
         for kind, start, end in entities([str(tag) for tag in tags][: len(words)])
         if kind
     ]
@@ -69,7 +81,9 @@ def split_tag(tag: object) -> tuple[str, str]:
 
 
 def _plain_tags(rows: Rows) -> Counter[str]:
-    return Counter(str(tag) for tags in rows.columns["label"] for tag in tags if tag not in ("O", "", None))
+    return Counter(
+        str(tag) for tags in rows.columns["label"] for tag in tags if tag not in ("O", "", None)
+    )
 
 
 def _words(rows: Rows, split: str) -> Iterator[Finding]:
@@ -106,7 +120,9 @@ def _offsets(rows: Rows, split: str) -> Iterator[Finding]:
             continue
         for word, (start, end) in zip(words, offsets, strict=True):
             if text[start:end] != word:
-                places.add("word-off-offset", row, f"{word!r}, but {start} to {end} is {text[start:end]!r}")
+                places.add(
+                    "word-off-offset", row, f"{word!r}, but {start} to {end} is {text[start:end]!r}"
+                )
     yield from places.finding("word-off-offset", total)
 
 
@@ -150,7 +166,9 @@ def _scheme(rows: Rows, split: str, tags: Counter[str], kind: TagKind | None) ->
                 shown = f"{tag} at {word!r} follows {of_row[i - 1] if i else 'nothing'}"
                 places.add("tag-scheme", row, f"{shown}, which {scheme} does not allow")
             before = str(tag)
-    yield from places.finding("malformed-tag", total, says=f"are neither O nor PREFIX-TYPE ({listed(sorted(odd))})")
+    yield from places.finding(
+        "malformed-tag", total, says=f"are neither O nor PREFIX-TYPE ({listed(sorted(odd))})"
+    )
     yield from places.finding("tag-scheme", total)
 
 
@@ -170,14 +188,20 @@ def _entities(rows: Rows, split: str) -> Iterator[Finding]:
     if not found and sentences:
         message = f"not one of the {len(rows):,} rows of {split} has an entity"
         severity = "error" if split == "train" else "warning"
-        yield _RULES.finding("no-entity", split, (len(rows), len(rows)), message=message, severity=severity)
+        yield _RULES.finding(
+            "no-entity", split, (len(rows), len(rows)), message=message, severity=severity
+        )
 
 
 def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Finding]:
     train = types.get("train")
     if not train:
         return
-    rare = [f"{name!r}: {count}" for name, count in sorted(train.items(), key=lambda item: item[1]) if count < RARE]
+    rare = [
+        f"{name!r}: {count}"
+        for name, count in sorted(train.items(), key=lambda item: item[1])
+        if count < RARE
+    ]
     if rare and train.total() > RARE * len(train):
         counts, shown = (len(rare), len(train)), ", ".join(rare[:8])
         message = f"{count_of(*counts, 'type')} stand fewer than {RARE} times in train ({shown})"
@@ -188,7 +212,9 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
         differ = "differ only in case or spacing, and count as different types"
         message = f"{listed(others)} ({count:,} times) and {usual!r} {differ}"
         remedy = f"Write them all as {usual!r}."
-        yield _RULES.finding("label-spelling", "", (count, total.total()), message=message, remedy=remedy)
+        yield _RULES.finding(
+            "label-spelling", "", (count, total.total()), message=message, remedy=remedy
+        )
     for split, found in types.items():
         unseen = [name for name in found if name not in train]
         absent = [name for name in train if name not in found]
@@ -198,9 +224,14 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
             message = f"{split} has types that train has not: {listed(unseen)}"
             yield _RULES.finding("label-not-in-train", split, counts, examples, message=message)
         if absent and found:
-            counts, message = (len(absent), len(train)), f"{split} has none of the type {listed(absent)}"
+            counts, message = (
+                (len(absent), len(train)),
+                f"{split} has none of the type {listed(absent)}",
+            )
             remedy = f"How well it is learned can't be seen on {split}: split the rows anew."
-            yield _RULES.finding("label-only-in-train", split, counts, message=message, remedy=remedy)
+            yield _RULES.finding(
+                "label-only-in-train", split, counts, message=message, remedy=remedy
+            )
 
 
 def _with_types(rows: Rows, names: set[str]) -> tuple[Example, ...]:

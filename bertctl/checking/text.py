@@ -15,7 +15,9 @@ from bertctl.data.table import in_chunks
 
 _RULES = FindingRules("letters")
 
-_MAYBE_MOJIBAKE = re.compile(r"[\u0080-\u00ff\u0152-\u0178\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]{2}|[ÃÂÐÑâ]")
+_MAYBE_MOJIBAKE = re.compile(
+    r"[\u0080-\u00ff\u0152-\u0178\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]{2}|[ÃÂÐÑâ]"
+)
 _LOOKED_AT = 1024  # texts that are looked at together
 _LONGEST_REPAIR = 5000  # characters of a text in which wrong decoding is looked for
 
@@ -46,10 +48,17 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
 PATTERNS = (
     Pattern("replacement-character", re.compile("\ufffd"), "\ufffd"),
     Pattern("control-character", _CONTROL, ""),
-    Pattern("invisible-character", re.compile("[\u200b\u2060\ufeff\u00ad\u202a-\u202e\u2066-\u2069]"), ""),
+    Pattern(
+        "invisible-character",
+        re.compile("[\u200b\u2060\ufeff\u00ad\u202a-\u202e\u2066-\u2069]"),
+        "",
+    ),
     Pattern(
         "html-tag",
-        re.compile(rf"</(?:{_TAGS})\s*>|<(?:{_TAGS})(?:\s+[a-z-]+\s*=\s*[\"'][^<>]*)?\s*/?>|<!--", re.IGNORECASE),
+        re.compile(
+            rf"</(?:{_TAGS})\s*>|<(?:{_TAGS})(?:\s+[a-z-]+\s*=\s*[\"'][^<>]*)?\s*/?>|<!--",
+            re.IGNORECASE,
+        ),
         "<",
     ),
     Pattern(
@@ -62,9 +71,13 @@ PATTERNS = (
         "&",
     ),
     Pattern(
-        "escape-sequence", re.compile(r"\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}(?![0-9a-zA-Z])|\\[nrt](?![a-z])"), "\\"
+        "escape-sequence",
+        re.compile(r"\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}(?![0-9a-zA-Z])|\\[nrt](?![a-z])"),
+        "\\",
     ),
-    Pattern("csv-quotes", re.compile(r'^"[^"]*""[^"]+""|^"(?:[^"]|"")*""[^"]+""(?:[^"]|"")*"$'), '""'),
+    Pattern(
+        "csv-quotes", re.compile(r'^"[^"]*""[^"]+""|^"(?:[^"]|"")*""[^"]+""(?:[^"]|"")*"$'), '""'
+    ),
 )
 
 
@@ -93,7 +106,9 @@ def _pattern_matches(columns: Iterable[Sequence[str]]) -> dict[str, MatchedRows]
                 if pattern.hint not in together or is_absent:
                     continue
                 for row, text in enumerate(texts, start=first):
-                    if pattern.hint in text and (match := pattern.pattern.search(text.replace(BETWEEN_FIELDS, " "))):
+                    if pattern.hint in text and (
+                        match := pattern.pattern.search(text.replace(BETWEEN_FIELDS, " "))
+                    ):
                         matches[pattern.code].add(row, around(match.string, *match.span()))
             first += len(texts)
     return matches
@@ -129,7 +144,10 @@ def _repairer() -> Callable[[str], str]:
     import ftfy
 
     settings = ftfy.TextFixerConfig(
-        restore_byte_a0=True, replace_lossy_sequences=False, decode_inconsistent_utf8=True, fix_c1_controls=False
+        restore_byte_a0=True,
+        replace_lossy_sequences=False,
+        decode_inconsistent_utf8=True,
+        fix_c1_controls=False,
     )
     return partial(ftfy.fix_encoding, config=settings)
 

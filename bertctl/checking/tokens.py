@@ -43,8 +43,13 @@ _ENCODED_AT_ONCE = 50_000  # texts
 _KEPT = 0.99  # share of the texts that the suggested length keeps whole
 _POSITIONS = 512  # of BERT and most of its kin
 _ONLY_SPECIAL = 3
-_IN_PIECES = 0.4  # share of words: of English texts 0.02 to 0.18 with BERT's vocabulary, of German ones 0.65
-_SAMPLED, _ENOUGH_WORDS = 1000, 100  # texts that are looked at; words from which their share says something
+_IN_PIECES = (
+    0.4  # share of words: of English texts 0.02 to 0.18 with BERT's vocabulary, of German ones 0.65
+)
+_SAMPLED, _ENOUGH_WORDS = (
+    1000,
+    100,
+)  # texts that are looked at; words from which their share says something
 
 
 def check_tokens(subject: Subject) -> Iterator[Finding]:
@@ -64,7 +69,9 @@ def check_tokens(subject: Subject) -> Iterator[Finding]:
         if not len(rows) or not texts:
             continue
         first, second = _sides(rows, texts)
-        encoded = _token_counts(subject.tokenizer, first, second, max_length=subject.recipe.model.max_length)
+        encoded = _token_counts(
+            subject.tokenizer, first, second, max_length=subject.recipe.model.max_length
+        )
         if not in_windows:
             yield from _cut(subject, split, encoded, first)
         yield from _in_pieces(subject.tokenizer, subject, split)
@@ -109,18 +116,26 @@ def _token_counts(
     )
 
 
-def _sides(rows: Rows, texts: dict[str, Sequence[str]]) -> tuple[Sequence[str], Sequence[str] | None]:
+def _sides(
+    rows: Rows, texts: dict[str, Sequence[str]]
+) -> tuple[Sequence[str], Sequence[str] | None]:
     """Returns what stands before and after [SEP]. Of several choices the longest is as good as all of them."""
     if "choices" in texts:
-        longest = [max(map(str, choices), key=len, default="") for choices in rows.columns["choices"]]
+        longest = [
+            max(map(str, choices), key=len, default="") for choices in rows.columns["choices"]
+        ]
         return texts.get("context", longest), longest if "context" in texts else None
     columns = list(texts.values())
     return columns[0], columns[1] if len(columns) > 1 else None
 
 
-def _special(tokenizer: Tokenizer, rows: Rows, split: str, texts: dict[str, Sequence[str]]) -> Iterator[Finding]:
+def _special(
+    tokenizer: Tokenizer, rows: Rows, split: str, texts: dict[str, Sequence[str]]
+) -> Iterator[Finding]:
     """Yields texts in which a special token is written, which the model reads as such."""
-    names = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+    names = [
+        token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special
+    ]
     if not names or not len(rows):
         return
     pattern = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)))
@@ -130,11 +145,16 @@ def _special(tokenizer: Tokenizer, rows: Rows, split: str, texts: dict[str, Sequ
             parts = cell if isinstance(cell, list | tuple) else [cell]
             match = next((match for part in parts if (match := pattern.search(str(part)))), None)
             if match is not None:
-                matches.add(index, f"{match[0]} in: {shorten(around(match.string, *match.span(), margin=30))}")
+                matches.add(
+                    index,
+                    f"{match[0]} in: {shorten(around(match.string, *match.span(), margin=30))}",
+                )
     yield from matches.findings("special-token", rows, split)
 
 
-def _cut(subject: Subject, split: str, encoded: _TokenCounts, texts: Sequence[str]) -> Iterator[Finding]:
+def _cut(
+    subject: Subject, split: str, encoded: _TokenCounts, texts: Sequence[str]
+) -> Iterator[Finding]:
     cut = np.flatnonzero(encoded.truncated)
     if not len(cut):
         return
@@ -142,12 +162,18 @@ def _cut(subject: Subject, split: str, encoded: _TokenCounts, texts: Sequence[st
     full = encoded.full_lengths
     lost = int((full - encoded.lengths).sum())
     worst = cut[np.argsort(-full[cut], kind="stable")[:SHOWN_EXAMPLES]].tolist()
-    examples = examples_at(rows, worst, lambda i: f"{full[i]:,} tokens: {shorten(texts[i], limit=70)}")
+    examples = examples_at(
+        rows, worst, lambda i: f"{full[i]:,} tokens: {shorten(texts[i], limit=70)}"
+    )
     long = LongText.of(subject.recipe.model)
     loses_much = lost > WEIGHTY * int(full.sum())
     is_weighty = long.mode != "window" and len(cut) > WEIGHTY * len(rows) and loses_much
     lengths = f"the median has {int(np.median(full))}, the longest {int(full.max()):,}"
-    loses = "are read in windows" if long.mode == "window" else f"lose {percent(lost, int(full.sum()))} of all tokens"
+    loses = (
+        "are read in windows"
+        if long.mode == "window"
+        else f"lose {percent(lost, int(full.sum()))} of all tokens"
+    )
     says = f"are longer than {limit} tokens and {loses}; {lengths}"
     remedy = _longer(full, limit, subject.recipe.model.name)
     if not loses_much and long.mode != "window" and not remedy.startswith("Fine"):
@@ -155,7 +181,9 @@ def _cut(subject: Subject, split: str, encoded: _TokenCounts, texts: Sequence[st
     if subject.recipe.answers_texts and not rows.has("pair"):
         remedy += f" Or --long-text: {kept_words(long.kept(full))}."
     of, severity = (len(cut), len(rows)), "warning" if is_weighty else "note"
-    yield _RULES.finding("truncated", split, of, examples, says=says, severity=severity, remedy=remedy)
+    yield _RULES.finding(
+        "truncated", split, of, examples, says=says, severity=severity, remedy=remedy
+    )
 
 
 def _longer(full: Ints, limit: int, model: str) -> str:
@@ -179,13 +207,19 @@ def _in_pieces(tokenizer: Tokenizer, subject: Subject, split: str) -> Iterator[F
         counter.add(sample, encoder.encode(sample))
     split_words = counter.split_words + counter.unknown
     if counter.words >= _ENOUGH_WORDS and split_words > _IN_PIECES * counter.words:
-        words = ", ".join(f"'{word.word}' ({' '.join(word.tokens)})" for word in counter.most_split(3))
+        words = ", ".join(
+            f"'{word.word}' ({' '.join(word.tokens)})" for word in counter.most_split(3)
+        )
         says = f"are no single token to {subject.recipe.model.name}, such as {words}"
         yield _RULES.finding("words-in-pieces", split, (split_words, counter.words), says=says)
 
 
 def _unknown(
-    subject: Subject, split: str, encoded: _TokenCounts, first: Sequence[str], second: Sequence[str] | None
+    subject: Subject,
+    split: str,
+    encoded: _TokenCounts,
+    first: Sequence[str],
+    second: Sequence[str] | None,
 ) -> Iterator[Finding]:
     with_unknown = np.flatnonzero(encoded.unknown)
     if not len(with_unknown):
@@ -193,15 +227,34 @@ def _unknown(
     rows = subject.splits[split]
     count, total = int(encoded.unknown.sum()), int(encoded.full_lengths.sum())
     severity = "warning" if count > WEIGHTY * total else "note"
-    characters = _unknown_words(subject, [_whole(first, second, int(i)) for i in with_unknown[:200]])
-    worst = with_unknown[np.argsort(-encoded.unknown[with_unknown], kind="stable")[:SHOWN_EXAMPLES]].tolist()
+    characters = _unknown_words(
+        subject, [_whole(first, second, int(i)) for i in with_unknown[:200]]
+    )
+    worst = with_unknown[
+        np.argsort(-encoded.unknown[with_unknown], kind="stable")[:SHOWN_EXAMPLES]
+    ].tolist()
     texts = {i: _whole(first, second, i) for i in worst}
-    shown = {i: f"{_unknown_words(subject, [text])} in: {shorten(text, limit=60)}" for i, text in texts.items()}
+    shown = {
+        i: f"{_unknown_words(subject, [text])} in: {shorten(text, limit=60)}"
+        for i, text in texts.items()
+    }
     examples = tuple(Example(rows.where(i), text) for i, text in shown.items())
-    says = f"are unknown to {subject.recipe.model.name}" + (f", such as {characters}" if characters else "")
+    says = f"are unknown to {subject.recipe.model.name}" + (
+        f", such as {characters}" if characters else ""
+    )
     remedy = _OF_SIGNS if characters and not any(map(str.isalnum, characters)) else None
-    yield _RULES.finding("unknown-token", split, (count, total), examples, says=says, severity=severity, remedy=remedy)
-    blind = np.flatnonzero((encoded.unknown > 0) & (encoded.full_lengths - encoded.unknown <= _ONLY_SPECIAL)).tolist()
+    yield _RULES.finding(
+        "unknown-token",
+        split,
+        (count, total),
+        examples,
+        says=says,
+        severity=severity,
+        remedy=remedy,
+    )
+    blind = np.flatnonzero(
+        (encoded.unknown > 0) & (encoded.full_lengths - encoded.unknown <= _ONLY_SPECIAL)
+    ).tolist()
     if len(blind) > WEIGHTY * len(rows):
         yield from _RULES.of_rows("nothing-known", rows, split, blind, first.__getitem__)
 

@@ -15,9 +15,15 @@ from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
 def adapt(
     out: Output,
     recipe: RecipeRequest,
-    given: Annotated[list[str], typer.Argument(metavar="[RECIPE] CORPUS...", autocompletion=recipe_names)],
-    then: Annotated[str, typer.Option("--then", metavar="RECIPE|FILE", autocompletion=recipe_names)],
-    then_set: Annotated[list[str] | None, typer.Option("--then-set", metavar="SECTION.FIELD=VALUE")] = None,
+    given: Annotated[
+        list[str], typer.Argument(metavar="[RECIPE] CORPUS...", autocompletion=recipe_names)
+    ],
+    then: Annotated[
+        str, typer.Option("--then", metavar="RECIPE|FILE", autocompletion=recipe_names)
+    ],
+    then_set: Annotated[
+        list[str] | None, typer.Option("--then-set", metavar="SECTION.FIELD=VALUE")
+    ] = None,
     seeds: Annotated[str, typer.Option("--seeds", metavar="N|init=N,order=N")] = "5",
     jobs: Annotated[int | None, typer.Option("--jobs", metavar="N")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
@@ -99,8 +105,16 @@ def _plan_table(document: dict[str, Any]) -> Shown:
     between = f"between {human_seconds(seconds['low'])} and {human_seconds(seconds['high'])}"
     needed, free = (human_bytes(after["disk_bytes"][name]) for name in ("needed", "free"))
     rows = (
-        ("pretraining", count(before["steps"], "step"), f"{human_bytes(before['memory_bytes'])} of memory"),
-        ("fine-tuning", human_seconds(seconds["estimate"]), f"{between}; {count(after['runs'], 'run')}"),
+        (
+            "pretraining",
+            count(before["steps"], "step"),
+            f"{human_bytes(before['memory_bytes'])} of memory",
+        ),
+        (
+            "fine-tuning",
+            human_seconds(seconds["estimate"]),
+            f"{between}; {count(after['runs'], 'run')}",
+        ),
         ("disk", needed, f"{free} free"),
     )
     return plain_table("adapt", "about", "", rows=rows)

@@ -44,35 +44,66 @@ class Verb:
 
 VERBS = (
     Verb("finetune", "Fine-tune an encoder on a data set or on your own files.", "Train"),
-    Verb("pretrain", "Pretrain a BERT on your own text: from nothing, or from where a model stands.", "Train"),
+    Verb(
+        "pretrain",
+        "Pretrain a BERT on your own text: from nothing, or from where a model stands.",
+        "Train",
+    ),
     Verb("adapt", "Test whether reading a domain's text first pays for a task.", "Train"),
     Verb("sweep", "Run a grid of settings with several seeds; choose by mean.", "Train"),
     Verb("sweep-merge", "Merge the shards of a sweep (--shard).", "Train"),
     Verb("probe", "Train linear classifiers on a frozen encoder, per layer.", "Train"),
     Verb("evaluate", "Score a run on a split or on a file of your own.", "Use"),
-    Verb("predict", "Predict with a run: lines, CSV or JSONL, a file or stdin.", "Use", prints=True),
+    Verb(
+        "predict", "Predict with a run: lines, CSV or JSONL, a file or stdin.", "Use", prints=True
+    ),
     Verb("extract-features", "Read vectors out of an encoder, from any layer.", "Use"),
-    Verb("similarity", "Say how alike texts are: two, two files, or all with all.", "Use", prints=True),
+    Verb(
+        "similarity",
+        "Say how alike texts are: two, two files, or all with all.",
+        "Use",
+        prints=True,
+    ),
     Verb("index", "Make an index of texts, to be searched by meaning.", "Use"),
     Verb("search", "Find the texts of an index that are nearest in meaning.", "Use", prints=True),
     Verb("mine", "Find paraphrases and duplicates: every pair of texts alike.", "Use", prints=True),
     Verb("cluster", "Put texts into groups by meaning, and name the groups.", "Use", prints=True),
     Verb("fill-mask", "Say which words fit the masked places of a text.", "Use", prints=True),
     Verb("score", "Say how likely a text is, or which of two is likelier.", "Use", prints=True),
-    Verb("report", "Show a run in one file: HTML to open anywhere, or Markdown.", "Use", prints=True),
+    Verb(
+        "report", "Show a run in one file: HTML to open anywhere, or Markdown.", "Use", prints=True
+    ),
     Verb("runs", "List runs; delete some, or all but the best.", "Use", prints=True),
     Verb("push", "Put a run's model on the hub, with its card.", "Use"),
     Verb("gate", "Decide whether a run is good enough, as an exit code.", "Decide"),
-    Verb("compare", "Compare runs: metrics, settings, examples that changed.", "Decide", prints=True),
+    Verb(
+        "compare", "Compare runs: metrics, settings, examples that changed.", "Decide", prints=True
+    ),
     Verb("fetch", "Bring models and data from the hub before a run, and lock them.", "Prepare"),
-    Verb("recipes", "List, show, copy and validate recipes; list models and data.", "Prepare", prints=True),
+    Verb(
+        "recipes",
+        "List, show, copy and validate recipes; list models and data.",
+        "Prepare",
+        prints=True,
+    ),
     Verb("data", "Find faults in a data set before training; copy a bundled one.", "Prepare"),
     Verb("doctor", "Check whether this machine is ready for a recipe.", "Prepare"),
-    Verb("estimate", "Estimate time, memory and disk of a run from a few steps.", "Prepare", prints=True),
-    Verb("lr-find", "Find a learning rate: raise it until the loss explodes.", "Prepare", prints=True),
-    Verb("tokenize", "Show what the model reads: tokens and ids, or statistics.", "Look", prints=True),
+    Verb(
+        "estimate",
+        "Estimate time, memory and disk of a run from a few steps.",
+        "Prepare",
+        prints=True,
+    ),
+    Verb(
+        "lr-find", "Find a learning rate: raise it until the loss explodes.", "Prepare", prints=True
+    ),
+    Verb(
+        "tokenize", "Show what the model reads: tokens and ids, or statistics.", "Look", prints=True
+    ),
     Verb("vocab", "Search, count, compare, check and train vocabularies.", "Look", prints=True),
-    Verb("inspect", "Show what a model is made of; compare the layers of two.", "Look", prints=True),
+    Verb(
+        "inspect", "Show what a model is made of; compare the layers of two.", "Look", prints=True
+    ),
     Verb("attention", "Show what tokens attend to, and what each head does.", "Look", prints=True),
     Verb("explain", "Show which words a run's answers rest on.", "Look", prints=True),
     Verb("docs", "Show the documentation in the terminal.", "Look", prints=True),
@@ -88,9 +119,13 @@ _SHARED = {
     "quiet": _shared("--quiet", "-q", help="Say nothing on stderr but warnings and errors."),
     "verbose": _shared("--verbose", "-v", help="Say more: scores by label, third-party warnings."),
     "debug": _shared("--debug", help="Show the traceback of an error."),
-    "no_groups": _shared("--no-groups", help="Fold nothing in the logs of GitHub and GitLab.", panel=RARE),
+    "no_groups": _shared(
+        "--no-groups", help="Fold nothing in the logs of GitHub and GitLab.", panel=RARE
+    ),
     "offline": _shared("--offline", help="Try no connection at all (as HF_HUB_OFFLINE=1)."),
-    "help_all": _shared("--help-all", help="Show every option in full.", is_eager=True, callback=show_all),
+    "help_all": _shared(
+        "--help-all", help="Show every option in full.", is_eager=True, callback=show_all
+    ),
 }
 """The options of every verb, by parameter name."""
 
@@ -111,7 +146,9 @@ class Verbs(VerbGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> VerbCommand | None:  # noqa: ARG002
         """Returns a verb by its name and summary alone, for help and completion; None where there is none."""
         verb = next((verb for verb in VERBS if verb.name == cmd_name), None)
-        return VerbCommand(verb.name, help=verb.summary, rich_help_panel=verb.panel) if verb else None
+        return (
+            VerbCommand(verb.name, help=verb.summary, rich_help_panel=verb.panel) if verb else None
+        )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Returns the verb that was typed, imported, and its arguments."""
@@ -140,8 +177,12 @@ def build(on_output: OnOutput) -> Verbs:
 def _imported(verb: Verb, on_output: OnOutput) -> Any:
     own = verb.name.replace("-", "_")
     module = importlib.import_module(f"bertctl.cli.{own}")
-    commands: Mapping[str, VerbFunction] = getattr(module, "COMMANDS", {})  # those of a group, by name
-    app = typer.Typer(name=verb.name, cls=VerbGroup, help=verb.summary, no_args_is_help=True, add_completion=False)
+    commands: Mapping[str, VerbFunction] = getattr(
+        module, "COMMANDS", {}
+    )  # those of a group, by name
+    app = typer.Typer(
+        name=verb.name, cls=VerbGroup, help=verb.summary, no_args_is_help=True, add_completion=False
+    )
     if commands:
         app.callback()(lambda: None)
     for name, function in (commands or {verb.name: getattr(module, own)}).items():
@@ -149,7 +190,9 @@ def _imported(verb: Verb, on_output: OnOutput) -> Any:
     return typer.main.get_command(app)
 
 
-def with_output(function: VerbFunction, on_output: OnOutput, *, prints: bool = False) -> VerbFunction:
+def with_output(
+    function: VerbFunction, on_output: OnOutput, *, prints: bool = False
+) -> VerbFunction:
     """Returns a verb `verb(out, ...)` with the shared options; it gets the `Output` made from them as `out`.
 
     The help of an option is that of its Typer object, or what stands under `Args:` in the docstring of the verb.
@@ -167,14 +210,22 @@ def with_output(function: VerbFunction, on_output: OnOutput, *, prints: bool = F
 
         flags = {name: given.pop(name) for name in _SHARED}
         flags.pop("help_all")
-        if flags.pop("offline"):  # read by huggingface_hub, datasets and transformers when they are imported: later
+        if flags.pop(
+            "offline"
+        ):  # read by huggingface_hub, datasets and transformers when they are imported: later
             os.environ["HF_HUB_OFFLINE"] = "1"
-        out = Output(**flags, is_printed=prints and not given.get("output", given.get("destination")))
+        out = Output(
+            **flags, is_printed=prints and not given.get("output", given.get("destination"))
+        )
         on_output(out)
         try:
             os.getcwd()  # noqa: PTH109 - by what takes no time to import
-        except FileNotFoundError as error:  # libraries ask for it too, and some end the process where there is none
-            raise UnavailableError("the working folder has been deleted", remedy="Change into another (cd).") from error
+        except (
+            FileNotFoundError
+        ) as error:  # libraries ask for it too, and some end the process where there is none
+            raise UnavailableError(
+                "the working folder has been deleted", remedy="Change into another (cd)."
+            ) from error
         protect_inputs(given)
         enter("working")
         try:
@@ -184,7 +235,9 @@ def with_output(function: VerbFunction, on_output: OnOutput, *, prints: bool = F
         except OSError as error:  # the boundary knows what a lost stdout means
             if error is not streams.lost.get(1):
                 raise
-            error.__traceback__ = None  # what its frames hold would be closed after the interpreter's shutdown
+            error.__traceback__ = (
+                None  # what its frames hold would be closed after the interpreter's shutdown
+            )
         finally:
             out.close()
 
@@ -204,7 +257,9 @@ def interruption(error: BaseException) -> BertctlError:
         kept, _, remedy = notes[0].partition("\n")
         remedy = remedy or "Type the same command with --resume to go on."
         return InterruptedRunError(f"{how}; {kept}", remedy=remedy, terminated=terminated)
-    return InterruptedRunError(f"{how}; only what was written whole by then is kept", terminated=terminated)
+    return InterruptedRunError(
+        f"{how}; only what was written whole by then is kept", terminated=terminated
+    )
 
 
 def _show_version(asked: bool) -> None:
@@ -215,7 +270,10 @@ def _show_version(asked: bool) -> None:
 
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", is_eager=True, callback=_show_version
+        ),
     ] = False,
 ) -> None:
     pass

@@ -21,7 +21,9 @@ _Found = tuple[dict[str, Any], Callable[[], str], list[Any]]
 _TABLES = picked("--text-column", "--pair-column", "layout")
 
 
-@takes_run("--max-length", "--data-dir", "columns", "layout", "--max-eval-rows", "--device", "--threads")
+@takes_run(
+    "--max-length", "--data-dir", "columns", "layout", "--max-eval-rows", "--device", "--threads"
+)
 def attention(
     out: Output,
     run: RunRequest,
@@ -32,7 +34,9 @@ def attention(
     layers: Annotated[str | None, typer.Option("--layers", metavar="1-3,6")] = None,
     heads: Annotated[str | None, typer.Option("--heads", metavar="1,4-6")] = None,
     file: Annotated[str | None, typer.Option("--file", "-f", metavar="FILE|-")] = None,
-    importance: Annotated[Literal["gradient", "ablation"] | None, typer.Option("--importance")] = None,
+    importance: Annotated[
+        Literal["gradient", "ablation"] | None, typer.Option("--importance")
+    ] = None,
 ) -> None:
     """Show what a model's tokens attend to: one text as a page, or what every head does over a file.
 
@@ -62,19 +66,32 @@ def attention(
     of_heads = file is not None or importance is not None
     if bool(given) == of_heads:
         what = "a text excludes --file and --importance" if given else "there is nothing to look at"
-        raise UsageError(what, remedy='Give a text ("..."), or --file FILE, or for a run --importance gradient.')
+        raise UsageError(
+            what, remedy='Give a text ("..."), or --file FILE, or for a run --importance gradient.'
+        )
     if not all(map(str.strip, given)):
         raise UsageError("the text is empty", remedy='Give one with words in it ("...").')
     if of_heads and (npz or layers or heads):
-        raise UsageError("--npz, --layers and --heads are for one text", remedy="--json has the numbers of all heads.")
+        raise UsageError(
+            "--npz, --layers and --heads are for one text",
+            remedy="--json has the numbers of all heads.",
+        )
     check_typed_texts(given)
-    page = output or (None if out.as_json or npz else Path("heads.html" if of_heads else "attention.html"))
+    page = output or (
+        None if out.as_json or npz else Path("heads.html" if of_heads else "attention.html")
+    )
     if page is not None and page.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"{page}: the page is HTML", remedy=f"Name it so: -o {page.with_suffix('.html')}")
+        raise UsageError(
+            f"{page}: the page is HTML", remedy=f"Name it so: -o {page.with_suffix('.html')}"
+        )
     from bertctl.writing import write_text
 
     with out.third_party_kept():
-        found = _heads(out, run, file, importance) if of_heads else _text(out, run, given, layers, heads, npz)
+        found = (
+            _heads(out, run, file, importance)
+            if of_heads
+            else _text(out, run, given, layers, heads, npz)
+        )
     document, html, tables = found
     if page is not None:
         write_text(page, html())
@@ -95,7 +112,12 @@ def _reader(run: RunRequest) -> "AttentionReader":
 
 
 def _text(
-    out: Output, run: RunRequest, texts: Sequence[str], layers: str | None, heads: str | None, npz: Path | None
+    out: Output,
+    run: RunRequest,
+    texts: Sequence[str],
+    layers: str | None,
+    heads: str | None,
+    npz: Path | None,
 ) -> _Found:
     import numpy as np
 
@@ -107,13 +129,17 @@ def _text(
     arrays = {name: one for name, one in found.items() if isinstance(one, np.ndarray)}
     if found["cut"]:
         kept = len(arrays["tokens"])
-        out.warn(f"{count(found['cut'], 'token')} cut off, {kept} shown (--max-length N, or the model's)")
+        out.warn(
+            f"{count(found['cut'], 'token')} cut off, {kept} shown (--max-length N, or the model's)"
+        )
     if npz is not None:
         with replacing_file(npz) as target:
             np.savez(target, allow_pickle=False, **arrays)
     document = {"scores": found["scores"], "cut_tokens": found["cut"], "npz": npz and str(npz)}
     for name, array in arrays.items() if out.as_json else ():
-        document[name] = (array.astype(np.float64).round(8) if array.dtype == np.float32 else array).tolist()
+        document[name] = (
+            array.astype(np.float64).round(8) if array.dtype == np.float32 else array
+        ).tolist()
     return document, partial(attention_page, found, texts), []
 
 
@@ -126,15 +152,27 @@ def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -
 
     patterns = importance = None
     if file is not None:
-        named = {row.field.removeprefix("data."): run.options[row.field] for row in _TABLES if row.field in run.options}
-        patterns = measure_patterns(_reader(run), TextSource([file], settings=named).chunks(out), listener=out)
+        named = {
+            row.field.removeprefix("data."): run.options[row.field]
+            for row in _TABLES
+            if row.field in run.options
+        }
+        patterns = measure_patterns(
+            _reader(run), TextSource([file], settings=named).chunks(out), listener=out
+        )
     if method is not None:
         opened = run.open({"runtime.precision": "fp32"}, out)
         importance = measure_importance(opened, ablate=method == "ablation", listener=out)
     records = head_records(patterns, importance)
-    source = " · ".join(filter(None, (file or "", f"rows of '{importance['split']}'" if importance else "")))
+    source = " · ".join(
+        filter(None, (file or "", f"rows of '{importance['split']}'" if importance else ""))
+    )
     report = heads_report(f"Heads of {run.path}", source, records, patterns, importance)
     given = {"patterns": patterns, "importance": importance}
-    document = {what: {name: one[name] for name in one if name != "columns"} for what, one in given.items() if one}
+    document = {
+        what: {name: one[name] for name in one if name != "columns"}
+        for what, one in given.items()
+        if one
+    }
     tables = [part for section in report.sections[:-1] for part in (section.blocks[0], "")]
     return {"heads": records, **document}, partial(render_html, report), tables

@@ -36,7 +36,13 @@ from bertctl.runtime.stopping import asked, enter
 if TYPE_CHECKING:
     from bertctl.cli.output import Output
 
-_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "NCCL")
+_LOST = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Connection refused",
+    "NCCL",
+)
 """What the exchange between processes says when one of them is gone."""
 
 
@@ -59,7 +65,9 @@ def run(arguments: list[str]) -> int:
         error.__cause__ = bug
     else:
         return _delivered(code, outputs)
-    if asked() and not isinstance(error, InterruptedRunError):  # a library has made an error of its own of the signal
+    if asked() and not isinstance(
+        error, InterruptedRunError
+    ):  # a library has made an error of its own of the signal
         error = interruption(error)
     elif asked() not in (0, signal.SIGINT):
         error.exit_code = ExitCode.TERMINATED
@@ -69,7 +77,10 @@ def run(arguments: list[str]) -> int:
 
 def _run(arguments: list[str], on_output: OnOutput) -> int:
     try:
-        code = int(build(on_output).main(args=arguments, prog_name="bertctl", standalone_mode=False) or ExitCode.OK)
+        code = int(
+            build(on_output).main(args=arguments, prog_name="bertctl", standalone_mode=False)
+            or ExitCode.OK
+        )
     except SystemExit as error:  # completion, which Typer ends so
         code = int(error.code or 0)
     except typer.TyperException as error:
@@ -78,7 +89,10 @@ def _run(arguments: list[str], on_output: OnOutput) -> int:
             return ExitCode.USAGE
         raise _usage(arguments, error) from error
     if code and arguments and arguments[0] in ("--install-completion", "--show-completion"):
-        raise UsageError("completion is not made for this shell", remedy="Type it in bash, zsh, fish or PowerShell.")
+        raise UsageError(
+            "completion is not made for this shell",
+            remedy="Type it in bash, zsh, fish or PowerShell.",
+        )
     return code
 
 
@@ -100,13 +114,22 @@ def _delivered(code: int, outputs: "Sequence[Output]") -> int:
     if not outputs[-1].is_printed:
         outputs[-1].warn(f"{what}; everything else is done")
         return code
-    return _report(UnavailableError(what, remedy="Write to another place, or name a file with -o."), outputs, [])
+    return _report(
+        UnavailableError(what, remedy="Write to another place, or name a file with -o."),
+        outputs,
+        [],
+    )
 
 
 def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
     if hasattr(error, "possibilities"):
         return _unknown_option(arguments, error)
-    from bertctl.cli.typed_instead import argument_hint, extra_arguments, unknown_group_verb, unknown_verb
+    from bertctl.cli.typed_instead import (
+        argument_hint,
+        extra_arguments,
+        unknown_group_verb,
+        unknown_verb,
+    )
 
     message = error.format_message().replace("Value error, ", "")
     typed = next((word for word in arguments if not word.startswith("-")), "")
@@ -133,12 +156,17 @@ def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:
     from bertctl.cli.typed_instead import option_hint
 
     words = [*arguments, ""]
-    place = next((i for i, word in enumerate(arguments) if word.startswith(error.option_name)), len(arguments))
+    place = next(
+        (i for i, word in enumerate(arguments) if word.startswith(error.option_name)),
+        len(arguments),
+    )
     typed = words[place] or error.option_name
     following = words[place + 1] if place < len(arguments) else ""
     command = error.ctx.command_path.removeprefix("bertctl ")
     parameters = error.ctx.command.get_params(error.ctx)
-    options = [flag for parameter in parameters for flag in (*parameter.opts, *parameter.secondary_opts)]
+    options = [
+        flag for parameter in parameters for flag in (*parameter.opts, *parameter.secondary_opts)
+    ]
 
     hint = option_hint(typed, following, command, options)
     what = f"there is no option {typed.partition('=')[0]}"
@@ -160,13 +188,19 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
     if isinstance(error, OSError) and error.filename is not None:
         return UnavailableError(f"{error.filename}: {error.strerror or error}", file=error.filename)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return UnavailableError("the disk is full", remedy="Free some space, or write to another place.")
+        return UnavailableError(
+            "the disk is full", remedy="Free some space, or write to another place."
+        )
     if isinstance(error, OSError) and error.strerror:
         return UnavailableError(error.strerror)
     if odd or (isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8"):
         what = repr(odd[0]) if odd else "the name of a file"
-        return UsageError(f"{what} is not UTF-8", remedy="Rename it, or take a UTF-8 locale (LC_ALL=C.UTF-8).")
-    remedy = "This is a bug in bertctl. Run the same command with --debug for the traceback to report."
+        return UsageError(
+            f"{what} is not UTF-8", remedy="Rename it, or take a UTF-8 locale (LC_ALL=C.UTF-8)."
+        )
+    remedy = (
+        "This is a bug in bertctl. Run the same command with --debug for the traceback to report."
+    )
     return BertctlError(f"{type(error).__name__}: {error}", remedy=remedy)
 
 
@@ -184,7 +218,9 @@ def _broken_package(error: BaseException | None) -> UnavailableError | None:
         what = f"the package {package} is not installed, or not all of it"
     else:
         what = f"the package {package} is installed and can't be imported: {error}"
-    return UnavailableError(what, remedy=f"Install it again: pip install --force-reinstall {package}")
+    return UnavailableError(
+        what, remedy=f"Install it again: pip install --force-reinstall {package}"
+    )
 
 
 def _importing_package(error: ImportError) -> str:
@@ -207,7 +243,11 @@ def _report(error: BertctlError, outputs: "Sequence[Output]", arguments: "Sequen
         is_stop = isinstance(error, InterruptedRunError)
         if (is_stop and not is_first_worker()) or not (note_exit(error.exit_code) or is_stop):
             return int(error.exit_code)
-    out = outputs[-1] if outputs else Output(as_json="--json" in arguments, debug="--debug" in arguments)
+    out = (
+        outputs[-1]
+        if outputs
+        else Output(as_json="--json" in arguments, debug="--debug" in arguments)
+    )
     out.error(error)
     streams.flush()
     return int(error.exit_code)

@@ -18,7 +18,9 @@ def cluster(
     out: Output,
     given: VectorsGiven,
     file: Annotated[str, typer.Argument(metavar="FILE|-")],
-    method: Annotated[Literal["kmeans", "agglomerative", "hdbscan"], typer.Option("--method")] = "kmeans",
+    method: Annotated[
+        Literal["kmeans", "agglomerative", "hdbscan"], typer.Option("--method")
+    ] = "kmeans",
     clusters: Annotated[int | None, typer.Option("--clusters", min=2, metavar="K")] = None,
     smallest: Annotated[int, typer.Option("--min-size", min=2, metavar="N")] = 5,
     seed: Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1)] = 42,
@@ -60,7 +62,9 @@ def cluster(
         check_measure(method, model.similarity)
         require_room(len(rows), model.made["size"], copies=COPIES[method], verb="cluster")
         if clusters is not None and method == "kmeans" and not approximate:
-            tell_grouping(len(rows), model.made["size"], clusters, seed=seed, starts=STARTS, listener=out)
+            tell_grouping(
+                len(rows), model.made["size"], clusters, seed=seed, starts=STARTS, listener=out
+            )
         vectors = model.of(rows, out)
         found = clusters_of(
             vectors,
@@ -79,14 +83,21 @@ def cluster(
         each = zip(ids, found.tolist(), texts, strict=True)
         column = shown_name("text", rows)  # another one where the file calls something else text
         answers = (
-            {"id": row_id, "cluster": number, "words": names[number] if number >= 0 else "", column: text}
+            {
+                "id": row_id,
+                "cluster": number,
+                "words": names[number] if number >= 0 else "",
+                column: text,
+            }
             for row_id, number, text in each
         )
         given.answer(out, answers, lambda: {"clusters": sizes, "silhouette": spread})
     for size in sizes:
         copies = size["texts"] - size["different"]
         repeated = f" ({count(copies, 'copy', 'copies')} among them)" if copies else ""
-        out.say(f"cluster {size['cluster']}: {count(size['texts'], 'text')}{repeated}: {size['words']}")
+        out.say(
+            f"cluster {size['cluster']}: {count(size['texts'], 'text')}{repeated}: {size['words']}"
+        )
     if spread:
         out.say(
             f"silhouette {spread['value']:.3f} of {count(spread['texts'], 'different text')}: 1 is clusters far apart, "
@@ -96,5 +107,7 @@ def cluster(
 
 def _size(number: int, words: str, texts: Sequence[str], clusters: "Ints") -> dict[str, Any]:
     """Returns how large a cluster is, and what it is called."""
-    members = [text for text, cluster in zip(texts, clusters.tolist(), strict=True) if cluster == number]
+    members = [
+        text for text, cluster in zip(texts, clusters.tolist(), strict=True) if cluster == number
+    ]
     return {"cluster": number, "words": words, "texts": len(members), "different": len({*members})}

@@ -52,12 +52,18 @@ def _answer(found: dict[str, Any]) -> list[Shown]:
     from bertctl.reporting.comparison_tables import tables
 
     names = [chr(ord("A") + i) if i < 26 else str(i) for i in range(len(found["runs"]))]
-    parts: list[Shown] = [f"{name}  {path}" for name, path in zip(names, found["runs"], strict=True)]
+    parts: list[Shown] = [
+        f"{name}  {path}" for name, path in zip(names, found["runs"], strict=True)
+    ]
     for title, header, rows in tables(found, names):
         if not rows:
             parts.append(f"\n{title}")
             continue
-        numbers = () if title.startswith("examples") else tuple(name for name in header[1:] if name not in _WORDS)
+        numbers = (
+            ()
+            if title.startswith("examples")
+            else tuple(name for name in header[1:] if name not in _WORDS)
+        )
         table = plain_table(*header, title=f"\n{title}", right=numbers)
         for row in rows:
             table.add_row(*map(Text, row), style=_COLOURS.get(row[-1]))

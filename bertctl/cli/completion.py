@@ -57,7 +57,11 @@ def run_folders(incomplete: str) -> list[str]:
     folder, _, begun = incomplete.rpartition("/")
     try:
         if folder or incomplete.startswith("/"):
-            return [f"{folder}/{name}" for name in _runs_in(Path(folder or "/")) if name.startswith(begun)]
+            return [
+                f"{folder}/{name}"
+                for name in _runs_in(Path(folder or "/"))
+                if name.startswith(begun)
+            ]
         names = [*_runs_in(Path()), *(f"runs/{name}" for name in _runs_in(Path("runs")))]
     except OSError:
         return []

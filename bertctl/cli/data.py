@@ -27,13 +27,17 @@ _SPLITS = ("train", "validation", "test")
 _TEST_NAME = re.compile(r"(?<![a-z])test(?![a-z])", re.IGNORECASE)
 
 
-@takes_recipe(*without("data", "--max-train-rows", "--max-eval-rows"), "model", "long_texts", named=False)
+@takes_recipe(
+    *without("data", "--max-train-rows", "--max-eval-rows"), "model", "long_texts", named=False
+)
 @takes_report_files("gitlab_metrics")
 def check(
     out: Output,
     files: ReportFiles,
     settings: RecipeRequest,
-    subject: Annotated[list[str], typer.Argument(metavar="RECIPE|FILES", autocompletion=recipe_names)],
+    subject: Annotated[
+        list[str], typer.Argument(metavar="RECIPE|FILES", autocompletion=recipe_names)
+    ],
     task: Annotated[str | None, typer.Option("--task", metavar="TASK")] = None,
     strict: Annotated[bool, typer.Option("--strict")] = False,
 ) -> None:
@@ -70,7 +74,11 @@ def check(
         title=title,
         headline=f"{recipe.name}: {_tally(report)}",
         notes=report.skipped,
-        passed=[Check(code, title, "pass", "nothing found") for code in report.checked if code not in report.codes()],
+        passed=[
+            Check(code, title, "pass", "nothing found")
+            for code in report.checked
+            if code not in report.codes()
+        ],
         default_file=subject[0],
     )
     _verdict(report, strict=strict)
@@ -125,14 +133,18 @@ def copy_bundled(name: str, folder: Path, *, overwrite: bool = False) -> dict[st
     else:
         bundled = bundled_names("")
         what = (
-            unknown("bundled data set", name, bundled) if row is None else f"the files of '{name}' are not in bertctl"
+            unknown("bundled data set", name, bundled)
+            if row is None
+            else f"the files of '{name}' are not in bertctl"
         )
         raise UsageError(what, remedy=f"Bundled: {', '.join(bundled)}. Others: bertctl fetch NAME.")
 
     targets = {split: folder / source.name for split, source in sources.items()}
     existing = [str(path) for path in targets.values() if path.exists()]
     if existing and not overwrite:
-        raise UsageError(f"{existing[0]} exists", remedy="Name another folder, or add --overwrite to replace it.")
+        raise UsageError(
+            f"{existing[0]} exists", remedy="Name another folder, or add --overwrite to replace it."
+        )
     for split, source in sources.items():
         write_text(targets[split], source.read_text(encoding="utf-8"))
     return targets
@@ -145,7 +157,9 @@ def _command_on(files: Mapping[str, Path]) -> list[str]:
     return ["finetune", str(files["train"]), "--validation-file", str(files["validation"])]
 
 
-def _recipe(out: Output, settings: RecipeRequest, subject: Sequence[str], task: str | None) -> "Recipe":
+def _recipe(
+    out: Output, settings: RecipeRequest, subject: Sequence[str], task: str | None
+) -> "Recipe":
     """Returns the recipe that was named, or the generic one of the task around the files that were."""
     from bertctl.config.task_names import task_names
     from bertctl.data.file_names import SUFFIXES, suffix_of
@@ -154,14 +168,22 @@ def _recipe(out: Output, settings: RecipeRequest, subject: Sequence[str], task: 
     if not files:
         if len(subject) > 1:
             what = f"one recipe is checked at a time, not {len(subject)}: {', '.join(subject)}"
-            raise UsageError(what, remedy="Give one recipe, or files: bertctl data check train.csv validation.csv.")
+            raise UsageError(
+                what,
+                remedy="Give one recipe, or files: bertctl data check train.csv validation.csv.",
+            )
         if task is not None:
-            raise UsageError("--task goes with files; a recipe says its task itself", remedy="Leave --task out.")
+            raise UsageError(
+                "--task goes with files; a recipe says its task itself", remedy="Leave --task out."
+            )
         return settings.load(subject[0])
     if len(files) < len(subject):
         other = next(name for name in subject if name not in files)
         what = f"'{other}' is no data file, and a recipe and files can't be mixed"
-        raise UsageError(what, remedy=f"For a recipe with other files: bertctl data check {other} --train-file FILE.")
+        raise UsageError(
+            what,
+            remedy=f"For a recipe with other files: bertctl data check {other} --train-file FILE.",
+        )
     if len(files) > len(_SPLITS):
         what = f"{len(files)} files, but there are three splits"
         raise UsageError(what, remedy="Give training, validation and test rows.")
@@ -171,9 +193,13 @@ def _recipe(out: Output, settings: RecipeRequest, subject: Sequence[str], task: 
         out.say(f"by their names, the files are checked so: {named}")
     for split in splits:
         if f"data.{split}_file" in settings.options:
-            raise UsageError(f"the {split} file is given twice", remedy=f"Leave --{split}-file out.")
+            raise UsageError(
+                f"the {split} file is given twice", remedy=f"Leave --{split}-file out."
+            )
     if task and task not in task_names():
-        raise UsageError(unknown("task", task, task_names()), remedy=f"Tasks: {', '.join(task_names())}.")
+        raise UsageError(
+            unknown("task", task, task_names()), remedy=f"Tasks: {', '.join(task_names())}."
+        )
     others = {f"data.{split}_file": file for split, file in zip(splits[1:], files[1:], strict=True)}
     try:
         return settings.load(files[0], others, listener=out, task=task or "")
@@ -214,22 +240,37 @@ def _tables(report: "DataReport") -> list[Shown]:
         labels = found["labels"]
         shown = ", ".join(f"{name}: {rows:,}" for name, rows in list(labels.items())[:8])
         more = f", … ({len(labels)} in all)" if len(labels) > 8 else ""
-        splits.add_row(split, f"{found['rows']:,}", Text(shown + more), Text(_from_here(found["source"])))
+        splits.add_row(
+            split, f"{found['rows']:,}", Text(shown + more), Text(_from_here(found["source"]))
+        )
     parts: list[Shown] = [splits]
     styles = {"error": "bold red", "warning": "bold yellow", "note": "bold blue"}
     for finding in report.findings:
         parts.append(
-            Text.assemble("\n", (finding.severity, styles[finding.severity]), f" {finding.code}: {finding.message}")
+            Text.assemble(
+                "\n",
+                (finding.severity, styles[finding.severity]),
+                f" {finding.code}: {finding.message}",
+            )
         )
-        parts += [Text(f"    {_from_here(example.where)}: {example.text}") for example in finding.examples]
+        parts += [
+            Text(f"    {_from_here(example.where)}: {example.text}") for example in finding.examples
+        ]
         if finding.remedy:
             parts.append(Text(f"  → {finding.remedy}"))
-    parts.append(Text(f"\n{_tally(report)}" if report.findings else "\nnothing to complain about", style="bold"))
+    parts.append(
+        Text(
+            f"\n{_tally(report)}" if report.findings else "\nnothing to complain about",
+            style="bold",
+        )
+    )
     return parts
 
 
 def _tally(report: "DataReport") -> str:
-    return ", ".join(count(len(report.of(severity)), severity) for severity in ("error", "warning", "note"))
+    return ", ".join(
+        count(len(report.of(severity)), severity) for severity in ("error", "warning", "note")
+    )
 
 
 def _from_here(path: str) -> str:
@@ -239,7 +280,10 @@ def _from_here(path: str) -> str:
 
 def _as_checks(group: str, report: "DataReport", *, strict: bool) -> list[Check]:
     """Returns a check per finding, and one more: most viewers take a suite without cases for broken."""
-    rows = ", ".join(f"{found['rows']:,} {split}" for split, found in report.splits.items()) or "none could be read"
+    rows = (
+        ", ".join(f"{found['rows']:,} {split}" for split, found in report.splits.items())
+        or "none could be read"
+    )
     read = Check("rows", group, "pass", f"rows: {rows}")
     return [read, *(_as_check(group, finding, strict=strict) for finding in report.findings)]
 
@@ -271,7 +315,9 @@ def _verdict(report: "DataReport", *, strict: bool) -> None:
     errors, warnings = report.of("error"), report.of("warning")
     if errors:
         codes = ", ".join(dict.fromkeys(finding.code for finding in errors))
-        raise DataError(f"the data has {count(len(errors), 'error')}: {codes}", remedy="See the findings above.")
+        raise DataError(
+            f"the data has {count(len(errors), 'error')}: {codes}", remedy="See the findings above."
+        )
     if strict and warnings:
         codes = ", ".join(dict.fromkeys(finding.code for finding in warnings))
         what = f"the data has {count(len(warnings), 'warning')}, which --strict refuses: {codes}"

@@ -27,7 +27,9 @@ _MOST_SECTIONS = 15
 """Sections that a search shows."""
 
 
-TopicArgument = Annotated[list[str] | None, typer.Argument(metavar="[TOPIC|WORD...]", autocompletion=one_of(*TOPICS))]
+TopicArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[TOPIC|WORD...]", autocompletion=one_of(*TOPICS))
+]
 
 
 def docs(out: Output, topic: TopicArgument = None) -> None:
@@ -52,7 +54,9 @@ def docs(out: Output, topic: TopicArgument = None) -> None:
 def _list(out: Output) -> None:
     titles = {name: _read(name).split("\n", 1)[0].removeprefix("# ") for name in TOPICS}
     table = plain_table("topic", "page", rows=titles.items())
-    out.answer({"topics": [{"topic": name, "title": title} for name, title in titles.items()]}, table)
+    out.answer(
+        {"topics": [{"topic": name, "title": title} for name, title in titles.items()]}, table
+    )
     out.say("Show one with: bertctl docs TOPIC; search all of them with: bertctl docs WORD")
 
 

@@ -11,14 +11,24 @@ from bertctl.cli.output import Output, Shown, plain_table
 from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
 from bertctl.errors import UsageError, all_of
 
-_MAIN_PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "huggingface-hub", "numpy")
+_MAIN_PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "accelerate",
+    "datasets",
+    "huggingface-hub",
+    "numpy",
+)
 
 
 @takes_recipe("model", "--data-dir", "--train-file", "--validation-file", "compute", named=False)
 def doctor(
     out: Output,
     settings: RecipeRequest,
-    recipe: Annotated[str | None, typer.Argument(metavar="[RECIPE]", autocompletion=recipe_names)] = None,
+    recipe: Annotated[
+        str | None, typer.Argument(metavar="[RECIPE]", autocompletion=recipe_names)
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")] = Path("runs"),
 ) -> None:
     """Check whether this machine is ready: versions, devices, memory, folders, the hub, and what a recipe needs.
@@ -47,7 +57,8 @@ def doctor(
     with out.third_party_kept():
         found = examine(resolved if recipe else None, resolved.runtime, place=output)
     out.answer(
-        found.document | {"problems": [str(problem) for problem in found.problems], "warnings": found.warnings},
+        found.document
+        | {"problems": [str(problem) for problem in found.problems], "warnings": found.warnings},
         *_tables(found.document),
     )
     for warning in found.warnings:
@@ -71,24 +82,40 @@ def _machine_lines(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
     versions = {package["name"]: package["version"] for package in document["packages"]}
     yield "bertctl", f"{document['bertctl']}, Python {document['python']}, {document['platform']}"
-    yield "packages", ", ".join(f"{name} {versions[name]}" for name in _MAIN_PACKAGES if versions.get(name))
+    yield (
+        "packages",
+        ", ".join(f"{name} {versions[name]}" for name in _MAIN_PACKAGES if versions.get(name)),
+    )
     if "processor" not in document:
         return
     cpu, memory, hub = document["processor"], document["memory"], document["hub"]
     cores = f"{cpu['usable']} of {cpu['cores']} cores"
     cores += f", the time of {cpu['quota']:g}" if cpu["quota"] is not None else ""
-    yield "processor", f"{cpu['name']}, {cores}; {', '.join(cpu['features']) or 'no vector units known'}"
+    yield (
+        "processor",
+        f"{cpu['name']}, {cores}; {', '.join(cpu['features']) or 'no vector units known'}",
+    )
     limit = f", limited to {human_bytes(memory['limit'])}" if memory["limit"] else ""
-    yield "memory", f"{human_bytes(memory['available'])} free of {human_bytes(memory['total'])}{limit}"
+    yield (
+        "memory",
+        f"{human_bytes(memory['available'])} free of {human_bytes(memory['total'])}{limit}",
+    )
     for device in document["devices"]:
         bf16 = "fast bf16" if device["bf16"] else "no fast bf16"
-        size = f", {human_bytes(device['free'])} free of {human_bytes(device['memory'])}" if device["memory"] else ""
+        size = (
+            f", {human_bytes(device['free'])} free of {human_bytes(device['memory'])}"
+            if device["memory"]
+            else ""
+        )
         yield device["kind"], f"{device['name']}: {bf16}{size}"
     if document["compute"]:
         yield "runs would use", document["compute"]
     for folder in document["folders"]:
         writable = "" if folder["writable"] else ", can't be written"
-        yield folder["what"], f"{folder['path']}, {human_bytes(folder['free_bytes'])} free{writable}"
+        yield (
+            folder["what"],
+            f"{folder['path']}, {human_bytes(folder['free_bytes'])} free{writable}",
+        )
     token = "with a token" if hub["token"] else "no token"
     state = "not asked, offline" if hub["offline"] else hub["unreachable"] or "reachable"
     yield "hub", f"{hub['endpoint']}: {state}; {token}"

@@ -10,7 +10,9 @@ from bertctl.cli.output import Output, Shown, plain_table
 from bertctl.cli.recipe_options import RecipeRequest, takes_recipe, without
 
 
-@takes_recipe("model", *without("data", "--test-file"), *without("training", "--learning-rate"), "compute")
+@takes_recipe(
+    "model", *without("data", "--test-file"), *without("training", "--learning-rate"), "compute"
+)
 def estimate(
     out: Output,
     recipe: RecipeRequest,
@@ -57,7 +59,11 @@ def estimate_table(document: Mapping[str, Any]) -> Shown:
     }
     if document["seconds"]["head_start"]["estimate"] == 0:
         del names["head_start"]
-    rows = [(name, document["seconds"][phase]) for phase, name in names.items() if phase in document["seconds"]]
+    rows = [
+        (name, document["seconds"][phase])
+        for phase, name in names.items()
+        if phase in document["seconds"]
+    ]
     cells = document["sweep"]["cells"]
     if cells > 1:
         rows.append((f"{cells} such runs", document["sweep"]["seconds"]))
@@ -70,11 +76,19 @@ def estimate_table(document: Mapping[str, Any]) -> Shown:
     memory, disk = document["peak_memory_bytes"], document["disk_bytes"]
     table.add_row("memory", human_bytes(memory["process"]), "")
     if memory["device"] is not None:
-        table.add_row(f"memory of the {document['device']} device", human_bytes(memory["device"]), "")
+        table.add_row(
+            f"memory of the {document['device']} device", human_bytes(memory["device"]), ""
+        )
     free = f"{human_bytes(disk['free'])} free"
-    table.add_row("disk", human_bytes(disk["run"]), f"{human_bytes(disk['while_running'])} while it runs; {free}")
+    table.add_row(
+        "disk",
+        human_bytes(disk["run"]),
+        f"{human_bytes(disk['while_running'])} while it runs; {free}",
+    )
     if cells > 1:
-        table.add_row(f"disk of {cells} such runs", human_bytes(document["sweep"]["disk_bytes"]), "")
+        table.add_row(
+            f"disk of {cells} such runs", human_bytes(document["sweep"]["disk_bytes"]), ""
+        )
     for split, apart in document["detectable"].items():
         table.add_row(
             f"{document['examples'][split]:,} {split} rows tell apart",

@@ -7,7 +7,14 @@ import typer
 
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.processes import NumProcessesOption, in_processes, tell_shard, this_worker
-from bertctl.cli.recipe_options import MergeOption, OnErrorOption, OverwriteOption, RunRequest, ShardOption, takes_run
+from bertctl.cli.recipe_options import (
+    MergeOption,
+    OnErrorOption,
+    OverwriteOption,
+    RunRequest,
+    ShardOption,
+    takes_run,
+)
 from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,7 +22,15 @@ if TYPE_CHECKING:
 
 
 @takes_run(
-    "--data-dir", "columns", "--annotator", "layout", "--max-eval-rows", "compute", "evaluation", "--scheme", "renaming"
+    "--data-dir",
+    "columns",
+    "--annotator",
+    "layout",
+    "--max-eval-rows",
+    "compute",
+    "evaluation",
+    "--scheme",
+    "renaming",
 )
 def evaluate(
     out: Output,
@@ -56,7 +71,10 @@ def evaluate(
         raise UsageError("--split and --file exclude each other", remedy="Give one of the two.")
     if (file or shard or merge) and (calibrate or threshold is not None):
         remedy = "Leave --file, --shard and --merge out. --split names the split, else it is the validation split."
-        raise UsageError("--calibrate and --threshold choose on a whole split of the run's own data", remedy=remedy)
+        raise UsageError(
+            "--calibrate and --threshold choose on a whole split of the run's own data",
+            remedy=remedy,
+        )
     if output and not file:
         what = "-o goes with --file; a split is added to the run itself"
         raise UsageError(what, remedy="Leave -o out, or add --file FILE.")
@@ -80,10 +98,18 @@ def evaluate(
     with out.third_party_kept(), sharing.workers(trained, shared) as workers:
         if source is not None:
             metrics = evaluate_file(
-                trained, source, target, overwrite=overwrite, workers=workers, listener=listener, skipped=skipped
+                trained,
+                source,
+                target,
+                overwrite=overwrite,
+                workers=workers,
+                listener=listener,
+                skipped=skipped,
             )
         else:
-            metrics = evaluate_run(trained, split=split, workers=workers, listener=listener, skipped=skipped)
+            metrics = evaluate_run(
+                trained, split=split, workers=workers, listener=listener, skipped=skipped
+            )
     if tell_shard(sharing, out, [str(path) for path in sharing.paths]) or not workers.is_first:
         return
     left_out = skipped.finish(target / "predictions", out) if skipped else {}
@@ -129,7 +155,13 @@ def _folder_of(run: Path, source: "Path | FileList | None") -> Path:
 
 
 def _decide(
-    out: Output, run: Any, split: str | None, calibrate: bool, threshold: str | None, workers: Any, listener: Any
+    out: Output,
+    run: Any,
+    split: str | None,
+    calibrate: bool,
+    threshold: str | None,
+    workers: Any,
+    listener: Any,
 ) -> None:
     from bertctl.inference.calibrate import calibrate_run
     from bertctl.inference.decision import parse_rule
@@ -137,23 +169,34 @@ def _decide(
 
     rule = parse_rule(threshold) if threshold is not None else None
     with out.third_party_kept():
-        chosen = calibrate_run(run, split=split, calibrate=calibrate, rule=rule, workers=workers, listener=listener)
+        chosen = calibrate_run(
+            run, split=split, calibrate=calibrate, rule=rule, workers=workers, listener=listener
+        )
     if not workers.is_first:
         return
     decision, metrics = chosen["decision"], chosen["metrics"]
     numbers = ("before", "with the decision")
     table = plain_table(f"on {decision['fitted_on']}", *numbers, right=numbers)
     for name in headline(metrics["after"], None):
-        table.add_row(name, *(f"{metrics[when][name]['value']:.4f}" for when in ("before", "after")))
+        table.add_row(
+            name, *(f"{metrics[when][name]['value']:.4f}" for when in ("before", "after"))
+        )
     for name in ("calibration_error", "classwise_calibration_error", "brier"):
         if chosen[name]["before"] is not None:
-            table.add_row(name.replace("_", " "), *(f"{chosen[name][when]:.4f}" for when in ("before", "after")))
+            table.add_row(
+                name.replace("_", " "),
+                *(f"{chosen[name][when]:.4f}" for when in ("before", "after")),
+            )
     out.answer({"run": str(run.folder.path), **chosen}, table)
     if decision["temperature"] is not None:
-        out.say(f"temperature {decision['temperature']:.4g}: logits are divided by it before they become probabilities")
+        out.say(
+            f"temperature {decision['temperature']:.4g}: logits are divided by it before they become probabilities"
+        )
     if decision["threshold"] is not None:
         label = f"'{decision['positive']}'" if decision["positive"] else "a label"
-        out.say(f"threshold {decision['threshold']:.4g}: {label} is predicted from this probability on")
+        out.say(
+            f"threshold {decision['threshold']:.4g}: {label} is predicted from this probability on"
+        )
     out.say(
         f"written to {run.folder.decision}; predict and evaluate apply it from now on. The scores above are of "
         "the rows on which it was chosen: score another split for an unbiased estimate"

@@ -53,11 +53,23 @@ def explain(
 
     bound_caches()
     given.check("explain")
-    chosen = layout or (_SUFFIXES.get(output.suffix.lower(), "jsonl") if output else "json" if out.as_json else "text")
+    chosen = layout or (
+        _SUFFIXES.get(output.suffix.lower(), "jsonl")
+        if output
+        else "json"
+        if out.as_json
+        else "text"
+    )
     if out.as_json and output is None and chosen != "json":
-        raise UsageError(f"--json and --format {layout} exclude each other", remedy="Leave one out, or add -o FILE.")
+        raise UsageError(
+            f"--json and --format {layout} exclude each other",
+            remedy="Leave one out, or add -o FILE.",
+        )
     if given.run.options.get("model.long_text", "head") != "head":
-        raise UsageError("texts are explained as far as they are read from the beginning", remedy="--long-text head")
+        raise UsageError(
+            "texts are explained as far as they are read from the beginning",
+            remedy="--long-text head",
+        )
     trained = given.open({}, out)
     from bertctl.data.reading import SkippedRows
     from bertctl.inference.predict import Destination
@@ -66,7 +78,9 @@ def explain(
     from bertctl.reporting.html import render_html
     from bertctl.tasks.base import AnswerFormat
 
-    explainer = Explainer(trained, Asked(tuple(dict.fromkeys(method or Asked.methods)), label, steps, faithfulness))
+    explainer = Explainer(
+        trained, Asked(tuple(dict.fromkeys(method or Asked.methods)), label, steps, faithfulness)
+    )
 
     def as_text(lines: Iterable[Mapping[str, Any]], file: Any) -> None:
         console = console_of(file) if output else out.answers

@@ -8,18 +8,28 @@ import typer
 from bertctl.cli.completion import dataset_names
 from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes, tell_shard
-from bertctl.cli.recipe_options import MergeOption, NamedShardOption, OnErrorOption, RecipeRequest, takes_recipe
+from bertctl.cli.recipe_options import (
+    MergeOption,
+    NamedShardOption,
+    OnErrorOption,
+    RecipeRequest,
+    takes_recipe,
+)
 from bertctl.words import names_in
 
 
-@takes_recipe("model", "long_texts", "--data-dir", "columns", "layout", "compute", named=False, sets=False)
+@takes_recipe(
+    "model", "long_texts", "--data-dir", "columns", "layout", "compute", named=False, sets=False
+)
 def extract_features(
     out: Output,
     settings: RecipeRequest,
     input: Annotated[list[str], typer.Argument(metavar="INPUT ...", autocompletion=dataset_names)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT")],
     layers: Annotated[str, typer.Option("--layers", metavar="NAME,...")] = "last",
-    pooling: Annotated[str, typer.Option("--pooling", metavar="cls|mean|max|mean-max|pooler|model|none")] = "mean",
+    pooling: Annotated[
+        str, typer.Option("--pooling", metavar="cls|mean|max|mean-max|pooler|model|none")
+    ] = "mean",
     words: Annotated[Literal["first", "last", "mean"] | None, typer.Option("--words")] = None,
     special_tokens: Annotated[bool, typer.Option("--special-tokens/--no-special-tokens")] = True,
     normalize: Annotated[bool, typer.Option("--normalize")] = False,
@@ -28,10 +38,13 @@ def extract_features(
     dtype: Annotated[Literal["float32", "float16"], typer.Option("--dtype")] = "float32",
     split: Annotated[str | None, typer.Option("--split")] = None,
     input_format: Annotated[
-        str | None, typer.Option("--input-format", metavar="lines|csv|tsv|jsonl|parquet|conll|conllu")
+        str | None,
+        typer.Option("--input-format", metavar="lines|csv|tsv|jsonl|parquet|conll|conllu"),
     ] = None,
     keep_text: Annotated[bool, typer.Option("--text/--no-text")] = True,
-    backend: Annotated[Literal["auto", "torch", "onnx", "openvino"], typer.Option("--backend")] = "torch",
+    backend: Annotated[
+        Literal["auto", "torch", "onnx", "openvino"], typer.Option("--backend")
+    ] = "torch",
     resume: Annotated[bool, typer.Option("--resume")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
     shard: NamedShardOption = None,
@@ -93,9 +106,13 @@ def extract_features(
 
     shared = workers()
     out.quiet = out.quiet or shared.rank > 0
-    vectors = VectorNames(tuple(names_in(layers)), tuple(names_in(pooling)), words, special_tokens, normalize, prompt)
+    vectors = VectorNames(
+        tuple(names_in(layers)), tuple(names_in(pooling)), words, special_tokens, normalize, prompt
+    )
     long = LongText.of(recipe.model, stride)
-    job = ExtractJob(output, long, input_name(input), dtype, keep_text, backend, resume, overwrite, sharing)
+    job = ExtractJob(
+        output, long, input_name(input), dtype, keep_text, backend, resume, overwrite, sharing
+    )
     skipped = SkippedRows() if on_error == "skip" else None
     rows = Input(input, recipe.data, kind=input_format, split=split, skipped=skipped)
     with out.third_party_kept():

@@ -18,7 +18,9 @@ from bertctl.words import count, human_bytes
 
 def fetch(
     out: Output,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", autocompletion=recipe_names)] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", autocompletion=recipe_names)
+    ] = None,
     to: Annotated[Path | None, typer.Option("--to", metavar="DIR")] = None,
     split: Annotated[list[str] | None, typer.Option("--split", metavar="NAME")] = None,
     listed: Annotated[bool, typer.Option("--list")] = False,
@@ -49,17 +51,25 @@ def fetch(
         bertctl fetch --check
     """
     if sum((listed, check, cache_key)) > 1:
-        raise UsageError("--list, --check and --cache-key exclude each other", remedy="Give one of them.")
+        raise UsageError(
+            "--list, --check and --cache-key exclude each other", remedy="Give one of them."
+        )
     recipes = RecipeRequest("", sets or (), {"model.name": model} if model else {}, "fetch")
     if not names and (model or sets or split):
-        raise UsageError("there is no recipe that the options could change", remedy="Name one: bertctl fetch sst2 ...")
+        raise UsageError(
+            "there is no recipe that the options could change",
+            remedy="Name one: bertctl fetch sst2 ...",
+        )
     from bertctl.catalog.lock import LOCK_NAME, LOCKED, Lock, lock_file, read_lock
 
     path = to.absolute() / LOCK_NAME if to else lock_file()
     place = read_lock(path if check else lock_file()) if check or not names else Lock(path)
     place = replace(place, path=path, folder="hub" if to else place.folder)
     if place.folder:  # read by huggingface_hub when it is imported, below
-        os.environ |= {"HF_HUB_CACHE": str(path.parent / place.folder), "HF_HUB_DISABLE_SYMLINKS": "1"}
+        os.environ |= {
+            "HF_HUB_CACHE": str(path.parent / place.folder),
+            "HF_HUB_DISABLE_SYMLINKS": "1",
+        }
     os.environ.pop(LOCKED, None)  # what is fetched is not bound by a lock in force
     from bertctl.fetching import fetch as fetching
 
@@ -68,7 +78,9 @@ def fetch(
     for name in names or ():
         if is_recipe(name) or is_data_file(name):
             # A file of rows names no model, so it goes with the one that stands beside it.
-            beside = {"model.name": models[0]} if is_data_file(name) and models and not model else {}
+            beside = (
+                {"model.name": models[0]} if is_data_file(name) and models and not model else {}
+            )
             needs += fetching.needs_of_recipe(recipes.load(name, beside, listener=out), split or ())
         else:
             needs += fetching.needs_of_name(name)
@@ -87,15 +99,27 @@ def fetch(
         if listed:
             files = [file for each in fetching.look_up_all(wanted, out) for file in each]
             shown = ((file.wanted.repo, file.path, human_bytes(file.size or 0)) for file in files)
-            rows = [{"name": file.wanted.repo, "file": file.path, "bytes": file.size} for file in files]
+            rows = [
+                {"name": file.wanted.repo, "file": file.path, "bytes": file.size} for file in files
+            ]
             total = sum(file.size or 0 for file in files)
-            out.answer({"bytes": total, "files": rows}, plain_table("", "file", "size", right=("size",), rows=shown))
-            return out.say(f"{human_bytes(total)} on the hub; what is in the package or your own is not fetched")
+            out.answer(
+                {"bytes": total, "files": rows},
+                plain_table("", "file", "size", right=("size",), rows=shown),
+            )
+            return out.say(
+                f"{human_bytes(total)} on the hub; what is in the package or your own is not fetched"
+            )
         lock = fetching.fetch(wanted, needs, place, out)
     table = plain_table("", "what", "revision", "licence", "files", "size", right=("files", "size"))
     for part in lock.parts:
         size = sum(file["bytes"] for file in part["files"].values())
-        facts = (part["kind"], part["name"], part["revision"][:8] or "on this disk", part["licence"])
+        facts = (
+            part["kind"],
+            part["name"],
+            part["revision"][:8] or "on this disk",
+            part["licence"],
+        )
         table.add_row(*facts, f"{len(part['files'])}", human_bytes(size))
     out.answer({"lock": str(lock.path), "parts": lock.parts}, table)
     return out.say(f"locked in {lock.path}")

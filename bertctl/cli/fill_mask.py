@@ -73,6 +73,12 @@ def _tables(answer: Mapping[str, Any]) -> Iterator[TableBlock]:
     from bertctl.reporting.document import record_table
 
     for number, mask in enumerate(answer["masks"], start=1):
-        rows = [one | {"tokens": " ".join(one["pieces"]) if len(one["pieces"]) > 1 else ""} for one in mask]
+        rows = [
+            one | {"tokens": " ".join(one["pieces"]) if len(one["pieces"]) > 1 else ""}
+            for one in mask
+        ]
         caption = f"mask {number}" if len(answer["masks"]) > 1 else ""
-        yield record_table([{name: row[name] for name in ("word", "score", "tokens", "text")} for row in rows], caption)
+        yield record_table(
+            [{name: row[name] for name in ("word", "score", "tokens", "text")} for row in rows],
+            caption,
+        )

@@ -19,16 +19,24 @@ VerbFunction = Callable[..., None]
 Decorator = Callable[[VerbFunction], VerbFunction]
 
 
-def parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+def parameter(
+    name: str, annotation: Any, default: Any = inspect.Parameter.empty
+) -> inspect.Parameter:
     """Returns an option or argument of a verb, as Typer reads it."""
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
 
 
 def option(
     name: str, flags: str, help_text: str, kind: Any = str, default: Any = None, **settings: Any
 ) -> inspect.Parameter:
     """Returns an option of a verb; its flags with blanks between."""
-    return parameter(name, Annotated[kind | None, typer.Option(*flags.split(), help=help_text, **settings)], default)
+    return parameter(
+        name,
+        Annotated[kind | None, typer.Option(*flags.split(), help=help_text, **settings)],
+        default,
+    )
 
 
 _OUTPUTS = ("output", "destination", "junit", "gitlab_metrics", "gitlab_codequality", "npz")
@@ -57,7 +65,11 @@ def refuse_typed_addresses(parameters: Iterable[Any], typed: Mapping[str, Any]) 
         is_local = bool(words & _LOCAL) or "Path" in str(one.type_descriptor.annotation)
         values = typed.get(one.name)
         for value in values if isinstance(values, list | tuple) else [values]:
-            if not isinstance(value, str) or not is_local or (takes_text and any(map(str.isspace, value))):
+            if (
+                not isinstance(value, str)
+                or not is_local
+                or (takes_text and any(map(str.isspace, value)))
+            ):
                 continue
             refuse_address(
                 value,
@@ -75,7 +87,9 @@ def protect_inputs(given: Mapping[str, Any]) -> None:
         UsageError: an output that is an input, another output, or a run of a sweep that would be replaced.
     """
     typed = [value for name, value in given.items() if name not in _OUTPUTS]
-    words = [str(word) for value in typed for word in (value if isinstance(value, list) else [value])]
+    words = [
+        str(word) for value in typed for word in (value if isinstance(value, list) else [value])
+    ]
     paths = [Path(path) for word in words for path in (word, word.partition("=")[2]) if path]
     # A run's own recipe is read whole, and written again by the run that replaces it.
     protect(Path("/dev/stdin"), *(path for path in paths if not is_of_run(path)), anew=True)
@@ -86,16 +100,23 @@ def protect_inputs(given: Mapping[str, Any]) -> None:
 
             refuse_input(Path(path))
             if (place := Path(path).absolute()) in taken and not is_stream(Path(path)):
-                raise UsageError(f"{path} is given as two outputs", remedy="Name another file for one of them.")
+                raise UsageError(
+                    f"{path} is given as two outputs", remedy="Name another file for one of them."
+                )
             taken.add(place)
             if given.get("overwrite") and (why := RunFolder(Path(path)).why_of_sweep()):
-                raise UsageError(why, remedy="Choose another with -o. The sweep, typed again, runs what it lacks.")
+                raise UsageError(
+                    why,
+                    remedy="Choose another with -o. The sweep, typed again, runs what it lacks.",
+                )
             for folder in filter(os.path.isdir, paths):
                 RunFolder(folder).refuse_output(Path(path))
 
 
 def folds(
-    before: Sequence[inspect.Parameter], after: Sequence[inspect.Parameter], fold: Callable[[dict[str, Any]], Any]
+    before: Sequence[inspect.Parameter],
+    after: Sequence[inspect.Parameter],
+    fold: Callable[[dict[str, Any]], Any],
 ) -> Decorator:
     """Returns a decorator of a verb `verb(out, value, ...)` that puts other parameters in place of `value`.
 

@@ -23,11 +23,16 @@ def gate(
     run: Annotated[Path, typer.Argument(metavar="RUN", autocompletion=run_folders)],
     minimum: Annotated[list[str] | None, typer.Option("--min", metavar="METRIC=X")] = None,
     maximum: Annotated[list[str] | None, typer.Option("--max", metavar="METRIC=X")] = None,
-    min_slice: Annotated[list[str] | None, typer.Option("--min-slice", metavar="COLUMN=VALUE:METRIC=X")] = None,
-    baseline: Annotated[Path | None, typer.Option("--baseline", metavar="RUN2", autocompletion=run_folders)] = None,
+    min_slice: Annotated[
+        list[str] | None, typer.Option("--min-slice", metavar="COLUMN=VALUE:METRIC=X")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", metavar="RUN2", autocompletion=run_folders)
+    ] = None,
     max_drop: Annotated[list[str] | None, typer.Option("--max-drop", metavar="METRIC=X")] = None,
     beats: Annotated[
-        list[str] | None, typer.Option("--beats", metavar="BASELINE", autocompletion=one_of(*_BASELINES))
+        list[str] | None,
+        typer.Option("--beats", metavar="BASELINE", autocompletion=one_of(*_BASELINES)),
     ] = None,
     policy: Annotated[Literal["strict", "point", "lenient"], typer.Option("--policy")] = "strict",
     split: Annotated[str | None, typer.Option("--split")] = None,
@@ -76,13 +81,19 @@ def gate(
     limits += [baseline_limit(name) for name in beats or ()]
     registered = str(baseline).startswith(SCHEME)
     with registered_run(str(baseline)) if registered else contextlib.nullcontext(baseline) as other:
-        result = judge(run, limits, baseline=other, split=split, policy=policy, allow_constant=allow_constant)
+        result = judge(
+            run, limits, baseline=other, split=split, policy=policy, allow_constant=allow_constant
+        )
     out.answer(result.as_json() | {"baseline": baseline and str(baseline)}, *_answer(result))
     for note in result.notes:
         out.say(f"note: {note}")
     if result.verdict == "inconclusive" and result.policy == "lenient":
         out.warn("the gate is inconclusive; --policy lenient lets it through")
-    drops = [f"{j.limit.name}: smallest detectable drop {j.detectable:.4f}" for j in result.judgements if j.detectable]
+    drops = [
+        f"{j.limit.name}: smallest detectable drop {j.detectable:.4f}"
+        for j in result.judgements
+        if j.detectable
+    ]
     publish_checks(
         out,
         result.checks(),
@@ -124,6 +135,9 @@ def _answer(result: "GateResult") -> list[Shown]:
     for judgement in result.judgements:
         sentences.append(judgement.message)
         sentences += [f"  {sentence}" for sentence in judgement.ways_out]
-    meaning = Text("detectable: how far from the limit a model has to be for so many examples to show it", "dim")
+    meaning = Text(
+        "detectable: how far from the limit a model has to be for so many examples to show it",
+        "dim",
+    )
     headline = Text(result.headline, style=f"bold {colours[result.verdict]}")
     return [table, "", *sentences, meaning, "", headline]

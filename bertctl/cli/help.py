@@ -33,7 +33,9 @@ def described(docstring: str) -> tuple[str, dict[str, str]]:
     before, _, rest = inspect.cleandoc(docstring).partition("\n\nArgs:\n")
     section, title, examples = rest.partition("\n\nExamples:\n")
     entries = re.split(r"^(\w+):", textwrap.dedent(section), flags=re.MULTILINE)
-    texts = ["\n\n".join(" ".join(one.split()) for one in entry.split("\n\n")) for entry in entries[2::2]]
+    texts = [
+        "\n\n".join(" ".join(one.split()) for one in entry.split("\n\n")) for entry in entries[2::2]
+    ]
     return before + title + examples, dict(zip(entries[1::2], texts, strict=True))
 
 
@@ -102,8 +104,12 @@ def verb_help(ctx: typer.Context, *, everything: bool = False) -> str:
     for option in (one for one in parameters if isinstance(one, TyperOption)):
         panel = SHARED if option.name == "help" else option.rich_help_panel or _OPTIONS
         if everything or panel != RARE:
-            panels.setdefault(panel, []).append((_flags(option, ctx), _text(option, everything=everything)))
-    usage = " ".join(["Usage:", ctx.command_path, *(_metavar(one, ctx) for one in arguments), "[OPTIONS]"])
+            panels.setdefault(panel, []).append(
+                (_flags(option, ctx), _text(option, everything=everything))
+            )
+    usage = " ".join(
+        ["Usage:", ctx.command_path, *(_metavar(one, ctx) for one in arguments), "[OPTIONS]"]
+    )
     parts = [usage, *_paragraphs(ctx.command.help or "")]
     if arguments:
         rows = [(_metavar(one, ctx), _text(one, everything=everything)) for one in arguments]
@@ -118,12 +124,16 @@ def group_help(ctx: typer.Context) -> str:
     panels: dict[str, list[tuple[str, str]]] = {}
     for name in group.list_commands(ctx):
         verb: Any = group.get_command(ctx, name)
-        panels.setdefault(verb.rich_help_panel or "Verbs", []).append((name, _first_paragraph(verb.help)))
+        panels.setdefault(verb.rich_help_panel or "Verbs", []).append(
+            (name, _first_paragraph(verb.help))
+        )
     column = max(len(name) for rows in panels.values() for name, _ in rows)
     options = [one for one in group.get_params(ctx) if isinstance(one, TyperOption)]
     parts = [f"Usage: {ctx.command_path} VERB ...", *_paragraphs(group.help or "")]
     parts += [_section(title, rows, column=column) for title, rows in panels.items()]
-    parts.append(_section(_OPTIONS, [(_flags(one, ctx), _text(one, everything=False)) for one in options]))
+    parts.append(
+        _section(_OPTIONS, [(_flags(one, ctx), _text(one, everything=False)) for one in options])
+    )
     parts += _paragraphs(f"{ctx.command_path} VERB --help says what a verb does and takes.")
     return "\n\n".join(parts) + "\n"
 
@@ -155,11 +165,18 @@ def _section(title: str, rows: Sequence[tuple[str, str]], *, column: int = 0) ->
 
 def _beside(flags: str, text: str, wide: int, room: int) -> str:
     first, *others = textwrap.wrap(text, room) or [""]
-    return "\n".join([f"  {_bold(flags)}{' ' * (wide - len(flags))}  {first}", *(" " * (wide + 4) + o for o in others)])
+    return "\n".join(
+        [
+            f"  {_bold(flags)}{' ' * (wide - len(flags))}  {first}",
+            *(" " * (wide + 4) + o for o in others),
+        ]
+    )
 
 
 def _indented(text: str) -> str:
-    paragraphs = (textwrap.fill(one, _width() - 6, break_on_hyphens=False) for one in text.split("\n\n"))
+    paragraphs = (
+        textwrap.fill(one, _width() - 6, break_on_hyphens=False) for one in text.split("\n\n")
+    )
     return textwrap.indent("\n".join(paragraphs), " " * 6)
 
 
@@ -194,7 +211,13 @@ def _text(parameter: "TyperOption | TyperArgument", *, everything: bool) -> str:
     default = parameter.default
     if default in (None, False, "") or default == () or default == []:
         return text
-    shown = parameter.opts[0] if default is True else f"{default:g}" if isinstance(default, float) else default
+    shown = (
+        parameter.opts[0]
+        if default is True
+        else f"{default:g}"
+        if isinstance(default, float)
+        else default
+    )
     return f"{text} Default: {shown}."
 
 

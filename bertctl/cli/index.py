@@ -68,7 +68,9 @@ def index(
     expected = before
     if is_new and before is not None:
         before = before.to_append()
-        out.say(f"{output} has no rows of {input_name(corpus)} yet: they are added from the first one on")
+        out.say(
+            f"{output} has no rows of {input_name(corpus)} yet: they are added from the first one on"
+        )
     rows = identified(texts.rows, before, out, has_ids=texts.has_ids)
     with out.third_party_kept():
         model = given.model(before, "document", dtype=kind)
@@ -76,10 +78,19 @@ def index(
             if there(output, **on) != expected:  # another command has ended since
                 raise UsageError(f"{output} has changed just now", remedy="Type the command again.")
             document = make_index(
-                output, input_name(corpus), rows, model, kind, before=before, listener=out, remembered=texts.remembered
+                output,
+                input_name(corpus),
+                rows,
+                model,
+                kind,
+                before=before,
+                listener=out,
+                remembered=texts.remembered,
             )
     out.answer({"index": str(output), **document})
     out.say(f"{output}: {count(document['rows'], 'text')}, {document['size']} x {kind}")
     if cost := document.get("recall"):
         told = f"{cost['value']:.1%} of the {cost['at']} nearest texts in float32"
-        out.say(f"{kind} finds {told}, as {cost['queries']:,} of {cost['rows']:,} texts looked for theirs")
+        out.say(
+            f"{kind} finds {told}, as {cost['queries']:,} of {cost['rows']:,} texts looked for theirs"
+        )

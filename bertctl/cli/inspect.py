@@ -16,7 +16,9 @@ from bertctl.words import human_bytes
 def inspect(
     out: Output,
     model: Annotated[str, typer.Argument(metavar="MODEL|RUN", autocompletion=model_names)],
-    other: Annotated[str | None, typer.Argument(metavar="[MODEL|RUN]", autocompletion=model_names)] = None,
+    other: Annotated[
+        str | None, typer.Argument(metavar="[MODEL|RUN]", autocompletion=model_names)
+    ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE")] = None,
     text_column: Annotated[str | None, typer.Option("--text-column", metavar="NAME")] = None,
     embeddings: Annotated[str | None, typer.Option("--embeddings", metavar="TEXT")] = None,
@@ -44,11 +46,18 @@ def inspect(
         bertctl inspect minilm runs/first --file reviews.csv
     """
     if embeddings is not None and (other or file):
-        raise UsageError("--embeddings walks a text through one model", remedy="Leave the second model and --file out.")
+        raise UsageError(
+            "--embeddings walks a text through one model",
+            remedy="Leave the second model and --file out.",
+        )
     if file is not None and other is None:
-        raise UsageError("--file is for comparing the layers of two models", remedy="Name a second model.")
+        raise UsageError(
+            "--file is for comparing the layers of two models", remedy="Name a second model."
+        )
     if pair is not None and embeddings is None:
-        raise UsageError("--pair is the second text of --embeddings", remedy="Add --embeddings TEXT.")
+        raise UsageError(
+            "--pair is the second text of --embeddings", remedy="Add --embeddings TEXT."
+        )
     if embeddings is not None:
         from bertctl.interpretability.hidden_states import walk_input
 
@@ -59,8 +68,12 @@ def inspect(
             | {f"|{kind}|": norm for kind, norm in one["norms"].items()}
             for one in walked["tokens"]
         ]
-        caption = "Lengths of the vectors that are added for each token, and of their normalised sum."
-        states = [{**state, "shape": " x ".join(map(str, state["shape"]))} for state in walked["states"]]
+        caption = (
+            "Lengths of the vectors that are added for each token, and of their normalised sum."
+        )
+        states = [
+            {**state, "shape": " x ".join(map(str, state["shape"]))} for state in walked["states"]
+        ]
         layers = record_table(states, "What each layer gives; 0: the embeddings.")
         return out.answer({"model": model, **walked}, record_table(tokens, caption), "", layers)
     from bertctl.interpretability.anatomy import inspect_model
@@ -75,11 +88,16 @@ def inspect(
         from bertctl.cli.texts import TextSource
         from bertctl.interpretability.hidden_states import layer_similarity
 
-        chunks = TextSource([str(file)], settings={"text_column": text_column} if text_column else {}).chunks(out)
+        chunks = TextSource(
+            [str(file)], settings={"text_column": text_column} if text_column else {}
+        ).chunks(out)
         with out.third_party_kept():
             first, second = (one["folder"] for one in found)
             alike = layer_similarity(first, second, (chunk.texts for chunk in chunks), listener=out)
-        rows = [{"layer": i} | {str(j): value for j, value in enumerate(row)} for i, row in enumerate(alike["cka"])]
+        rows = [
+            {"layer": i} | {str(j): value for j, value in enumerate(row)}
+            for i, row in enumerate(alike["cka"])
+        ]
         title = f"linear CKA on {alike['texts']:,} texts: layers of {model} (rows) and {other}"
         document["layers"] = alike
         tables.append(record_table(rows, title))
@@ -96,7 +114,11 @@ def _facts(found: Sequence[Mapping[str, Any]]) -> TableBlock:
 
 def _told(one: Mapping[str, Any]) -> dict[str, str]:
     run, sizes, work, need = one["run"], one["sizes"], one["flops"], one["memory_bytes"]
-    about = f"{run['recipe']}: {run['task']}, {'probe on' if run['probe'] else 'from'} {run['model']}" if run else ""
+    about = (
+        f"{run['recipe']}: {run['task']}, {'probe on' if run['probe'] else 'from'} {run['model']}"
+        if run
+        else ""
+    )
     batch = f"{need['batch_size']} x {need['length']} tokens, fp32, CPU"
     return {
         "saved from": f"{one['trained_as']} ({one['family']})",
@@ -107,7 +129,9 @@ def _told(one: Mapping[str, Any]) -> dict[str, str]:
         "weights": ", ".join(f"{human_bytes(size)} {kind}" for kind, size in one["bytes"].items()),
         "layers": f"{sizes['layers']} of width {sizes['hidden']}, {sizes['heads']} heads",
         "longest input": f"{sizes['positions']:,} tokens" if sizes["positions"] else "no limit",
-        "tokenizer": one["tokenizer"]["kind"] if one["tokenizer"] else "of a kind that only transformers reads",
+        "tokenizer": one["tokenizer"]["kind"]
+        if one["tokenizer"]
+        else "of a kind that only transformers reads",
         "FLOPs": f"{work['per_token'] / 1e6:,.1f} M per token, {work['per_example'] / 1e9:,.2f} G per {work['length']}",
         "memory": f"{human_bytes(need['run'])} to run, {human_bytes(need['train'])} to train, about ({batch})",
     }
@@ -115,7 +139,12 @@ def _told(one: Mapping[str, Any]) -> dict[str, str]:
 
 def _parts(parts: Mapping[str, Any]) -> TableBlock:
     layers = [
-        {"part": f"layer {i}", "parameters": sum(one.values()), **one} for i, one in enumerate(parts["layers"], 1)
+        {"part": f"layer {i}", "parameters": sum(one.values()), **one}
+        for i, one in enumerate(parts["layers"], 1)
     ]
-    rest = [{"part": part, "parameters": parts[part]} for part in ("pooler", "head", "other") if parts[part]]
+    rest = [
+        {"part": part, "parameters": parts[part]}
+        for part in ("pooler", "head", "other")
+        if parts[part]
+    ]
     return record_table([{"part": "embeddings", "parameters": parts["embeddings"]}, *layers, *rest])

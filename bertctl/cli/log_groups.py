@@ -30,7 +30,11 @@ class LogGroup:
             return []
         self.is_open, self.count = True, self.count + 1
         title = command_message(one_line(shlex.join(["bertctl", *sys.argv[1:]]), limit=100))
-        return [self._section("start", "[collapsed=true]", title) if self.gitlab else f"::group::{title}"]
+        return [
+            self._section("start", "[collapsed=true]", title)
+            if self.gitlab
+            else f"::group::{title}"
+        ]
 
     def close(self) -> list[str]:
         """Returns the commands that end it, none where it is not open."""
@@ -56,5 +60,8 @@ def error_annotations(error: BertctlError) -> list[str]:
     from bertctl.reporting.findings import Check
 
     places = [one for one in map(BertctlError, error.message.splitlines()) if one.line]
-    checks = [Check(f"bertctl: {error.kind}", "", "fail", one.message, file=one.file, line=one.line) for one in places]
+    checks = [
+        Check(f"bertctl: {error.kind}", "", "fail", one.message, file=one.file, line=one.line)
+        for one in places
+    ]
     return github.annotations(checks) if github.wants_annotations() else []

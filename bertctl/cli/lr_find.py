@@ -11,7 +11,9 @@ from bertctl.cli.recipe_options import RecipeRequest, takes_recipe, without
 from bertctl.errors import UsageError
 
 
-@takes_recipe("model", *without("data", "--test-file", "--max-eval-rows"), "--batch-size", "--seed", "compute")
+@takes_recipe(
+    "model", *without("data", "--test-file", "--max-eval-rows"), "--batch-size", "--seed", "compute"
+)
 def lr_find(
     out: Output,
     recipe: RecipeRequest,
@@ -52,7 +54,9 @@ def lr_find(
             draw_learning_rates(document, pictures(output))
             out.say(f"written: {', '.join(str(path) for path in (output, *pictures(output)))}")
     if document["suggestion"] is None:
-        out.warn("the loss never fell, so there is nothing to suggest; try more --steps, or a higher --to")
+        out.warn(
+            "the loss never fell, so there is nothing to suggest; try more --steps, or a higher --to"
+        )
     elif document["fall"] < document["noise"]:
         out.warn(
             f"the loss falls by {document['fall']:.4f}, and as much as {document['noise']:.4f} can be chance: the "
@@ -82,7 +86,9 @@ def pictures(path: Path) -> list[Path]:
 
 def rates_table(document: Mapping[str, Any]) -> Shown:
     """Returns a table of the learning rates that were found."""
-    table = plain_table(f"{document['recipe']}, {document['model']}", "learning rate", right=("learning rate",))
+    table = plain_table(
+        f"{document['recipe']}, {document['model']}", "learning rate", right=("learning rate",)
+    )
     names = {
         "steepest": "the loss falls fastest",
         "minimum": "the loss is lowest",
@@ -91,7 +97,11 @@ def rates_table(document: Mapping[str, Any]) -> Shown:
     }
     for name, words in names.items():
         rate = document[name]
-        table.add_row(words, "none" if rate is None else f"{rate:.2e}", style="bold" if name == "suggestion" else None)
+        table.add_row(
+            words,
+            "none" if rate is None else f"{rate:.2e}",
+            style="bold" if name == "suggestion" else None,
+        )
     end = "where the loss exploded" if document["exploded"] else "the highest that was asked for"
     steps = f"{document['steps']} steps with batch size {document['batch_size']}"
     table.caption = f"{steps}, up to {document['rates'][-1]:.2e}, {end}"

@@ -5,7 +5,9 @@ import os
 import sys
 
 if sys.platform == "win32":  # before what needs fcntl and SIGHUP
-    sys.stderr.write("bertctl needs Linux, macOS or WSL 2 (https://learn.microsoft.com/windows/wsl/install).\n")
+    sys.stderr.write(
+        "bertctl needs Linux, macOS or WSL 2 (https://learn.microsoft.com/windows/wsl/install).\n"
+    )
     sys.exit(2)
 
 from bertctl.runtime.command_clock import begin_command

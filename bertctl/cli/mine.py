@@ -46,7 +46,9 @@ def mine(
         vectors = model.of(rows, out)
         pairs = pairs_above(threshold, vectors, measure=model.similarity)
         if max_pairs is None:
-            found = given.answer(out, pair_lines(rows, rows, pairs, model.unreadable), lambda: {"complete": True})
+            found = given.answer(
+                out, pair_lines(rows, rows, pairs, model.unreadable), lambda: {"complete": True}
+            )
             n_pairs = found["count"]
         else:
             nearest = NearestPairs(max_pairs)
@@ -54,11 +56,11 @@ def mine(
                 nearest.see(some)
             n_pairs = nearest.seen
             lines = pair_lines(rows, rows, [nearest.nearest()], model.unreadable)
-            found = given.answer(out, lines, lambda: {"complete": n_pairs <= max_pairs, "pairs": n_pairs})
+            found = given.answer(
+                out, lines, lambda: {"complete": n_pairs <= max_pairs, "pairs": n_pairs}
+            )
     have = "has" if n_pairs == 1 else "have"
-    told = (
-        f"{count(n_pairs, 'pair')} of {len(rows):,} texts {have} a {_NAMES[model.similarity]} of {threshold:g} or more"
-    )
+    told = f"{count(n_pairs, 'pair')} of {len(rows):,} texts {have} a {_NAMES[model.similarity]} of {threshold:g} or more"
     if found["complete"]:
         return out.say(told)
     left_out = f"{told}; the {found['count']:,} nearest are given (--max-pairs)"
@@ -83,12 +85,17 @@ def _checked(threshold: float | None, similarity: str) -> float:
     """
     if similarity == "cosine":
         if threshold is not None and not -1 <= threshold <= 1:
-            raise UsageError(f"--threshold {threshold:g} is no cosine", remedy="Give a number from -1 to 1.")
+            raise UsageError(
+                f"--threshold {threshold:g} is no cosine", remedy="Give a number from -1 to 1."
+            )
         return 0.8 if threshold is None else threshold
     if threshold is None:
         what = f"the model compares texts by {similarity} similarity, which has no usual threshold"
         raise UsageError(what, remedy="Add --threshold NUMBER, or --similarity cosine.")
     if similarity != "dot" and threshold > 0:
         what = f"--threshold {threshold:g} is above 0, and {similarity} similarity is a negative distance"
-        raise UsageError(what, remedy=f"Type --threshold {-threshold:g} for pairs at a distance up to {threshold:g}.")
+        raise UsageError(
+            what,
+            remedy=f"Type --threshold {-threshold:g} for pairs at a distance up to {threshold:g}.",
+        )
     return threshold

@@ -30,7 +30,9 @@ if TYPE_CHECKING:  # completion has no time for rich
 Shown: TypeAlias = "RenderableType | TableBlock"
 """What a part of an answer may be, for people."""
 
-_PIPE_WIDTH = 200  # a table in a pipe or a CI log is not folded at 80 columns, unless COLUMNS says so
+_PIPE_WIDTH = (
+    200  # a table in a pipe or a CI log is not folded at 80 columns, unless COLUMNS says so
+)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -84,7 +86,9 @@ class Output(Listener):
         from bertctl.reporting.terminal import rich_table
 
         self.close()
-        with self.answers:  # in one piece, so that a reader of the first line (head, grep -q) has taken all of it
+        with (
+            self.answers
+        ):  # in one piece, so that a reader of the first line (head, grep -q) has taken all of it
             for part in parts:
                 drawn = rich_table(part) if isinstance(part, TableBlock) else part
                 self.answers.print(_text(drawn) if isinstance(drawn, str) else drawn)
@@ -120,7 +124,13 @@ class Output(Listener):
             sys.stderr.buffer.flush()
 
     def advance(
-        self, phase: str, done: int, total: int, figures: Figures | None = None, *, share: float | None = None
+        self,
+        phase: str,
+        done: int,
+        total: int,
+        figures: Figures | None = None,
+        *,
+        share: float | None = None,
     ) -> None:
         """Shows progress: a bar on a terminal, a plain line now and then elsewhere."""
         if not self.quiet:
@@ -201,7 +211,10 @@ class ThirdPartyLog(logging.Handler):
 
 
 def plain_table(
-    *headers: str, title: str | None = None, right: tuple[str, ...] = (), rows: Iterable[Iterable[str]] = ()
+    *headers: str,
+    title: str | None = None,
+    right: tuple[str, ...] = (),
+    rows: Iterable[Iterable[str]] = (),
 ) -> "Table":
     """Returns a table as all tables look: no box, a bold header, the columns named in `right` right-aligned.
 
@@ -249,16 +262,24 @@ def console_of(stream: Any) -> "Console":
         def render_str(self, text: str, **options: Any) -> "Text":
             return super().render_str(harmless(text), **options)
 
-        def render(self, renderable: "RenderableType", options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        def render(
+            self, renderable: "RenderableType", options: ConsoleOptions | None = None
+        ) -> Iterable[Segment]:
             if isinstance(renderable, Table):
                 rows = list(zip(*(column.cells for column in renderable.columns), strict=True))
                 kept = [renderable.columns[i] for i in filled(len(renderable.columns), rows)]
                 renderable.columns = [replace(column, _index=i) for i, column in enumerate(kept)]
             for part in super().render(renderable, options):
-                yield part if part.control else Segment(harmless(part.text, keep="\n\t"), part.style)
+                yield (
+                    part if part.control else Segment(harmless(part.text, keep="\n\t"), part.style)
+                )
 
     watched = stream.isatty() and os.environ.get("TERM") != "dumb"
-    environ = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES") or v.strip("0").isdecimal()}
+    environ = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("COLUMNS", "LINES") or v.strip("0").isdecimal()
+    }
     narrow = int(environ.get("COLUMNS", 0)) if stream is sys.stdout and not watched else 0
     return HarmlessConsole(
         file=stream,

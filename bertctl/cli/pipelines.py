@@ -34,7 +34,9 @@ _OPTIONS = [
 def takes_report_files(*left_out: str) -> Decorator:
     """Returns a decorator that gives a verb, as a value, the files it writes for pipelines."""
     options = [one for one in _OPTIONS if one.name not in left_out]
-    return folds([], options, lambda given: ReportFiles(**{one.name: given.pop(one.name) for one in options}))
+    return folds(
+        [], options, lambda given: ReportFiles(**{one.name: given.pop(one.name) for one in options})
+    )
 
 
 def publish_checks(
@@ -65,7 +67,12 @@ def publish_checks(
     Raises:
         UnavailableError: a file that was asked for can't be written.
     """
-    _summarise(out, lambda room: github.checks_summary(title, checks, headline=headline, notes=notes, limit=room))
+    _summarise(
+        out,
+        lambda room: github.checks_summary(
+            title, checks, headline=headline, notes=notes, limit=room
+        ),
+    )
     if github.wants_annotations():
         out.commands(github.annotations(checks))
     if files.junit is not None:

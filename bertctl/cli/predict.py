@@ -22,7 +22,9 @@ def predict(
     layout: Annotated[str | None, typer.Option("--format", metavar="NAME")] = None,
     safe_csv: Annotated[bool, typer.Option("--safe-csv", rich_help_panel=RARE)] = False,
     top_k: Annotated[int | None, typer.Option("--top-k", min=1, metavar="N")] = None,
-    keep_columns: Annotated[str | None, typer.Option("--keep-columns", metavar="all|none|NAME,...")] = None,
+    keep_columns: Annotated[
+        str | None, typer.Option("--keep-columns", metavar="all|none|NAME,...")
+    ] = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", min=1)] = None,
     shard: NamedShardOption = None,
     merge: MergeOption = False,
@@ -61,7 +63,9 @@ def predict(
     check_known(layout)
     given.check("predict")
     if layout == "glue" and not (given.split or given.data):
-        raise UsageError("--format glue answers a GLUE split", remedy="Add --split test, or --data ax.")
+        raise UsageError(
+            "--format glue answers a GLUE split", remedy="Add --split test, or --data ax."
+        )
     if layout == "glue" and output is None:
         raise UsageError("--format glue writes files", remedy="Say where: -o DIR.")
     if safe_csv and layout not in ("csv", "tsv"):
@@ -83,7 +87,13 @@ def predict(
         if layout == "glue" and output is not None:
             split = given.split or "test"
             written = predict_glue(
-                trained, split, data=given.data, output=output, workers=shared, sharing=sharing, listener=listener
+                trained,
+                split,
+                data=given.data,
+                output=output,
+                workers=shared,
+                sharing=sharing,
+                listener=listener,
             )
         else:
             chunks, total = given.chunks(trained, listener, skipped, layout)
@@ -100,7 +110,9 @@ def predict(
                 sharing=sharing,
                 listener=listener,
             )
-    writes_skipped = sharing.shard is None or (sharing.shard[0] == 1 and not sharing.paths)  # all shards read them
+    writes_skipped = sharing.shard is None or (
+        sharing.shard[0] == 1 and not sharing.paths
+    )  # all shards read them
     if skipped is not None and shared.is_first and writes_skipped:
         written |= skipped.finish(destined, out)
     if tell_shard(sharing, out, written.get("files", ())):

@@ -43,7 +43,9 @@ def pretrain(
         bertctl pretrain abstracts.txt --model minilm --no-nsp --epochs 2
         bertctl pretrain corpus/ --from-scratch small --vocab-size 8000
     """
-    traced = corpus_recipe(recipe, given or [], {"pretraining.objective": "mlm"} if no_nsp else {}, listener=out)
+    traced = corpus_recipe(
+        recipe, given or [], {"pretraining.objective": "mlm"} if no_nsp else {}, listener=out
+    )
     carry_out(out, traced, flags)
 
 
@@ -57,6 +59,11 @@ def corpus_recipe(
         UsageError: nothing was named, or see `RecipeRequest.load`.
     """
     if not names:
-        raise UsageError("nothing to pretrain on", remedy=f"Name a corpus or a recipe: bertctl {recipe.verb} CORPUS...")
+        raise UsageError(
+            "nothing to pretrain on",
+            remedy=f"Name a corpus or a recipe: bertctl {recipe.verb} CORPUS...",
+        )
     name, corpus = (names[0], names[1:]) if is_recipe(names[0]) else (PRETRAIN, names)
-    return recipe.trace(name, {**options, **({"pretraining.corpus": corpus} if corpus else {})}, listener=listener)
+    return recipe.trace(
+        name, {**options, **({"pretraining.corpus": corpus} if corpus else {})}, listener=listener
+    )

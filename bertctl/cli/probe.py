@@ -18,14 +18,17 @@ if TYPE_CHECKING:
     from bertctl.run_folder import RunFolder
 
 
-@takes_recipe("long_texts", "probe", "model", "data", "--seed", "compute", "--text/--no-text", named=False)
+@takes_recipe(
+    "long_texts", "probe", "model", "data", "--seed", "compute", "--text/--no-text", named=False
+)
 def probe(
     out: Output,
     settings: RecipeRequest,
     input: Annotated[str, typer.Argument(metavar="INPUT|RECIPE", autocompletion=recipe_names)],
     output: OutputOption = None,
     task: Annotated[
-        str | None, typer.Option("--task", metavar="text-classification|text-regression|token-classification")
+        str | None,
+        typer.Option("--task", metavar="text-classification|text-regression|token-classification"),
     ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -44,7 +47,9 @@ def probe(
     started = time.perf_counter()
     bound_caches()
     if task and not is_data_file(input):
-        raise UsageError(f"--task is for a file with rows, and {input} is a recipe", remedy="Leave it out.")
+        raise UsageError(
+            f"--task is for a file with rows, and {input} is a recipe", remedy="Leave it out."
+        )
     recipe = settings.load(input, listener=out, task=task or "")
     from bertctl.run_folder import RunFolder, default_folder
 
@@ -57,15 +62,23 @@ def probe(
         with out.third_party_kept() as log:
             job = prepare(recipe, listener=out)
             announce(job, listener=out)
-            named = job.recipe.name if job.recipe.name.startswith("probe") else f"probe-{job.recipe.name}"
-            folder = RunFolder.create(output or default_folder(named, job.hash), overwrite=overwrite)
+            named = (
+                job.recipe.name
+                if job.recipe.name.startswith("probe")
+                else f"probe-{job.recipe.name}"
+            )
+            folder = RunFolder.create(
+                output or default_folder(named, job.hash), overwrite=overwrite
+            )
             lock.enter_context(folder.held())
             log.write_to(folder.log)
             metrics = run(job, folder, listener=out)
         _answer(out, job, folder, metrics, total=time.perf_counter() - started)
 
 
-def _answer(out: Output, job: "ProbeJob", folder: "RunFolder", metrics: "dict[str, Any]", *, total: float) -> None:
+def _answer(
+    out: Output, job: "ProbeJob", folder: "RunFolder", metrics: "dict[str, Any]", *, total: float
+) -> None:
     from bertctl.reporting.probe_results import draw_probe, probe_table
     from bertctl.reporting.summary import results_table
     from bertctl.run_folder import SCHEMA
@@ -82,7 +95,9 @@ def _answer(out: Output, job: "ProbeJob", folder: "RunFolder", metrics: "dict[st
     write_json(folder.performance, performance | {"peak_memory_bytes": peak_memory_bytes()})
     best, results = metrics["probe"]["best"], results_table(metrics, dataset=job.recipe.data.name)
     out.answer({"run": str(folder.path), **metrics}, probe_table(metrics), "", results)
-    out.say(f"best by cross-validation: layer {best['layer']}, {best['pooling']} pooling; picture: {pictures[0]}")
+    out.say(
+        f"best by cross-validation: layer {best['layer']}, {best['pooling']} pooling; picture: {pictures[0]}"
+    )
     out.say(
         f"{total:.1f} s: features {job.seconds['features']:.1f} s ({rate:.0f} rows/s), "
         f"classifiers {job.seconds['train']:.1f} s, scoring {job.seconds['evaluate']:.1f} s"

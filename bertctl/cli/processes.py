@@ -50,7 +50,9 @@ def in_processes(count: int, out: Output, *, source: str = "", config: Path | No
         pass_on_start()
         with tempfile.TemporaryDirectory() as folder:
             arguments = _with_files_for_pipes(sys.argv[1:], Path(folder))
-            raise typer.Exit(launch(arguments, count, stdin=source == "-", config=config, listener=out))
+            raise typer.Exit(
+                launch(arguments, count, stdin=source == "-", config=config, listener=out)
+            )
     if warning := lone_process_warning():
         out.warn(warning)
 

@@ -53,7 +53,9 @@ class _Phase:
         share = self.share or 0.0
         if share <= self.start[1]:
             return ""
-        seconds = (self.heard - self.began) * (1 - share) / (share - self.start[1]) - (now - self.heard)
+        seconds = (self.heard - self.began) * (1 - share) / (share - self.start[1]) - (
+            now - self.heard
+        )
         return f"{human_seconds(max(0, round(seconds))).replace('.0 s', ' s')} left"
 
     def words(self, now: float) -> list[str]:
@@ -79,7 +81,12 @@ class ProgressDisplay:
         self._line_at, self._line_share = 0.0, 0.0
 
     def advance(
-        self, name: str, done: int, total: int, figures: Mapping[str, float | str], share: float | None
+        self,
+        name: str,
+        done: int,
+        total: int,
+        figures: Mapping[str, float | str],
+        share: float | None,
     ) -> str | None:
         """Takes news of a phase as `Listener.advance` gets them; returns the line to write, where one is due."""
         now, share = time.monotonic(), share if share is not None or not total else done / total
@@ -97,7 +104,9 @@ class ProgressDisplay:
             self._line_at = now
             if len(self._phases) == 1:
                 self._line_share = share or 0.0
-            left = _listed(f"{self._title(phase, now)} {_count(phase)}{_percent(phase)}", phase.left(now))
+            left = _listed(
+                f"{self._title(phase, now)} {_count(phase)}{_percent(phase)}", phase.left(now)
+            )
             return "  ".join([left, *phase.words(now)])
         return None
 
@@ -123,7 +132,9 @@ class ProgressDisplay:
     def _title(self, phase: _Phase, now: float) -> str:
         """Returns the phase's name after those of which it is a part."""
         outer = itertools.takewhile(lambda one: one is not phase, self._phases.values())
-        return _listed(*(_listed(f"{one.name}{_percent(one)}", one.left(now)) for one in outer), phase.name)
+        return _listed(
+            *(_listed(f"{one.name}{_percent(one)}", one.left(now)) for one in outer), phase.name
+        )
 
     def _draw(self, phase: _Phase, now: float) -> None:
         """Draws the bar on the last line, with as many of its parts as there is room for.

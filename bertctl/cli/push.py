@@ -34,6 +34,11 @@ def push(
 
     with out.third_party_kept():
         document = push_run(
-            RunFolder.open(run), hub_id, private=private, predictions=with_predictions, message=message, listener=out
+            RunFolder.open(run),
+            hub_id,
+            private=private,
+            predictions=with_predictions,
+            message=message,
+            listener=out,
         )
     out.answer(document, document["url"])

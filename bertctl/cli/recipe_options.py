@@ -85,7 +85,9 @@ def separator(typed: str) -> str:
     """
     given = {"tab": "\t", "\\t": "\t"}.get(typed, typed)
     if len(given) != 1:
-        raise UsageError(f"--delimiter: '{typed}' is not one character", remedy="Such as --delimiter ';' or tab.")
+        raise UsageError(
+            f"--delimiter: '{typed}' is not one character", remedy="Such as --delimiter ';' or tab."
+        )
     return given
 
 
@@ -123,7 +125,9 @@ GROUPS: Mapping[str, Sequence[FieldOption]] = {
     ),
     "columns": _COLUMNS,
     "layout": _LAYOUT,
-    "confirming": (FieldOption("data.confirm_fraction", "--confirm-fraction", float, panel="Data"),),
+    "confirming": (
+        FieldOption("data.confirm_fraction", "--confirm-fraction", float, panel="Data"),
+    ),
     "training": (
         FieldOption("training.epochs", "--epochs", int),
         FieldOption("training.time_limit", "--time-limit", metavar="30s|20m|2h"),
@@ -136,20 +140,34 @@ GROUPS: Mapping[str, Sequence[FieldOption]] = {
         FieldOption("runtime.precision", "--precision", panel="Compute"),
         FieldOption("runtime.threads", "--threads", int, panel="Compute"),
     ),
-    "deterministic": (FieldOption("runtime.deterministic", "--deterministic/--no-deterministic", bool, panel=RARE),),
+    "deterministic": (
+        FieldOption(
+            "runtime.deterministic", "--deterministic/--no-deterministic", bool, panel=RARE
+        ),
+    ),
     "keep_text": (FieldOption("evaluation.keep_text", "--keep-text/--no-text", bool),),
     "evaluation": (
         FieldOption("evaluation.keep_text", "--text/--no-text", bool),
         FieldOption("evaluation.metric_scripts", "--metric", list[str], "PATH", RARE),
     ),
-    "baselines": (FieldOption("evaluation.baselines", "--baselines/--no-baselines", bool, panel=RARE),),
-    "renaming": (FieldOption("token_classification.rename_tags", "--rename-tag", list[str], "OLD=NEW"),),
+    "baselines": (
+        FieldOption("evaluation.baselines", "--baselines/--no-baselines", bool, panel=RARE),
+    ),
+    "renaming": (
+        FieldOption("token_classification.rename_tags", "--rename-tag", list[str], "OLD=NEW"),
+    ),
     "answers": (
         FieldOption("token_classification.scheme", "--scheme", panel="Answers"),
-        FieldOption("token_classification.entity_threshold", "--entity-threshold", float, panel="Answers"),
+        FieldOption(
+            "token_classification.entity_threshold", "--entity-threshold", float, panel="Answers"
+        ),
         FieldOption("question_answering.n_best", "--n-best", int, panel="Answers"),
-        FieldOption("question_answering.max_answer_length", "--max-answer-length", int, panel="Answers"),
-        FieldOption("question_answering.null_threshold", "--null-threshold", float, panel="Answers"),
+        FieldOption(
+            "question_answering.max_answer_length", "--max-answer-length", int, panel="Answers"
+        ),
+        FieldOption(
+            "question_answering.null_threshold", "--null-threshold", float, panel="Answers"
+        ),
     ),
     "probe": (
         FieldOption("probe.layers", "--layers", metavar="all|paper|NAME,...", parse=names_in),
@@ -173,9 +191,17 @@ GROUPS: Mapping[str, Sequence[FieldOption]] = {
         *_LAYOUT[:1],  # --encoding
     ),
     "long_runs": (
-        FieldOption("training.checkpoint_every", "--checkpoint-every", metavar="'N steps'|'N minutes'|off", panel=RARE),
         FieldOption(
-            "training.gradient_checkpointing", "--gradient-checkpointing/--no-gradient-checkpointing", bool, panel=RARE
+            "training.checkpoint_every",
+            "--checkpoint-every",
+            metavar="'N steps'|'N minutes'|off",
+            panel=RARE,
+        ),
+        FieldOption(
+            "training.gradient_checkpointing",
+            "--gradient-checkpointing/--no-gradient-checkpointing",
+            bool,
+            panel=RARE,
         ),
         FieldOption("runtime.log_to", "--log-to", list[str], panel=RARE),
     ),
@@ -198,13 +224,24 @@ RecipeArgument = Annotated[
     ),
 ]
 RunArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="Run folder, as `bertctl finetune` names it.", autocompletion=run_folders)
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="Run folder, as `bertctl finetune` names it.",
+        autocompletion=run_folders,
+    ),
 ]
 ModelArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="Run folder, or a model: a folder, a hub id.", autocompletion=run_folders)
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="Run folder, or a model: a folder, a hub id.",
+        autocompletion=run_folders,
+    ),
 ]
 OutputOption = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="DIR", help="Run folder. Default: runs/RECIPE-HASH.")
+    Path | None,
+    typer.Option("--output", "-o", metavar="DIR", help="Run folder. Default: runs/RECIPE-HASH."),
 ]
 OnErrorOption = Annotated[
     Literal["stop", "skip"] | None,
@@ -220,11 +257,17 @@ ShardOption = Annotated[
 NamedShardOption = Annotated[
     str | None,
     typer.Option(
-        "--shard", metavar="K/N", help="Compute shard K of N, into OUT.parts, or into OUT if its name has {shard}."
+        "--shard",
+        metavar="K/N",
+        help="Compute shard K of N, into OUT.parts, or into OUT if its name has {shard}.",
     ),
 ]
-MergeOption = Annotated[bool, typer.Option("--merge", help="Make OUT of the shards in OUT.parts: the same bytes.")]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in the folder.")]
+MergeOption = Annotated[
+    bool, typer.Option("--merge", help="Make OUT of the shards in OUT.parts: the same bytes.")
+]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the run that is in the folder.")
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -261,13 +304,23 @@ class RecipeRequest:
         return [*self.options, *(given.partition("=")[0].strip() for given in self.sets)]
 
     def load(
-        self, name: str = "", options: Mapping[str, Any] | None = None, *, listener: Listener = SILENT, task: str = ""
+        self,
+        name: str = "",
+        options: Mapping[str, Any] | None = None,
+        *,
+        listener: Listener = SILENT,
+        task: str = "",
     ) -> "Recipe":
         """Returns the recipe, complete and checked; see `trace`."""
         return self.trace(name, options, listener=listener, task=task)[0]
 
     def trace(
-        self, name: str = "", options: Mapping[str, Any] | None = None, *, listener: Listener = SILENT, task: str = ""
+        self,
+        name: str = "",
+        options: Mapping[str, Any] | None = None,
+        *,
+        listener: Listener = SILENT,
+        task: str = "",
     ) -> "TracedRecipe":
         """Returns the recipe and where each field's value comes from; for a file of rows the generic one of its task.
 
@@ -287,7 +340,10 @@ class RecipeRequest:
         named, given = name or self.name, {**self.options, **(options or {})}
         if is_data_file(named):
             if "data.train_file" in self.options:
-                raise UsageError(f"the train file is given twice, as {named} too", remedy="Leave --train-file out.")
+                raise UsageError(
+                    f"the train file is given twice, as {named} too",
+                    remedy="Leave --train-file out.",
+                )
             fields = {"data.train_file": Path(named)}
             named, guessed = (task, {}) if task else self._guess(Path(named), listener)
             given = {**fields, **guessed, **given}
@@ -296,7 +352,10 @@ class RecipeRequest:
             file = origins[dotted].file or expanded_path(named)
             if dotted in CODE or is_of_run(file):
                 refuse_unnamed(recipe, file, self.typed, {dotted: flag})
-        looks, verb = not self.verb or self.verb.startswith(("recipes", "fetch")), verb_of(recipe.task)
+        looks, verb = (
+            not self.verb or self.verb.startswith(("recipes", "fetch")),
+            verb_of(recipe.task),
+        )
         if not looks and (verb == PRETRAIN) != (self.verb in (PRETRAIN, "adapt")):
             told = f"'{named}' is a recipe of {verb}, whose task is '{recipe.task}'"
             raise UsageError(told, remedy=f"bertctl {verb} {named}")
@@ -311,15 +370,21 @@ class RecipeRequest:
         from bertctl.runtime.launch import is_worker
 
         sets = [each for each in self.sets if each.startswith("data.")]
-        options = {field: value for field, value in self.options.items() if field.startswith("data.")}
+        options = {
+            field: value for field, value in self.options.items() if field.startswith("data.")
+        }
         generic = f"bertctl {self.verb or 'finetune'} TASK --train-file {shlex.quote(str(file))}"
         try:
-            task, fields, told = guess_task(file, load_recipe(next(iter(READERS)), sets=sets, options=options).data)
+            task, fields, told = guess_task(
+                file, load_recipe(next(iter(READERS)), sets=sets, options=options).data
+            )
         except UnknownSuffixError:
             raise
         except UsageError as error:
             is_said = "name the task" in error.remedy.lower()
-            introduction = "The task is named so" if is_said else "Add it to the command, or name the task"
+            introduction = (
+                "The task is named so" if is_said else "Add it to the command, or name the task"
+            )
             error.remedy += f" {introduction}: {generic} (TASK: {', '.join(READERS)})."
             raise
         if not is_worker():
@@ -339,7 +404,9 @@ class RunRequest:
     path: Path
     options: Mapping[str, Any]
 
-    def open(self, options: Mapping[str, Any] | None = None, listener: Listener = SILENT) -> "TrainedRun":
+    def open(
+        self, options: Mapping[str, Any] | None = None, listener: Listener = SILENT
+    ) -> "TrainedRun":
         """Returns the trained model of the run.
 
         Raises:
@@ -373,7 +440,11 @@ def takes_recipe(*wanted: str | FieldOption, named: bool = True, sets: bool = Tr
     """
     rows = picked(*wanted)
     before = [parameter("recipe", RecipeArgument)] if named else []
-    after = [row.parameter() for row in rows] + ([parameter("sets", SetOption, None)] if sets else []) + [LOCKED_OPTION]
+    after = (
+        [row.parameter() for row in rows]
+        + ([parameter("sets", SetOption, None)] if sets else [])
+        + [LOCKED_OPTION]
+    )
 
     def decorate(verb: VerbFunction) -> VerbFunction:
         def fold(given: dict[str, Any]) -> RecipeRequest:
@@ -396,7 +467,9 @@ def takes_run(*wanted: str | FieldOption) -> Decorator:
         lock(given)
         return RunRequest(given.pop("run"), by_field(rows, given))
 
-    return folds([parameter("run", ModelArgument)], [*(row.parameter() for row in rows), LOCKED_OPTION], fold)
+    return folds(
+        [parameter("run", ModelArgument)], [*(row.parameter() for row in rows), LOCKED_OPTION], fold
+    )
 
 
 def lock(given: dict[str, Any]) -> None:

@@ -23,9 +23,20 @@ if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
 
 
-_DATASET_FIELDS = ("name", "task", "description", "labels", "metrics", "primary_metric", "official_files", "note")
+_DATASET_FIELDS = (
+    "name",
+    "task",
+    "description",
+    "labels",
+    "metrics",
+    "primary_metric",
+    "official_files",
+    "note",
+)
 _MOVES = {True: "yes", False: "no", None: "perhaps"}
-_BELOW = textwrap.TextWrapper(79, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+_BELOW = textwrap.TextWrapper(
+    79, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+)
 """What stands below an entry of a list."""
 
 
@@ -43,7 +54,9 @@ def ls(
         long: With --models: layers, tokenizer, pretraining objective and its source too.
     """
     if long and not models:
-        raise UsageError("--long says more about models, and --models is not given", remedy="Add --models.")
+        raise UsageError(
+            "--long says more about models, and --models is not given", remedy="Add --models."
+        )
     asked = [*([_models(long=long)] if models else []), *([_datasets()] if data else [])]
     parts = asked or [_recipes()]
     out.answer({name: rows for name, rows, _ in parts}, *(shown for _, _, shown in parts))
@@ -52,7 +65,9 @@ def ls(
 
 
 @takes_recipe()
-def show(out: Output, recipe: RecipeRequest, origin: Annotated[bool, typer.Option("--origin")] = False) -> None:
+def show(
+    out: Output, recipe: RecipeRequest, origin: Annotated[bool, typer.Option("--origin")] = False
+) -> None:
     """Print a recipe with all its fields, each under a line that says what it means.
 
     Args:
@@ -68,15 +83,27 @@ def show(out: Output, recipe: RecipeRequest, origin: Annotated[bool, typer.Optio
     from bertctl.config.problems import shown
 
     if origin and is_data_file(recipe.name):
-        raise UsageError(f"--origin is for recipes, and {recipe.name} is a file of rows", remedy="Leave --origin out.")
+        raise UsageError(
+            f"--origin is for recipes, and {recipe.name} is a file of rows",
+            remedy="Leave --origin out.",
+        )
     loaded, origins = recipe.trace()
     if origin:
         table, rows = plain_table("field", "value", "from"), {}
         for dotted, value in own_fields(loaded):
             source = origins[dotted]
-            rows[dotted] = {"value": value, "from": source.kind, "place": source.shown, "via": source.via}
-            told = " ".join(filter(None, (source.kind, source.shown, source.via and f"({source.via})")))
-            table.add_row(dotted, shown(value), told, style="dim" if source.kind == "default" else "")
+            rows[dotted] = {
+                "value": value,
+                "from": source.kind,
+                "place": source.shown,
+                "via": source.via,
+            }
+            told = " ".join(
+                filter(None, (source.kind, source.shown, source.via and f"({source.via})"))
+            )
+            table.add_row(
+                dotted, shown(value), told, style="dim" if source.kind == "default" else ""
+            )
         out.answer({"recipe": recipe.name, "fields": rows}, table)
         return
     sets = [word for given in recipe.sets for word in ("--set", given)]
@@ -135,11 +162,14 @@ def cp(
     path = copy_recipe(recipe, destination, overwrite=overwrite)
     command = f"bertctl {_verb(RecipeRequest(str(path)).load())} {_runnable(path)}"
     out.answer({"recipe": recipe, "path": str(path), "command": command}, command)
-    out.say(f"{path} is yours to edit; every field and what it means: bertctl recipes show {_runnable(path)}")
+    out.say(
+        f"{path} is yours to edit; every field and what it means: bertctl recipes show {_runnable(path)}"
+    )
 
 
 def validate(
-    out: Output, recipes: Annotated[list[str], typer.Argument(metavar="RECIPE...", autocompletion=recipe_names)]
+    out: Output,
+    recipes: Annotated[list[str], typer.Argument(metavar="RECIPE...", autocompletion=recipe_names)],
 ) -> None:
     """Check recipes without running them: keys, values, names of models and data sets. No file in them is read.
 
@@ -148,7 +178,10 @@ def validate(
     """
     found = {recipe: check_recipe(recipe) for recipe in dict.fromkeys(recipes)}
     lines = [f"{recipe}: {'ok' if error is None else 'refused'}" for recipe, error in found.items()]
-    rows = [{"recipe": recipe, "ok": error is None, "problems": _sentences(error)} for recipe, error in found.items()]
+    rows = [
+        {"recipe": recipe, "ok": error is None, "problems": _sentences(error)}
+        for recipe, error in found.items()
+    ]
     errors = sorted(filter(None, found.values()), key=lambda error: error.exit_code)
     out.answer({"ok": not errors, "recipes": rows}, "\n".join(lines))
     if errors:
@@ -184,12 +217,17 @@ def copy_recipe(name: str, destination: str, *, overwrite: bool = False) -> Path
     source = builtin_recipes().get(name)
     if source is None:
         find_recipe(name)  # refuses a name that nothing has
-        raise UsageError(f"{name} is not a built-in recipe", remedy=f"Copy a file with: cp {shlex.quote(name)} DEST")
+        raise UsageError(
+            f"{name} is not a built-in recipe",
+            remedy=f"Copy a file with: cp {shlex.quote(name)} DEST",
+        )
     path = expanded_path(destination)
     if destination.endswith("/") or path.is_dir():
         path = path / source.name
     if path.exists() and not overwrite:
-        raise UsageError(f"{path} exists", remedy="Name another file, or add --overwrite to replace it.")
+        raise UsageError(
+            f"{path} exists", remedy="Name another file, or add --overwrite to replace it."
+        )
     text = source.read_text(encoding="utf-8")
     verb = _verb(RecipeRequest(name).load())
     copied = text.replace(f"bertctl {verb} {name}", f"bertctl {verb} {_runnable(path)}", 1)
@@ -229,7 +267,9 @@ def _unknown_names(recipe: "Recipe") -> Iterator[str]:
         except UsageError as error:
             yield f"data.name: {error.message}"
     model = recipe.model.name
-    known = {spelling for row in MODELS.values() for spelling in (row.name, row.hub_id.split("/")[1])}
+    known = {
+        spelling for row in MODELS.values() for spelling in (row.name, row.hub_id.split("/")[1])
+    }
     # A hub id or a path may be right on another machine; a bare word is a name of the catalog or a folder here.
     if model not in known and "/" not in model and not Path(model).is_dir():
         yield f"model.name: {unknown('model', model, MODELS)}"
@@ -272,8 +312,12 @@ def _recipe_row(name: str) -> dict[str, Any]:
 def _recipes() -> tuple[str, list[dict[str, Any]], Shown]:
     rows = [_recipe_row(name) for name in builtin_recipes()]
     table = plain_table("recipe", "what")
-    headings = {"pretrain"} | {row["task"] for row in rows}  # recipes for files of one's own, above those of their task
-    for row in sorted(rows, key=lambda row: (row["task"], row["name"] not in headings, row["name"])):
+    headings = {"pretrain"} | {
+        row["task"] for row in rows
+    }  # recipes for files of one's own, above those of their task
+    for row in sorted(
+        rows, key=lambda row: (row["task"], row["name"] not in headings, row["name"])
+    ):
         indent = "" if row["name"] in headings else "  "
         first = re.split(r"(?<=[.?!])\s", row["description"], maxsplit=1)[0]
         table.add_row(indent + row["name"], first, style="" if indent else "bold")
@@ -283,13 +327,21 @@ def _recipes() -> tuple[str, list[dict[str, Any]], Shown]:
 def _models(*, long: bool) -> tuple[str, list[dict[str, Any]], Shown]:
     from bertctl.catalog.models import MODELS
 
-    lines = [f"{'model':22} {'weights':>7} " + (f"{'layers':>6}  tokenizer" if long else f"{'longest':>7}  on the hub")]
+    lines = [
+        f"{'model':22} {'weights':>7} "
+        + (f"{'layers':>6}  tokenizer" if long else f"{'longest':>7}  on the hub")
+    ]
     for row in MODELS.values():
-        weights, case = f"{row.name:22} {row.parameters:>5g} M ", "lower-cased" if row.lowercase else "cased"
+        weights, case = (
+            f"{row.name:22} {row.parameters:>5g} M ",
+            "lower-cased" if row.lowercase else "cased",
+        )
         if not long:
             lines.append(f"{weights}{row.positions:>7,}  {row.hub_id}")
             continue
-        lines.append(f"{weights}{row.layers:>6}  {row.tokenizer}, {row.vocabulary:,} tokens, {case}")
+        lines.append(
+            f"{weights}{row.layers:>6}  {row.tokenizer}, {row.vocabulary:,} tokens, {case}"
+        )
         lines += _BELOW.wrap(f"{row.objective} ({row.source})") + _BELOW.wrap(row.note)
     return "models", [asdict(row) for row in MODELS.values()], "\n".join(lines)
 
@@ -301,10 +353,15 @@ def _datasets() -> tuple[str, list[dict[str, Any]], Shown]:
     for row in builtin_datasets().values():
         scores = [asdict(score) for score in row.published]
         rows.append(
-            {name: getattr(row, name) for name in _DATASET_FIELDS} | {"splits": row.split_names, "published": scores}
+            {name: getattr(row, name) for name in _DATASET_FIELDS}
+            | {"splits": row.split_names, "published": scores}
         )
-        published = [f"{score['metric']} {score['value']:.3f} ({score['split']})" for score in scores]
+        published = [
+            f"{score['metric']} {score['value']:.3f} ({score['split']})" for score in scores
+        ]
         lines.append(f"{row.name:12} {row.task:21} {row.primary_metric or 'as its rows are'}")
-        lines += _BELOW.wrap(row.description + (f" ({', '.join(row.labels)})" if row.labels else ""))
+        lines += _BELOW.wrap(
+            row.description + (f" ({', '.join(row.labels)})" if row.labels else "")
+        )
         lines += _BELOW.wrap(f"published BERT-base: {', '.join(published)}") if published else []
     return "data", rows, "\n".join(lines)

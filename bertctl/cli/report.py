@@ -43,7 +43,10 @@ def report(
         what = f"{output}: the suffix of this name says no format"
         raise UsageError(what, remedy="End it with .html or .md, or add --format html|md.")
     if output is not None and output.is_dir():
-        raise UsageError(f"{output} is a folder", remedy=f"Name a file with -o, such as {output / f'report.{kind}'}.")
+        raise UsageError(
+            f"{output} is a folder",
+            remedy=f"Name a file with -o, such as {output / f'report.{kind}'}.",
+        )
 
     from bertctl.documents import loading
     from bertctl.reporting.html import render_html
@@ -73,11 +76,19 @@ def _explained(out: Output, material: "RunContents", most: int) -> "Section":
     from bertctl.reporting.mistakes import surest_errors
 
     answered = material.answered
-    wrong = surest_errors(answered, material.answers.from_lines(answered))[:most] if answered else []
+    wrong = (
+        surest_errors(answered, material.answers.from_lines(answered))[:most] if answered else []
+    )
     with out.third_party_kept():
-        explainer = Explainer(open_run(material.folder.path, listener=out), Asked(faithful_rows=most))
+        explainer = Explainer(
+            open_run(material.folder.path, listener=out), Asked(faithful_rows=most)
+        )
         lines = explainer.explain(
             [answered_rows(explainer.run, wrong)] if wrong else [], total=len(wrong), listener=out
         )
-        explained = [{"gold": line["gold"], **found} for line, found in zip(wrong, lines, strict=True)]
-        return explained_section(explained, explainer.summary(), title="What the most confident errors rest on")
+        explained = [
+            {"gold": line["gold"], **found} for line, found in zip(wrong, lines, strict=True)
+        ]
+        return explained_section(
+            explained, explainer.summary(), title="What the most confident errors rest on"
+        )

@@ -8,7 +8,15 @@ import typer
 
 from bertctl.cli.completion import dataset_names
 from bertctl.cli.folding import Decorator, folds, option, parameter
-from bertctl.cli.recipe_options import LOCKED_OPTION, FieldOption, ModelArgument, RunRequest, by_field, lock, picked
+from bertctl.cli.recipe_options import (
+    LOCKED_OPTION,
+    FieldOption,
+    ModelArgument,
+    RunRequest,
+    by_field,
+    lock,
+    picked,
+)
 from bertctl.errors import UsageError
 from bertctl.progress import Listener
 
@@ -53,15 +61,25 @@ class RowsGiven:
         if bool(self.questions) == (self.context is None):
             what = "--question and --context need each other"
             raise UsageError(what, remedy='Such as --question "Who wrote it?" --context text.txt')
-        given = [bool(self.files), bool(self.texts or self.questions), bool(self.split or self.data)]
+        given = [
+            bool(self.files),
+            bool(self.texts or self.questions),
+            bool(self.split or self.data),
+        ]
         if sum(given) > 1:
             what = "a file, --text or --question, and --split or --data exclude each other"
             raise UsageError(what, remedy="Give one of them.")
         if self.pairs and not self.texts:
-            raise UsageError("--text-pair is the second text of --text", remedy="Add --text, or name a file with both.")
+            raise UsageError(
+                "--text-pair is the second text of --text",
+                remedy="Add --text, or name a file with both.",
+            )
         if "data.max_eval_rows" in self.run.options and sum(given[:2]):
             remedy = "Leave it out and give the rows that you mean, or take a split: --split NAME."
-            raise UsageError("--max-eval-rows takes a sample of a split; a file or texts are read whole", remedy=remedy)
+            raise UsageError(
+                "--max-eval-rows takes a sample of a split; a file or texts are read whole",
+                remedy=remedy,
+            )
         if not any(given):
             remedy = "Give a file, a text, - for stdin, or --split NAME for a split of the run's own data."
             raise UsageError(f"nothing to {verb}", remedy=remedy)
@@ -79,7 +97,11 @@ class RowsGiven:
         return trained
 
     def chunks(
-        self, run: "TrainedRun", listener: Listener, skipped: "SkippedRows | None", layout: str = "jsonl"
+        self,
+        run: "TrainedRun",
+        listener: Listener,
+        skipped: "SkippedRows | None",
+        layout: str = "jsonl",
     ) -> "tuple[Iterable[Rows], int]":
         """Returns the rows, some at a time, and how many there are, where that is known; else 0.
 
@@ -89,17 +111,29 @@ class RowsGiven:
             skipped: gets rows that can't be read.
             layout: of the answers.
         """
-        from bertctl.inference.predict import CHUNK, question_rows, split_rows, text_rows, unlabelled_rows
+        from bertctl.inference.predict import (
+            CHUNK,
+            question_rows,
+            split_rows,
+            text_rows,
+            unlabelled_rows,
+        )
 
         if self.questions and self.context is not None:
-            return [question_rows(run, self.questions, self.context, listener=listener)], len(self.questions)
+            return [question_rows(run, self.questions, self.context, listener=listener)], len(
+                self.questions
+            )
         if self.texts:
             return [text_rows(run, self.texts, self.pairs)], len(self.texts)
         if self.split or self.data:
             split = self.split or "test"
-            rows = split_rows(run, split, data=self.data, layout=layout, listener=listener, skipped=skipped)
+            rows = split_rows(
+                run, split, data=self.data, layout=layout, listener=listener, skipped=skipped
+            )
             return rows.parts(CHUNK), len(rows)
-        chunks = unlabelled_rows(run, self.files, kind=self.kind, layout=layout, listener=listener, skipped=skipped)
+        chunks = unlabelled_rows(
+            run, self.files, kind=self.kind, layout=layout, listener=listener, skipped=skipped
+        )
         return chunks, 0
 
 
@@ -114,11 +148,25 @@ _ABOUT = "File with the text that is asked about, or the text."
 _KINDS = "Layout of the input, such as csv or conllu. Default: by its suffix."
 _DATA = "Take a split of this catalog data set, such as ax."
 _OPTIONS = [
-    option("text", "--text", "A text, whatever it looks like; repeatable.", list[str], metavar="TEXT"),
-    option("text_pair", "--text-pair", "Second text of a pair, one for each --text.", list[str], metavar="TEXT"),
+    option(
+        "text", "--text", "A text, whatever it looks like; repeatable.", list[str], metavar="TEXT"
+    ),
+    option(
+        "text_pair",
+        "--text-pair",
+        "Second text of a pair, one for each --text.",
+        list[str],
+        metavar="TEXT",
+    ),
     option("split", "--split", "Take a split of the run's own data."),
     option("data", "--data", _DATA, metavar="NAME", autocompletion=dataset_names),
-    option("question", "--question", "Ask a question (question answering); repeatable.", list[str], metavar="TEXT"),
+    option(
+        "question",
+        "--question",
+        "Ask a question (question answering); repeatable.",
+        list[str],
+        metavar="TEXT",
+    ),
     option("context", "--context", _ABOUT, metavar="FILE|TEXT"),
     option("input_format", "--input-format", _KINDS, metavar="NAME"),
 ]
@@ -126,7 +174,15 @@ _OPTIONS = [
 
 def takes_rows(*wanted: str | FieldOption) -> Decorator:
     """Gives a verb `verb(out, given, ...)` RUN, the rows to answer and options of fields, as `RowsGiven`."""
-    fields = picked("--data-dir", "--text-column", "--pair-column", "--id-column", "layout", "--max-eval-rows", *wanted)
+    fields = picked(
+        "--data-dir",
+        "--text-column",
+        "--pair-column",
+        "--id-column",
+        "layout",
+        "--max-eval-rows",
+        *wanted,
+    )
 
     def fold(given: dict[str, Any]) -> RowsGiven:
         from bertctl.data.file_names import is_text
@@ -141,7 +197,9 @@ def takes_rows(*wanted: str | FieldOption) -> Decorator:
         elif files and is_text(files[0]):
             texts = [*files, *(texts or ())]
             files = []
-        return RowsGiven(run, files, texts or (), pairs or (), split, data, questions or (), context, kind)
+        return RowsGiven(
+            run, files, texts or (), pairs or (), split, data, questions or (), context, kind
+        )
 
     before = [parameter("run", ModelArgument), parameter("file", _FILE, None)]
     return folds(before, [*_OPTIONS, *(row.parameter() for row in fields), LOCKED_OPTION], fold)
@@ -159,4 +217,6 @@ def _refuse_words(arguments: Sequence[str]) -> None:
     if word is not None:
         text = " ".join(arguments)
         what = f"several files can be read as one, and '{word}' is no file"
-        raise UsageError(what, remedy=f'Put a text in quotes: "{text}". Several texts: --text TEXT --text TEXT.')
+        raise UsageError(
+            what, remedy=f'Put a text in quotes: "{text}". Several texts: --text TEXT --text TEXT.'
+        )

@@ -16,13 +16,17 @@ from bertctl.words import count, human_bytes, human_seconds
 if TYPE_CHECKING:
     from bertctl.reporting.run_list import ListedRun
 
-_Folder = Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder in which the runs lie.", show_default=True)]
+_Folder = Annotated[
+    Path, typer.Argument(metavar="[DIR]", help="Folder in which the runs lie.", show_default=True)
+]
 
 
 def ls(
     out: Output,
     folder: _Folder = Path("runs"),
-    sort: Annotated[Literal["age", "name", "score", "size", "state"], typer.Option("--sort")] = "age",
+    sort: Annotated[
+        Literal["age", "name", "score", "size", "state"], typer.Option("--sort")
+    ] = "age",
 ) -> None:
     """List the runs in a folder: recipe, score with its 95 % interval, state, size and age.
 
@@ -40,10 +44,17 @@ def ls(
 
     runs = list_runs(folder, order=sort)
     said = f"{count(len(runs), 'run')} in {folder}, {human_bytes(sum(run.bytes for run in runs))}"
-    out.answer({"folder": str(folder), "runs": [asdict(run) for run in runs]}, *([_table(runs)] if runs else []), said)
+    out.answer(
+        {"folder": str(folder), "runs": [asdict(run) for run in runs]},
+        *([_table(runs)] if runs else []),
+        said,
+    )
 
 
-def rm(out: Output, runs: Annotated[list[Path], typer.Argument(metavar="RUN...", autocompletion=run_folders)]) -> None:
+def rm(
+    out: Output,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", autocompletion=run_folders)],
+) -> None:
     """Delete runs by name. What else lies in their folders stays.
 
     Nothing is deleted where one of the names is no run, a link, or a part of a sweep. One that is being written stays.
@@ -61,8 +72,14 @@ def rm(out: Output, runs: Annotated[list[Path], typer.Argument(metavar="RUN...",
         raise UsageError("\n  ".join(["nothing was deleted:", *kept]))
     for folder in folders:
         gone = folder.delete()
-        out.say(f"deleted: {folder.path}" + ("" if gone else "; its folder stays, for what else is in it"))
-    out.answer({"deleted": [str(folder.path) for folder in folders]}, f"{count(len(folders), 'run')} deleted")
+        out.say(
+            f"deleted: {folder.path}"
+            + ("" if gone else "; its folder stays, for what else is in it")
+        )
+    out.answer(
+        {"deleted": [str(folder.path) for folder in folders]},
+        f"{count(len(folders), 'run')} deleted",
+    )
 
 
 def gc(
@@ -96,7 +113,12 @@ def gc(
             kept.append({"run": run.run, "why": error.message})
             out.warn(f"{run.run} stays: {error.message}")
     freed = sum(run.bytes for run in deleted)
-    document = {"dry_run": dry_run, "deleted": [asdict(run) for run in deleted], "kept": kept, "bytes": freed}
+    document = {
+        "dry_run": dry_run,
+        "deleted": [asdict(run) for run in deleted],
+        "kept": kept,
+        "bytes": freed,
+    }
     said = f"{count(len(deleted), 'run')} of {len(runs)} {'would be ' if dry_run else ''}deleted, {human_bytes(freed)}"
     out.answer(document, *([_table(deleted)] if deleted else []), said)
 
@@ -108,11 +130,29 @@ def _table(runs: "Iterable[ListedRun]") -> Shown:
     from bertctl.reporting.summary import figure, interval
 
     numbers = ("score", "size", "age")
-    columns = ("run", "kind", "recipe", "model", "split", "score", "95 % interval", "state", "size", "age")
+    columns = (
+        "run",
+        "kind",
+        "recipe",
+        "model",
+        "split",
+        "score",
+        "95 % interval",
+        "state",
+        "size",
+        "age",
+    )
     table = plain_table(*columns, right=numbers)
     for run in runs:
-        score, sizes = run.score, (human_bytes(run.bytes), human_seconds(run.age_seconds, brief=True))
-        scored = (f"{run.metric} {figure(score.value)}", interval(score.as_json())) if score else ("", "")
+        score, sizes = (
+            run.score,
+            (human_bytes(run.bytes), human_seconds(run.age_seconds, brief=True)),
+        )
+        scored = (
+            (f"{run.metric} {figure(score.value)}", interval(score.as_json()))
+            if score
+            else ("", "")
+        )
         model = Path(run.model).name  # of a folder the last part, of a hub id the model
         table.add_row(run.run, run.kind, run.recipe, model, run.split, *scored, run.state, *sizes)
     return table

@@ -47,8 +47,14 @@ def score(
     """
     text = typed_text(given, source, to="score", such_as="The keys are on the table.")
     if pair is not None and (text is None or not pair.strip()):
-        told = "--pair is empty" if text is not None else "--pair stands beside a typed text, not beside a file"
-        raise UsageError(told, remedy="A file holds pairs in two columns: --text-column NAME --pair-column NAME.")
+        told = (
+            "--pair is empty"
+            if text is not None
+            else "--pair stands beside a typed text, not beside a file"
+        )
+        raise UsageError(
+            told, remedy="A file holds pairs in two columns: --text-column NAME --pair-column NAME."
+        )
     from bertctl.inference.layouts import layout_of
     from bertctl.inference.predict import Destination
     from bertctl.interpretability.likelihood import Scorer
@@ -63,7 +69,11 @@ def score(
         answers = ids.name(scorer.score(ids.remember(typed or read.chunks(out)), listener=out))
         if output is None and (typed or out.as_json):
             found = list(answers)
-            document = {"model": model, "pll": pll, **found[0]} if typed else {**scorer.summary(), "answers": found}
+            document = (
+                {"model": model, "pll": pll, **found[0]}
+                if typed
+                else {**scorer.summary(), "answers": found}
+            )
             return out.answer(document, *_shown(found[0]))
         with streams.data() as stream:
             written = Destination(output, layout_of(output), stream).write(answers, None)
@@ -83,12 +93,18 @@ def _shown(answer: Mapping[str, Any]) -> Iterator[Shown]:
         words, end = [], 0
         for piece in side["pieces"]:
             words.append(ShadedWord(side["text"][end : piece["start"]]))
-            words.append(ShadedWord(side["text"][piece["start"] : piece["end"]], piece["log_likelihood"] / _ODD))
+            words.append(
+                ShadedWord(
+                    side["text"][piece["start"] : piece["end"]], piece["log_likelihood"] / _ODD
+                )
+            )
             end = piece["end"]
         yield from coloured_passage(Passage(title, words, _figures(side)))
         if "text" in answer:
             names = ("piece", "log_likelihood")
-            yield record_table([{name: piece[name] for name in names} for piece in side["pieces"]], data=names[:1])
+            yield record_table(
+                [{name: piece[name] for name in names} for piece in side["pieces"]], data=names[:1]
+            )
     if "text" not in answer:
         yield f"the {'first' if answer['right'] else 'second'} is likelier, by {abs(answer['difference']):.4f}"
 

@@ -43,7 +43,9 @@ def similarity(
 
     with out.third_party_kept():
         other = given.read(second, out, typed=True) if second is not None else None
-        sides = both_sides(given.read(first, out, pairs=second is None, typed=True), other, every=every)
+        sides = both_sides(
+            given.read(first, out, pairs=second is None, typed=True), other, every=every
+        )
         if (label := given.fields.get("data.label_column")) and not sides[0].has("label"):
             what = f"{first} has no column '{label}'"
             raise UsageError(what, remedy="Name the one with the scores, or leave it out.")
@@ -71,7 +73,9 @@ def similarity(
         if name in figures:
             figure = figures[name]
             interval = f"{figure['low']:.4f} to {figure['high']:.4f}"
-            out.say(f"{name} of {_PLURALS[model.similarity]} and scores: {figure['value']:.4f}, {interval}")
+            out.say(
+                f"{name} of {_PLURALS[model.similarity]} and scores: {figure['value']:.4f}, {interval}"
+            )
 
 
 _PLURALS = {

@@ -97,7 +97,9 @@ def whole() -> Iterator[TextIO]:
     """Yields what keeps a document until it is complete, and writes it then: an error halfway is a document too."""
     import tempfile
 
-    with tempfile.SpooledTemporaryFile(1 << 24, "w+", encoding="utf-8", errors="surrogatepass") as kept:
+    with tempfile.SpooledTemporaryFile(
+        1 << 24, "w+", encoding="utf-8", errors="surrogatepass"
+    ) as kept:
         yield cast(TextIO, kept)
         kept.seek(0)
         with data() as out:

@@ -14,14 +14,24 @@ from bertctl.errors import UsageError
 
 
 @takes_recipe(
-    "model", *without("data", "--annotator"), "confirming", "training", "compute", "deterministic", "--text/--no-text"
+    "model",
+    *without("data", "--annotator"),
+    "confirming",
+    "training",
+    "compute",
+    "deterministic",
+    "--text/--no-text",
 )
 def sweep(
     out: Output,
     recipe: RecipeRequest,
     grid: Annotated[
         str | None,
-        typer.Option("--grid", metavar="NAME|'FIELD=V,V FIELD=V'|FILE.yaml", autocompletion=one_of("paper", "glue")),
+        typer.Option(
+            "--grid",
+            metavar="NAME|'FIELD=V,V FIELD=V'|FILE.yaml",
+            autocompletion=one_of("paper", "glue"),
+        ),
     ] = None,
     random: Annotated[int | None, typer.Option("--random", metavar="N")] = None,
     seeds: Annotated[str, typer.Option("--seeds", metavar="N|init=N,order=N")] = "1",
@@ -84,9 +94,14 @@ def sweep(
         raise UsageError(what, remedy="Take it out of the grid, or out of the options.")
     base = recipe.load(listener=out)
     if base.runtime.mlflow_register is not None:
-        raise UsageError("runtime.mlflow_register is for one run, and a sweep has many", remedy="Leave it out here.")
+        raise UsageError(
+            "runtime.mlflow_register is for one run, and a sweep has many",
+            remedy="Leave it out here.",
+        )
     if test and keep == "none":
-        raise UsageError("--test needs the chosen model, and --keep none keeps none", remedy="Use --keep best.")
+        raise UsageError(
+            "--test needs the chosen model, and --keep none keeps none", remedy="Use --keep best."
+        )
     if test and part is not None:
         raise UsageError(
             "--test chooses among all runs, and --shard makes some of them",
@@ -94,17 +109,25 @@ def sweep(
             "-o OUT --test and without --shard.",
         )
     if grid is None and random is not None:
-        raise UsageError("--random draws from a grid, and there is none", remedy="Add --grid, such as --grid paper.")
+        raise UsageError(
+            "--random draws from a grid, and there is none",
+            remedy="Add --grid, such as --grid paper.",
+        )
     settings = pick(settings, random, seed=base.training.seed)
     chosen_seeds = read_seeds(seeds, first=base.training.seed)
     if grid is None and folds is None and len(chosen_seeds) == 1:
         what = "there is nothing to vary: one setting, one seed"
-        raise UsageError(what, remedy="Add --grid paper, --seeds 5 or --folds 5; a single run is `bertctl finetune`.")
+        raise UsageError(
+            what,
+            remedy="Add --grid paper, --seeds 5 or --folds 5; a single run is `bertctl finetune`.",
+        )
 
     from bertctl.sweeps.prepare import SweepRequest, make_sweep
 
     with out.third_party_kept() as log:
-        request = SweepRequest(base, settings, chosen_seeds, folds, jobs, part, keep, choose, test, executor)
+        request = SweepRequest(
+            base, settings, chosen_seeds, folds, jobs, part, keep, choose, test, executor
+        )
         made = make_sweep(request, output, listener=out)
         folder = made.folder
         if dry_run:
@@ -142,7 +165,13 @@ def _dry_table(document: Mapping[str, Any]) -> Shown:
     between = f"between {human_seconds(seconds['low'])} and {human_seconds(seconds['high'])}"
     at_a_time = f"{document['jobs']} at a time, threads each: {document['threads']}"
     table.add_row("time", human_seconds(seconds["estimate"]), f"{between}; {at_a_time}")
-    shortest, longest = (human_seconds(document["run_seconds"][name]) for name in ("shortest", "longest"))
+    shortest, longest = (
+        human_seconds(document["run_seconds"][name]) for name in ("shortest", "longest")
+    )
     table.add_row("one run", longest, f"the longest; the shortest {shortest}")
-    table.add_row("disk", human_bytes(disk["needed"]), f"at the worst moment; {human_bytes(disk['free'])} free")
+    table.add_row(
+        "disk",
+        human_bytes(disk["needed"]),
+        f"at the worst moment; {human_bytes(disk['free'])} free",
+    )
     return table

@@ -26,20 +26,37 @@ _OnError = Literal["stop", "skip"]
 
 _option = partial(option, rich_help_panel="Texts")
 _OPTIONS = [
-    _option("data", "--data", "Data set of the catalog.", metavar="NAME", autocompletion=dataset_names),
+    _option(
+        "data", "--data", "Data set of the catalog.", metavar="NAME", autocompletion=dataset_names
+    ),
     _option("split", "--split", "Split of --data. Default: train."),
     _option("data_dir", "--data-dir", "Folder with its official files.", Path, metavar="DIR"),
-    _option("input_format", "--input-format", "Format of the input. Default: by the suffix, else lines.", _Format),
-    _option("on_error", "--on-error", "What becomes of rows of tables that can't be read. Default: stop.", _OnError),
-    _option("errors", "--errors", "What to do with bytes that are not UTF-8. Default: strict.", _Errors),
+    _option(
+        "input_format",
+        "--input-format",
+        "Format of the input. Default: by the suffix, else lines.",
+        _Format,
+    ),
+    _option(
+        "on_error",
+        "--on-error",
+        "What becomes of rows of tables that can't be read. Default: stop.",
+        _OnError,
+    ),
+    _option(
+        "errors", "--errors", "What to do with bytes that are not UTF-8. Default: strict.", _Errors
+    ),
 ]
 _TABLES = picked("--text-column", "--pair-column", "layout")
 LowercaseOption = Annotated[
-    bool | None, typer.Option("--lowercase/--cased", help="Whether text is lower-cased, for a bare vocab.txt.")
+    bool | None,
+    typer.Option("--lowercase/--cased", help="Whether text is lower-cased, for a bare vocab.txt."),
 ]
 _FILES = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[FILE ...|-]", help="Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin."),
+    typer.Argument(
+        metavar="[FILE ...|-]", help="Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin."
+    ),
 ]
 ModelOption = Annotated[
     str | None,
@@ -120,7 +137,9 @@ class TextSource:
                 listener.expect(rows_expected(raw, read))
                 yield TextChunk(lines)
         if reader.replaced:
-            listener.warn(f"{source_name(source)}: {reader.replaced:,} byte sequences that are not UTF-8 were replaced")
+            listener.warn(
+                f"{source_name(source)}: {reader.replaced:,} byte sequences that are not UTF-8 were replaced"
+            )
         if not read:
             listener.warn(f"{source_name(source)} is empty")
         if self.input_format is None:
@@ -137,7 +156,9 @@ class TextSource:
         settings = DataSection(**self.settings)
         skipped = SkippedRows() if self.skip else None
         source = source_of(file)
-        for rows in TEXT_READER.stream(source, settings, kind=kind, listener=listener, skipped=skipped):
+        for rows in TEXT_READER.stream(
+            source, settings, kind=kind, listener=listener, skipped=skipped
+        ):
             yield TextChunk(rows.columns["text"], rows.columns.get("pair"), rows.file_ids or None)
         if skipped is not None:
             skipped.finish(self.beside, listener)
@@ -149,7 +170,9 @@ class TextSource:
         folder = None if self.data_dir is None else str(self.data_dir)
         rows = rows_of_split(name, self.split, DataSection(data_dir=folder), listener)
         if not rows.has("text"):
-            what = f"the data set '{name}' has no column of texts (it has: {', '.join(rows.columns)})"
+            what = (
+                f"the data set '{name}' has no column of texts (it has: {', '.join(rows.columns)})"
+            )
             raise DataError(what, remedy="Give its official file with --file and --text-column.")
         yield TextChunk(rows.columns["text"], rows.columns.get("pair"))
 
@@ -177,7 +200,9 @@ class InputIds:
 def _fold(given: dict[str, Any]) -> TextSource:
     options = {one.name: value for one in _OPTIONS if (value := given.pop(one.name)) is not None}
     replaced, skip = options.pop("errors", "") == "replace", options.pop("on_error", "") == "skip"
-    settings = {name.removeprefix("data."): value for name, value in by_field(_TABLES, given).items()}
+    settings = {
+        name.removeprefix("data."): value for name, value in by_field(_TABLES, given).items()
+    }
     return TextSource(settings=settings, replace=replaced, skip=skip, **options)
 
 
@@ -220,7 +245,9 @@ def typed_text(given: str, source: TextSource, *, to: str, such_as: str) -> str 
         UnavailableError: a file that is not there.
     """
     if not given.strip() and source.data is None:
-        raise UsageError(f"nothing to {to}", remedy=f'Give a text ("{such_as}"), a file, or - for stdin.')
+        raise UsageError(
+            f"nothing to {to}", remedy=f'Give a text ("{such_as}"), a file, or - for stdin.'
+        )
     if given and is_text(given):
         return given
     if given not in ("", "-"):

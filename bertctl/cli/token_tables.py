@@ -42,7 +42,10 @@ def stats_view(named: Named) -> RenderableType:
     parts.append(_truncation(named))
     for name, stats in named:
         if stats["broken_words"]:
-            parts += ["", word_table(f"split words that cost most{_of(name, named)}", stats["broken_words"])]
+            parts += [
+                "",
+                word_table(f"split words that cost most{_of(name, named)}", stats["broken_words"]),
+            ]
         if stats["unknown_words"]:
             parts += ["", word_table(f"unknown words{_of(name, named)}", stats["unknown_words"])]
     return Group(*parts)
@@ -58,7 +61,10 @@ def _figures(named: Named) -> Table:
     rows = (
         *_ROWS,
         (f"padding, all padded to {padding['length']}", lambda s: f"{s['padding']['fixed']:.1%}"),
-        (f"padding, batches of {padding['batch_size']}", lambda s: f"{s['padding']['in_order']:.1%}"),
+        (
+            f"padding, batches of {padding['batch_size']}",
+            lambda s: f"{s['padding']['in_order']:.1%}",
+        ),
         ("padding, batches of similar lengths", lambda s: f"{s['padding']['by_length']:.1%}"),
     )
     shown = ((label, *(figure(stats) for _, stats in named)) for label, figure in rows)
@@ -66,7 +72,9 @@ def _figures(named: Named) -> Table:
 
 
 def _histogram(stats: Stats, title: str) -> Table:
-    table = plain_table("tokens", "", "texts", "share", title=title, right=("tokens", "texts", "share"))
+    table = plain_table(
+        "tokens", "", "texts", "share", title=title, right=("tokens", "texts", "share")
+    )
     most = max((step["texts"] for step in stats["histogram"]), default=1)
     for step in stats["histogram"]:
         first, last, count = step["from"], step["to"], step["texts"]
@@ -83,7 +91,9 @@ def _truncation(named: Named) -> Table:
     table = plain_table("cut at", *headers, title=title, right=("cut at", *headers))
     for losses in zip(*(stats["losses"] for _, stats in named), strict=True):
         cells = [
-            f"{loss[what]:,} ({loss[what] / max(stats[what], 1):.1%})" if what in stats else f"{loss[what]:,}"
+            f"{loss[what]:,} ({loss[what] / max(stats[what], 1):.1%})"
+            if what in stats
+            else f"{loss[what]:,}"
             for loss, (_, stats) in zip(losses, named, strict=True)
             for what in ("texts", "tokens", "windows", "most_windows")
         ]
@@ -96,5 +106,7 @@ def word_table(title: str, words: Sequence[Mapping[str, Any]]) -> Table:
     table = plain_table("word", "times", "tokens", title=title, right=("times",))
     for word in words:
         tokens = " ".join(word["pieces"][:_SHOWN]) + (" …" if len(word["pieces"]) > _SHOWN else "")
-        table.add_row(Text(shorten(word["word"], 40)), f"{word['count']:,}", Text(tokens))  # [UNK] is no markup
+        table.add_row(
+            Text(shorten(word["word"], 40)), f"{word['count']:,}", Text(tokens)
+        )  # [UNK] is no markup
     return table

@@ -11,7 +11,13 @@ import typer
 
 from bertctl.cli import streams
 from bertctl.cli.output import Output
-from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, check_typed_texts, takes_texts
+from bertctl.cli.texts import (
+    LowercaseOption,
+    ModelOption,
+    TextSource,
+    check_typed_texts,
+    takes_texts,
+)
 from bertctl.data.file_lists import expand_patterns
 from bertctl.errors import DataError, UsageError
 from bertctl.writing import replacing_text
@@ -74,11 +80,15 @@ def tokenize(
     files, given = _inputs(texts, file, source.data, pair)
     source = replace(source, files=files, beside=output)
     if decode and source.input_format is None:
-        source = replace(source, input_format="lines")  # of ids, or of what --format jsonl has written
+        source = replace(
+            source, input_format="lines"
+        )  # of ids, or of what --format jsonl has written
     if layout == "pieces":
         out.say("--format pieces is now called --format tokens")
         layout = "tokens"
-    _check_answer(stats=stats, compare=compare, decode=decode, pair=pair, layout=layout, output=output)
+    _check_answer(
+        stats=stats, compare=compare, decode=decode, pair=pair, layout=layout, output=output
+    )
     chosen = _format(out, layout, given, output)
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
     typed = TextChunk(given, None if pair is None else [pair])
@@ -89,10 +99,14 @@ def tokenize(
     chunks = limits.checked(chunks, opened.tokenizer)
     if stats:
         others = [open_tokenizer(compare, lowercase=lowercase, listener=out)] if compare else []
-        return _stats(out, [opened, *others], chunks, special_tokens=special_tokens, length=max_length or 128)
+        return _stats(
+            out, [opened, *others], chunks, special_tokens=special_tokens, length=max_length or 128
+        )
     if chosen == "view" or (out.as_json and output is None):
         if not given:
-            raise UsageError("--json prints one document", remedy="For files take --format jsonl, or -o FILE.")
+            raise UsageError(
+                "--json prints one document", remedy="For files take --format jsonl, or -o FILE."
+            )
         return _view(out, opened, next(chunks), limits)
     totals = _write(opened, chunks, chosen, output, limits)
     return _report(out, totals, limits, output)
@@ -108,30 +122,48 @@ def _inputs(
         given, files = [], [*files, "-"]
     check_typed_texts(given)
     if sum(map(bool, (given, files, data))) > 1:
-        raise UsageError("texts, --file and --data exclude each other", remedy="Give one of the three.")
+        raise UsageError(
+            "texts, --file and --data exclude each other", remedy="Give one of the three."
+        )
     if not given and not files and data is None:
         if sys.stdin is None or sys.stdin.isatty():
             what = "nothing to tokenize"
-            raise UsageError(what, remedy='Give a text ("..."), --file FILE, --data NAME, or lines on stdin.')
+            raise UsageError(
+                what, remedy='Give a text ("..."), --file FILE, --data NAME, or lines on stdin.'
+            )
         files = ["-"]
     if files.count("-") > 1:
         raise UsageError("stdin can be read only once", remedy="Name - once.")
     if pair is not None and len(given) != 1:
         what = f"--pair belongs to one text, and there are {len(given)} on the command line"
-        raise UsageError(what, remedy="Give one text; for many pairs, give a table and --pair-column.")
+        raise UsageError(
+            what, remedy="Give one text; for many pairs, give a table and --pair-column."
+        )
     return files, given
 
 
 def _check_answer(
-    *, stats: bool, compare: str | None, decode: bool, pair: str | None, layout: str | None, output: Path | None
+    *,
+    stats: bool,
+    compare: str | None,
+    decode: bool,
+    pair: str | None,
+    layout: str | None,
+    output: Path | None,
 ) -> None:
     if compare and not stats:
-        raise UsageError("--compare puts the numbers of two tokenizers side by side", remedy="Add --stats.")
+        raise UsageError(
+            "--compare puts the numbers of two tokenizers side by side", remedy="Add --stats."
+        )
     if stats and (decode or layout or output):
         what = "--stats answers with a table"
-        raise UsageError(what, remedy="Leave --decode, --format and --output out; --json gives the numbers.")
+        raise UsageError(
+            what, remedy="Leave --decode, --format and --output out; --json gives the numbers."
+        )
     if decode and (pair is not None or layout):
-        raise UsageError("--decode turns ids back into text", remedy="Leave --pair and --format out.")
+        raise UsageError(
+            "--decode turns ids back into text", remedy="Leave --pair and --format out."
+        )
 
 
 def _format(out: Output, layout: str | None, given: Sequence[str], output: Path | None) -> str:
@@ -140,7 +172,10 @@ def _format(out: Output, layout: str | None, given: Sequence[str], output: Path 
         what = "the aligned view is for texts on the command line"
         raise UsageError(what, remedy="Take --format jsonl, ids or tokens.")
     if layout == "parquet" and output is None:
-        raise UsageError("--format parquet is no text for a terminal or a pipe", remedy="Name a file: -o FILE.parquet")
+        raise UsageError(
+            "--format parquet is no text for a terminal or a pipe",
+            remedy="Name a file: -o FILE.parquet",
+        )
     if layout is not None:
         return layout
     if output is not None:
@@ -171,7 +206,11 @@ def _view(out: Output, opened: "OpenTokenizer", chunk: "TextChunk", limits: "Tru
 
 
 def _write(
-    opened: "OpenTokenizer", chunks: "Iterator[TextChunk]", layout: str, output: Path | None, limits: "Truncation"
+    opened: "OpenTokenizer",
+    chunks: "Iterator[TextChunk]",
+    layout: str,
+    output: Path | None,
+    limits: "Truncation",
 ) -> "Totals":
     from bertctl.tokenization.formats import id_writer, write_records
     from bertctl.tokenization.stream import run
@@ -186,7 +225,9 @@ def _write(
         with id_writer(layout, file, opened.tokenizer) as write:
             if limits.stride is not None or limits.strategy != "longest_first":
                 return run(chunks, windows, lambda texts: write(EncodedTexts.of_windows(texts)))
-            encoder = TextEncoder(opened.tokenizer, max_length=limits.max_length, special_tokens=limits.special_tokens)
+            encoder = TextEncoder(
+                opened.tokenizer, max_length=limits.max_length, special_tokens=limits.special_tokens
+            )
             return run(chunks, FlatEncoder(encoder), write)
 
 
@@ -200,10 +241,14 @@ def _report(out: Output, totals: "Totals", limits: "Truncation", output: Path | 
         )
     if output is not None:
         out.answer({"output": str(output), **vars(totals)})
-        out.say(f"{totals.texts:,} texts, {totals.tokens:,} tokens, {totals.unknown:,} unknown, written to {output}")
+        out.say(
+            f"{totals.texts:,} texts, {totals.tokens:,} tokens, {totals.unknown:,} unknown, written to {output}"
+        )
 
 
-def _decode(out: Output, opened: "OpenTokenizer", chunks: "Iterator[TextChunk]", output: Path | None) -> None:
+def _decode(
+    out: Output, opened: "OpenTokenizer", chunks: "Iterator[TextChunk]", output: Path | None
+) -> None:
     from bertctl.tokenization.decode import Decoder
 
     decoder = Decoder(opened.tokenizer)
@@ -220,14 +265,26 @@ def _decode(out: Output, opened: "OpenTokenizer", chunks: "Iterator[TextChunk]",
 
 
 def _stats(
-    out: Output, opened: "Sequence[OpenTokenizer]", chunks: "Iterator[TextChunk]", *, special_tokens: bool, length: int
+    out: Output,
+    opened: "Sequence[OpenTokenizer]",
+    chunks: "Iterator[TextChunk]",
+    *,
+    special_tokens: bool,
+    length: int,
 ) -> None:
     from bertctl.cli.token_tables import stats_view
     from bertctl.tokenization.stats import collect
 
-    found = collect(chunks, [one.tokenizer for one in opened], special_tokens=special_tokens, fixed_length=length)
+    found = collect(
+        chunks,
+        [one.tokenizer for one in opened],
+        special_tokens=special_tokens,
+        fixed_length=length,
+    )
     if not found[0]["texts"]:
-        raise DataError("there are no texts to count", remedy="Give a text, or a file with lines or rows.")
+        raise DataError(
+            "there are no texts to count", remedy="Give a text, or a file with lines or rows."
+        )
     pairs = list(zip(opened, found, strict=True))
     documents = [{"model": one.name, "tokenizer": one.kind, **stats} for one, stats in pairs]
     document = documents[0] if len(documents) == 1 else {"models": documents}

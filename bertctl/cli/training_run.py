@@ -40,17 +40,34 @@ _THROUGH = "Start through `accelerate launch` with this configuration: several G
 _OPTIONS = [
     parameter("output", OutputOption, None),
     parameter("overwrite", OverwriteOption, False),
-    _option("resume", "--resume", "Continue from the last checkpoint of the run; there must be one."),
+    _option(
+        "resume", "--resume", "Continue from the last checkpoint of the run; there must be one."
+    ),
     _option("resume_if_any", "--resume-if-any", _IF_ANY),
     parameter("num_processes", NumProcessesOption, 1),
-    option("accelerate_config", "--accelerate-config", _THROUGH, Path, metavar="FILE", rich_help_panel=RARE),
-    _option("dry_run", "--dry-run", "Do everything but the training: read, check, count steps, estimate memory."),
+    option(
+        "accelerate_config",
+        "--accelerate-config",
+        _THROUGH,
+        Path,
+        metavar="FILE",
+        rich_help_panel=RARE,
+    ),
+    _option(
+        "dry_run",
+        "--dry-run",
+        "Do everything but the training: read, check, count steps, estimate memory.",
+    ),
 ]
-takes_flags = folds(_OPTIONS, [], lambda given: RunFlags(**{one.name: given.pop(one.name) for one in _OPTIONS}))
+takes_flags = folds(
+    _OPTIONS, [], lambda given: RunFlags(**{one.name: given.pop(one.name) for one in _OPTIONS})
+)
 """Gives a verb that trains the options of `RunFlags`."""
 
 
-def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: bool = False) -> None:
+def carry_out(
+    out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: bool = False
+) -> None:
     """Trains a run as it was asked for, and answers with its metrics; with `dry_run` with what it would be.
 
     Args:
@@ -104,7 +121,11 @@ def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: b
             if job.chosen:  # what was chosen for these rows runs again without the preset
                 sections = {"training": job.recipe.training, "optimizer": job.recipe.optimizer}
                 asked = asked.model_copy(update=sections)
-            text = [] if watched and not out.verbose else [_recipe_to_keep((asked, origins), job.verb, out.verbose)]
+            text = (
+                []
+                if watched and not out.verbose
+                else [_recipe_to_keep((asked, origins), job.verb, out.verbose)]
+            )
             out.answer(plan, *text, *([_plan_table(job)] if watched else []))
             return
         options = RunOptions(
@@ -115,11 +136,20 @@ def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: b
             on_start=lambda folder: log.write_to(folder.log),
             on_finish=write_card,
         )
-        result = start(job, output, resume=going_on, overwrite=flags.overwrite, options=options, listener=listener)
+        result = start(
+            job,
+            output,
+            resume=going_on,
+            overwrite=flags.overwrite,
+            options=options,
+            listener=listener,
+        )
     if not workers.is_first:
         return
     folder = result.folder
-    tables, _ = closing_tables(folder.path, result.metrics, dataset=job.recipe.data.name, by_label=out.verbose)
+    tables, _ = closing_tables(
+        folder.path, result.metrics, dataset=job.recipe.data.name, by_label=out.verbose
+    )
     out.answer({"run": str(folder.path), **result.metrics}, *tables)
     say_unscored_test(out, recipe, result.metrics, folder.path)
     if result.trained:
@@ -127,10 +157,14 @@ def carry_out(out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: b
     out.say(f"run folder: {folder.path}")
 
 
-def say_unscored_test(out: Output, recipe: "Recipe", metrics: Mapping[str, Any], folder: Path) -> None:
+def say_unscored_test(
+    out: Output, recipe: "Recipe", metrics: Mapping[str, Any], folder: Path
+) -> None:
     """Says how a test file is scored that was named and not read."""
     if recipe.data.test_file and "test" not in metrics["metrics"]:
-        out.say(f"the test file was not scored; once all choices are made: bertctl evaluate {folder} --split test")
+        out.say(
+            f"the test file was not scored; once all choices are made: bertctl evaluate {folder} --split test"
+        )
 
 
 def _recipe_to_keep(traced: "TracedRecipe", verb: str, every_field: bool) -> str:
@@ -153,7 +187,11 @@ def _plan(job: Any, path: str) -> dict[str, Any]:
     return {
         "run": path,
         "recipe": job.recipe.model_dump(),
-        "compute": {"device": job.compute.device, "precision": job.compute.precision, "threads": job.compute.threads},
+        "compute": {
+            "device": job.compute.device,
+            "precision": job.compute.precision,
+            "threads": job.compute.threads,
+        },
         "examples": {split: len(features) for split, features in job.features.items()},
         "steps": job.steps,
         "memory_bytes": job.memory,
@@ -179,10 +217,14 @@ def _plan_table(job: Any) -> Shown:
     from bertctl.words import count, human_bytes
 
     table = plain_table("plan", "")
-    table.add_row("rows", ", ".join(f"{len(features):,} {split}" for split, features in job.features.items()))
+    table.add_row(
+        "rows", ", ".join(f"{len(features):,} {split}" for split, features in job.features.items())
+    )
     table.add_row("steps", f"{job.steps:,} ({count(job.epochs, 'epoch')})")
     if job.recipe.evaluation.baselines and job.task.baselines:
-        table.add_row("baselines", f"{', '.join(job.task.baselines)}: up to a tenth of the training's time")
+        table.add_row(
+            "baselines", f"{', '.join(job.task.baselines)}: up to a tenth of the training's time"
+        )
     table.add_row("memory", f"about {human_bytes(job.memory)}")
     table.add_row("recipe", "to keep it: --dry-run > FILE.yaml; -v prints every field")
     return table

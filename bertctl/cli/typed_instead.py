@@ -77,7 +77,9 @@ def argument_hint(command: str, words: str) -> str:
 
 def extra_arguments(message: str) -> str:
     """Returns the arguments that a message of Typer says are too many; empty where it says something else."""
-    match = re.search(r"unexpected extra arguments? \((.*)\)", message.replace("argument(s)", "arguments"))
+    match = re.search(
+        r"unexpected extra arguments? \((.*)\)", message.replace("argument(s)", "arguments")
+    )
     return match[1] if match else ""
 
 

@@ -27,7 +27,13 @@ Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 REMEMBERED_COLUMNS = ("data.text_column", "data.id_column", "data.label_column")
 """Recipe fields of columns that an index remembers."""
 
-REMEMBERED_FIELDS = (*REMEMBERED_COLUMNS, "data.encoding", "data.delimiter", "data.header", "runtime.precision")
+REMEMBERED_FIELDS = (
+    *REMEMBERED_COLUMNS,
+    "data.encoding",
+    "data.delimiter",
+    "data.header",
+    "runtime.precision",
+)
 """Recipe fields that an index remembers where they were typed."""
 
 LONG_TEXT_FIELDS = ("long_text", "max_length", "window_stride", "window_pooling")
@@ -54,7 +60,9 @@ class RememberedSettings:
         reading = index.document.get("reading") if index is not None else None
         if not reading:
             return cls({}, frozenset(), None)
-        fields = {name: value for name, value in reading["fields"].items() if name in REMEMBERED_FIELDS}
+        fields = {
+            name: value for name, value in reading["fields"].items() if name in REMEMBERED_FIELDS
+        }
         return cls(fields, frozenset(reading["guessed"]) & fields.keys(), reading["input_format"])
 
     def without(self, typed: Mapping[str, Any]) -> "RememberedSettings":
@@ -102,15 +110,21 @@ class VectorsGiven:
 
     def recipe(self, model: str = "minilm") -> "Recipe":
         """Returns a recipe of what was typed, with this model where none was."""
-        return RecipeRequest(options={"model.name": model, **self.fields}).load("text-classification")
+        return RecipeRequest(options={"model.name": model, **self.fields}).load(
+            "text-classification"
+        )
 
-    def rows(self, given: str, out: Output, *, pairs: bool = False, typed: bool = False) -> Iterator[Rows]:
+    def rows(
+        self, given: str, out: Output, *, pairs: bool = False, typed: bool = False
+    ) -> Iterator[Rows]:
         """Returns the rows of an input, at least one, some at a time; or a text that may have been typed."""
         if typed and not given.strip():
             raise UsageError("the text is empty", remedy="Give a text, a file, or - for stdin.")
         if typed and is_text(given):
             return iter([Rows("typed", {"text": [given]}, ["0"], "the command line")])
-        readings = self._readings(given, out, RememberedSettings({}, frozenset(), None), pairs=pairs)
+        readings = self._readings(
+            given, out, RememberedSettings({}, frozenset(), None), pairs=pairs
+        )
         return (reading.rows for reading in readings)
 
     def corpus(self, given: Sequence[str], out: Output, index: "Index | None") -> "Corpus":
@@ -127,20 +141,28 @@ class VectorsGiven:
         from bertctl.features.source import input_name
 
         before = RememberedSettings.of(index)
-        first, readings = _peek(self._readings(given, out, before.without(self.fields), pairs=False))
+        first, readings = _peek(
+            self._readings(given, out, before.without(self.fields), pairs=False)
+        )
         rows = (reading.rows for reading in readings)
         has_ids = first is not None and first.has_ids
         if before.fields:
             kept = before.without(self.fields)
-            needed = {name: value for name, value in kept.fields.items() if name not in kept.guessed}
+            needed = {
+                name: value for name, value in kept.fields.items() if name not in kept.guessed
+            }
             names = ", ".join(f"{name.partition('.')[2]} {value}" for name, value in needed.items())
             if names:
                 out.say(f"{input_name(given)} is read as the index was made: {names}")
             return Corpus(rows, has_ids, {})
         typed = {name: value for name, value in self.fields.items() if name in REMEMBERED_FIELDS}
         settings = first.settings if first is not None else None
-        found = {name: getattr(settings, name.partition(".")[2], None) for name in REMEMBERED_COLUMNS}
-        guessed = {name: value for name, value in found.items() if value is not None and name not in typed}
+        found = {
+            name: getattr(settings, name.partition(".")[2], None) for name in REMEMBERED_COLUMNS
+        }
+        guessed = {
+            name: value for name, value in found.items() if value is not None and name not in typed
+        }
         remembered = {
             "fields": {**guessed, **typed},
             "guessed": sorted(guessed),
@@ -149,7 +171,12 @@ class VectorsGiven:
         return Corpus(rows, has_ids, {"reading": remembered})
 
     def _readings(
-        self, given: str | Sequence[str], out: Output, remembered: "RememberedSettings", *, pairs: bool
+        self,
+        given: str | Sequence[str],
+        out: Output,
+        remembered: "RememberedSettings",
+        *,
+        pairs: bool,
     ) -> "Iterator[Reading]":
         from bertctl.features.source import Input
 
@@ -163,7 +190,8 @@ class VectorsGiven:
         require_rows([first.rows] if first else [], source.name)
         if first is not None and first.rows.has("pair") and not pairs:
             raise UsageError(
-                f"{source.name} has two columns of texts", remedy="Name the one to read: --text-column NAME."
+                f"{source.name} has two columns of texts",
+                remedy="Name the one to read: --text-column NAME.",
             )
         return readings
 
@@ -171,7 +199,9 @@ class VectorsGiven:
         """Returns all of them."""
         return joined([*self.rows(given, out, pairs=pairs, typed=typed)])
 
-    def model(self, index: "Index | None" = None, side: str = "", *, exact: bool = False, **more: str) -> "TextVectors":
+    def model(
+        self, index: "Index | None" = None, side: str = "", *, exact: bool = False, **more: str
+    ) -> "TextVectors":
         """Returns the model made ready, as the index was made where there is one; `more` has to be the index's too.
 
         Args:
@@ -192,13 +222,19 @@ class VectorsGiven:
 
         said = index.document if index else {}
         layer, pooling = (self.options.get(name) or said.get(name) for name in ("layer", "pooling"))
-        special = layer != "word-embeddings"  # [CLS] and [SEP] have the same vector in every text there
-        names = VectorNames((layer or "last",), (pooling,) if pooling else (), None, special, normalize=True)
+        special = (
+            layer != "word-embeddings"
+        )  # [CLS] and [SEP] have the same vector in every text there
+        names = VectorNames(
+            (layer or "last",), (pooling,) if pooling else (), None, special, normalize=True
+        )
         length = self.fields.get("model.max_length", said.get("max_length"))
         long = {} if "model.long_text" in self.fields else said.get("long_text") or {}
         if unknown := sorted(long.keys() - {*LONG_TEXT_FIELDS}):
             what = f"{index.folder if index else ''}/index.json is damaged: long_text has the key '{unknown[0]}'"
-            raise DataError(what, remedy="Make the index again: bertctl index CORPUS -o INDEX --overwrite.")
+            raise DataError(
+                what, remedy="Make the index again: bertctl index CORPUS -o INDEX --overwrite."
+            )
         fields = {f"model.{name}": value for name, value in long.items() if name != "max_length"}
         precision = RememberedSettings.of(index).fields.get("runtime.precision")
         fields |= {"runtime.precision": precision} if precision else {}
@@ -208,8 +244,12 @@ class VectorsGiven:
             recipe = recipe.model_copy(update={"runtime": exact_on_cpu(recipe.runtime)})
         model = TextVectors(recipe, names, length=length, side=side, similarity=similarity)
         if index is not None:
-            is_other = side == "query" and "model.long_text" in self.fields  # long queries may be read otherwise
-            index.check({**model.made, **more} | ({"long_text": said.get("long_text")} if is_other else {}))
+            is_other = (
+                side == "query" and "model.long_text" in self.fields
+            )  # long queries may be read otherwise
+            index.check(
+                {**model.made, **more} | ({"long_text": said.get("long_text")} if is_other else {})
+            )
         return model
 
     def answer(
@@ -238,7 +278,9 @@ class VectorsGiven:
             found: dict[str, Any] = {"answers": list(counted)}
         else:
             with streams.data() as stream:
-                found = {"files": Destination(output, layout_of(output), stream).write(counted, None)}
+                found = {
+                    "files": Destination(output, layout_of(output), stream).write(counted, None)
+                }
         summary = {"count": next(numbers), **said(), **found}
         if output or "answers" in found:
             tables = []
@@ -258,7 +300,12 @@ _SIMILARITY = "Measure of two vectors; distances are negative. Default: as the m
 _INTO = "File for the answers: lines of JSON, or by its suffix json, csv or tsv. Default: stdout."
 _LAYOUT = "Layout of the input: lines, csv, tsv, jsonl, parquet."
 _OPTIONS = [
-    option("layer", "--layers", "Layer by number or name, as in extract-features. Default: last.", metavar="NAME"),
+    option(
+        "layer",
+        "--layers",
+        "Layer by number or name, as in extract-features. Default: last.",
+        metavar="NAME",
+    ),
     option("pooling", "--pooling", _POOLING, metavar="cls|mean|max|mean-max|pooler|model"),
     option("similarity", "--similarity", _SIMILARITY, Similarity),
     option("input_format", "--input-format", _LAYOUT, metavar="NAME"),
@@ -273,6 +320,8 @@ def takes_vectors(*left_out: str) -> Decorator:
 
     def fold(given: dict[str, Any]) -> VectorsGiven:
         lock(given)
-        return VectorsGiven(by_field(fields, given), {one.name: given.pop(one.name) for one in options})
+        return VectorsGiven(
+            by_field(fields, given), {one.name: given.pop(one.name) for one in options}
+        )
 
     return folds([], [*options, *(row.parameter() for row in fields), LOCKED_OPTION], fold)

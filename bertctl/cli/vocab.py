@@ -47,7 +47,9 @@ def show(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = 
             out.answers.print(Text(_lines(enumerate(tokens))))
     else:
         with streams.data() as stream:
-            stream.write(_lines(enumerate(tokens)))  # a console would need a second for as many lines
+            stream.write(
+                _lines(enumerate(tokens))
+            )  # a console would need a second for as many lines
 
 
 def _lines(tokens: Iterable[tuple[int, str]]) -> str:
@@ -96,10 +98,19 @@ def stats(out: Output, model: ModelArgument = None, lowercase: LowercaseOption =
     names = ("unused slots", "single characters", "whole words", "continuations")
     for name, kind in zip(names, vocab.KINDS, strict=True):
         ends = [counted[kind]["first"], counted[kind]["last"]] if counted[kind]["count"] else []
-        table.add_row(name, f"{counted[kind]['count']:,}", *(f"{end['piece']} {end['id']}" for end in ends))
+        table.add_row(
+            name, f"{counted[kind]['count']:,}", *(f"{end['piece']} {end['id']}" for end in ends)
+        )
     longest = [(token["piece"], token["id"]) for token in counted["longest"]]
-    lists = {"special tokens": counted["special"].items(), "scripts": counted["scripts"].items(), "longest": longest}
-    lines = [f"{name}: {', '.join(f'{what} {number}' for what, number in items)}" for name, items in lists.items()]
+    lists = {
+        "special tokens": counted["special"].items(),
+        "scripts": counted["scripts"].items(),
+        "longest": longest,
+    }
+    lines = [
+        f"{name}: {', '.join(f'{what} {number}' for what, number in items)}"
+        for name, items in lists.items()
+    ]
     out.answer({"model": opened.name, "tokenizer": opened.kind, **counted}, table, *lines)
 
 
@@ -202,16 +213,28 @@ def train(
 
     if output is None:
         raise UsageError("there is no place for the vocabulary", remedy="Name a folder: -o DIR.")
-    there = {path.name for path in output.iterdir()} if output.is_dir() else {str(output)} if output.exists() else set()
+    there = (
+        {path.name for path in output.iterdir()}
+        if output.is_dir()
+        else {str(output)}
+        if output.exists()
+        else set()
+    )
     if there - set(FILES if overwrite else ()):
         what = f"{output} exists already"
-        raise UsageError(what, remedy="Choose another folder with -o, or add --overwrite for a vocabulary.")
+        raise UsageError(
+            what, remedy="Choose another folder with -o, or add --overwrite for a vocabulary."
+        )
     with _rereadable(source) as again:
-        trained = learn(lambda: again.watched(out), size=size, lowercase=lowercase, min_frequency=min_frequency)
+        trained = learn(
+            lambda: again.watched(out), size=size, lowercase=lowercase, min_frequency=min_frequency
+        )
     tokens = save(trained, output, lowercase=lowercase).get_vocab_size()
     out.answer({"output": str(output), "pieces": tokens, "lowercase": lowercase})
     if tokens < size:
-        out.say(f"the texts gave {tokens:,} tokens, not {size:,}: more text, or a smaller --min-frequency, gives more")
+        out.say(
+            f"the texts gave {tokens:,} tokens, not {size:,}: more text, or a smaller --min-frequency, gives more"
+        )
     out.say(f"{tokens:,} tokens written to {output}; use it with --model {output}")
 
 
@@ -245,7 +268,9 @@ def grow(
     before, after = found["corpus_pieces"].values()
     told = f"the corpus had {before:,} tokens, and has {after:,} ({after / before - 1:+.1%})"
     out.answer(found, told, word_table("new words that save most", found["words"][:20]))
-    out.say(f"model with {len(found['words']):,} new words written to {output}; use it with --model {output}")
+    out.say(
+        f"model with {len(found['words']):,} new words written to {output}; use it with --model {output}"
+    )
 
 
 @takes_files
@@ -315,11 +340,18 @@ def neighbours(
     if context is None:
         found = near_tokens(model, word, top=top, whole_words=whole_words)
     else:
-        source = TextSource([str(file)], settings={"text_column": text_column} if text_column else {})
+        source = TextSource(
+            [str(file)], settings={"text_column": text_column} if text_column else {}
+        )
         texts = (chunk.texts for chunk in source.chunks(out))
         with out.third_party_kept():
-            found = near_places(model, word, context, texts, layer=layer or "last", top=top, listener=out)
-    rows = [{"cosine": one["score"], "text" if context else "token": one["text"]} for one in found["neighbours"]]
+            found = near_places(
+                model, word, context, texts, layer=layer or "last", top=top, listener=out
+            )
+    rows = [
+        {"cosine": one["score"], "text" if context else "token": one["text"]}
+        for one in found["neighbours"]
+    ]
     least = ("… the least alike:", record_table(rows[top:])) if rows[top:] else ()
     if output is not None:
         from bertctl.reporting.inside_pages import neighbours_page
@@ -342,10 +374,14 @@ def _rereadable(source: TextSource) -> Iterator[TextSource]:
     with tempfile.NamedTemporaryFile(suffix=".txt") as copy:
         while line := sys.stdin.buffer.readline(LONGEST_LINE + 1):
             if len(line) > LONGEST_LINE:  # /dev/zero, say, of which no disk has room
-                raise DataError(f"stdin: a line has more than {human_bytes(LONGEST_LINE)}", remedy="Cut it up.")
+                raise DataError(
+                    f"stdin: a line has more than {human_bytes(LONGEST_LINE)}", remedy="Cut it up."
+                )
             copy.write(line)
         copy.flush()
-        yield dataclasses.replace(source, files=[copy.name if file == "-" else file for file in source.files])
+        yield dataclasses.replace(
+            source, files=[copy.name if file == "-" else file for file in source.files]
+        )
 
 
 COMMANDS = {

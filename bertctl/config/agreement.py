@@ -21,10 +21,17 @@ _SETTINGS = {
 TASK_SECTIONS: dict[str, str] = {name.replace("_", "-"): name for name in _SETTINGS}
 """Task -> the recipe section that holds its own settings, where it has any (multiple choice has none)."""
 
-CLASSIFIERS = tuple(task for task, section in TASK_SECTIONS.items() if "labels" in _SETTINGS[section].model_fields)
+CLASSIFIERS = tuple(
+    task for task, section in TASK_SECTIONS.items() if "labels" in _SETTINGS[section].model_fields
+)
 """Tasks whose labels are the same in every example: their settings have label names."""
 
-_STARTED_HEADS = ("text-classification", "text-regression", "token-classification", "multiple-choice")
+_STARTED_HEADS = (
+    "text-classification",
+    "text-regression",
+    "token-classification",
+    "multiple-choice",
+)
 """Tasks whose new head can start as a regression on the frozen encoder."""
 
 
@@ -70,13 +77,18 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         yield Disagreement(("data.data_dir", "data.name"), why)
     yield from _fold_disagreements(recipe)
     if data.encoding is not None and not is_encoding(data.encoding):
-        yield Disagreement(("data.encoding",), f"there is no text encoding '{data.encoding}'; utf-8 or latin-1 fits")
+        yield Disagreement(
+            ("data.encoding",),
+            f"there is no text encoding '{data.encoding}'; utf-8 or latin-1 fits",
+        )
     for one, other in itertools.combinations(("text_column", "pair_column", "label_column"), 2):
         if getattr(data, one) is not None and getattr(data, one) == getattr(data, other):
             yield Disagreement((f"data.{other}", f"data.{one}"), f"the same column as data.{one}")
     if labels.label_separator and labels.multi_label is False:
         fields = ("text_classification.label_separator", "text_classification.multi_label")
-        yield Disagreement(fields, "several labels in a field, but text_classification.multi_label is false")
+        yield Disagreement(
+            fields, "several labels in a field, but text_classification.multi_label is false"
+        )
     for name, values in {
         "text_classification.labels": labels.labels or (),
         "evaluation.splits": recipe.evaluation.splits,
@@ -108,7 +120,10 @@ def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         given, missing = ("folds", "fold") if data.fold is None else ("fold", "folds")
         yield Disagreement((f"data.{given}", f"data.{missing}"), f"needs data.{missing} beside it")
     elif data.fold is not None and data.folds is not None and data.fold > data.folds:
-        yield Disagreement(("data.fold", "data.folds"), f"fold {data.fold} is asked for, but there are {data.folds}")
+        yield Disagreement(
+            ("data.fold", "data.folds"),
+            f"fold {data.fold} is asked for, but there are {data.folds}",
+        )
     if data.folds is not None and data.validation_file:
         why = "there is a validation file, so no training rows are held out"
         yield Disagreement(("data.folds", "data.validation_file"), why)
@@ -134,7 +149,9 @@ def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
                 f"'{recipe.task}'",
             )
     if recipe.model.head_start == "probe" and recipe.task not in _STARTED_HEADS:
-        why = f"for the heads of {listing(_STARTED_HEADS)}, but this recipe's task is '{recipe.task}'"
+        why = (
+            f"for the heads of {listing(_STARTED_HEADS)}, but this recipe's task is '{recipe.task}'"
+        )
         yield Disagreement(("model.head_start", "task"), why)
     yield from _loss_disagreements(recipe)
     is_open = "training.epochs" in fields_left_to_auto(recipe)
@@ -154,11 +171,15 @@ def _loss_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 
     for name in chosen.conflicts:
         if name in changed:
-            yield Disagreement((name, "training.loss"), f"not defined for training.loss: {chosen.name}")
+            yield Disagreement(
+                (name, "training.loss"), f"not defined for training.loss: {chosen.name}"
+            )
     for loss in CLASS_LOSSES.values():
         for name in loss.options.keys() - chosen.options.keys():
             if name in changed:
-                yield Disagreement((name, "training.loss"), f"of use only with training.loss: {loss.name}")
+                yield Disagreement(
+                    (name, "training.loss"), f"of use only with training.loss: {loss.name}"
+                )
 
 
 def _window_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
@@ -166,10 +187,19 @@ def _window_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     model, most = recipe.model, max(0, recipe.model.max_length - 3)  # two special tokens and a step
     if model.long_text != "head" and not recipe.answers_texts:
         why = "tags and answers to questions come from overlapping windows anyway, and choices are cut"
-        yield Disagreement(("model.long_text", "task"), f"for one answer about a text, not for '{recipe.task}': {why}")
-    for name in sorted({"window_stride", "window_pooling"} & model.model_dump(exclude_defaults=True).keys()):
-        if model.long_text != "window" and getattr(model, name) != "mean":  # which runs had when it was the default
-            yield Disagreement((f"model.{name}", "model.long_text"), "of use only with model.long_text: window")
+        yield Disagreement(
+            ("model.long_text", "task"),
+            f"for one answer about a text, not for '{recipe.task}': {why}",
+        )
+    for name in sorted(
+        {"window_stride", "window_pooling"} & model.model_dump(exclude_defaults=True).keys()
+    ):
+        if (
+            model.long_text != "window" and getattr(model, name) != "mean"
+        ):  # which runs had when it was the default
+            yield Disagreement(
+                (f"model.{name}", "model.long_text"), "of use only with model.long_text: window"
+            )
     if (model.window_stride or 0) > most:
         why = f"a window of {model.max_length} tokens must move forward: {most} at most"
         yield Disagreement(("model.window_stride", "model.max_length"), why)
@@ -184,7 +214,9 @@ def _pretraining_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         what = f"{masking.replaced:g} and {masking.random:g} are more than all of the chosen tokens"
         yield Disagreement(("masking.replaced", "masking.random"), what)
     if section.mix and section.mix_temperature is not None:
-        yield Disagreement(("pretraining.mix", "pretraining.mix_temperature"), "two ways to weigh corpora")
+        yield Disagreement(
+            ("pretraining.mix", "pretraining.mix_temperature"), "two ways to weigh corpora"
+        )
     if section.vocab is not None and section.from_scratch is None:
         why = "the model has its vocabulary; a new one needs a new BERT"
         yield Disagreement(("pretraining.vocab", "pretraining.from_scratch"), why)
@@ -194,13 +226,20 @@ def _few_shot_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields what is of no use with or without few-shot training."""
     changed, training = recipe.few_shot.model_dump(exclude_defaults=True), recipe.training
     if changed and recipe.few_shot.loss is None:
-        yield Disagreement((f"few_shot.{next(iter(changed))}", "few_shot.loss"), "of use only with few_shot.loss")
+        yield Disagreement(
+            (f"few_shot.{next(iter(changed))}", "few_shot.loss"), "of use only with few_shot.loss"
+        )
     unused = {"patience", "evaluate_every", "average_best", "class_weights", "label_smoothing"}
     if changed and recipe.model.head_start == "probe":
         why = "few-shot training fits its head after the encoder"
         yield Disagreement(("model.head_start", "few_shot.loss"), why)
-    for name in sorted(unused & training.model_dump(exclude_defaults=True).keys()) if changed else ():
-        yield Disagreement((f"training.{name}", "few_shot.loss"), "few-shot training learns pairs, and chooses nothing")
+    for name in (
+        sorted(unused & training.model_dump(exclude_defaults=True).keys()) if changed else ()
+    ):
+        yield Disagreement(
+            (f"training.{name}", "few_shot.loss"),
+            "few-shot training learns pairs, and chooses nothing",
+        )
     if changed and training.time_limit is not None:
         why = "few-shot training repeats short runs, and has no time limit"
         yield Disagreement(("training.time_limit", "few_shot.loss"), why)

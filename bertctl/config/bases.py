@@ -64,9 +64,16 @@ def _read(path: Path, named: str, above: Mapping[Path, str], found: dict[Path, R
     """Adds a file to those that were found, its bases before it; `above` are the files whose base it is."""
     document = read_document(read_text(path, limit=MOST_CHARACTERS, kind=UsageError))
     file = RecipeFile(path, named, document)
-    places = {key: f"{named}:{document.lines[key,]}: {key}: " for key in OF_FILES if (key,) in document.lines}
+    places = {
+        key: f"{named}:{document.lines[key,]}: {key}: "
+        for key in OF_FILES
+        if (key,) in document.lines
+    }
     if places and is_of_run(path):
-        raise UsageError(f"{min(places.values())}the recipe of a run is whole, and has none", remedy="Take it out.")
+        raise UsageError(
+            f"{min(places.values())}the recipe of a run is whole, and has none",
+            remedy="Take it out.",
+        )
     variables, bases = (_names(document, key) for key in ("environment", "base"))
     for name in filter(re.compile(_NAMES_OF_SECRETS).search, variables):
         what = f"{places['environment']}'{name}' is called like a secret, and every run holds its recipe's values"
@@ -81,10 +88,19 @@ def _read(path: Path, named: str, above: Mapping[Path, str], found: dict[Path, R
         except BertctlError as error:
             raise type(error)(places["base"] + error.message, remedy=error.remedy) from error
         if there.resolve() in above or len(above) > MOST_STOREYS:
-            why = "a recipe can't stand on itself" if there.resolve() in above else f"more than {MOST_STOREYS} storeys"
+            why = (
+                "a recipe can't stand on itself"
+                if there.resolve() in above
+                else f"more than {MOST_STOREYS} storeys"
+            )
             raise UsageError(f"{places['base']}{why}: {' -> '.join([*above.values(), base])}")
         if there.resolve() not in found:
-            _read(there, str(there) if "/" in base or there.parent == path.parent else there.name, above, found)
+            _read(
+                there,
+                str(there) if "/" in base or there.parent == path.parent else there.name,
+                above,
+                found,
+            )
     found[path.resolve()] = file
 
 
@@ -94,16 +110,23 @@ def _names(document: Document, key: str) -> list[str]:
     names = [] if given is None else [given] if isinstance(given, str) else given
     if isinstance(names, list) and all(isinstance(name, str) and name for name in names):
         return names
-    document.problems.append((document.lines[key,], f"{key}: {shown(given)} given, what fits is {OF_FILES[key]}"))
+    document.problems.append(
+        (document.lines[key,], f"{key}: {shown(given)} given, what fits is {OF_FILES[key]}")
+    )
     return []
 
 
 def _fill(file: RecipeFile, names: Sequence[str]) -> None:
     """Puts the environment's values into a file's; what is wrong with one is noted, and its field left out."""
     top = file.document.values
-    parts: dict[str, Any] = {"": top, **{name: inner for name, inner in top.items() if isinstance(inner, dict)}}
+    parts: dict[str, Any] = {
+        "": top,
+        **{name: inner for name, inner in top.items() if isinstance(inner, dict)},
+    }
     for section, values in parts.items():
-        for key, value in [(k, v) for k, v in values.items() if "${" in str(v) and not isinstance(v, dict)]:
+        for key, value in [
+            (k, v) for k, v in values.items() if "${" in str(v) and not isinstance(v, dict)
+        ]:
             dotted = f"{section}.{key}".lstrip(".")
             file.variables[dotted] = str(value)
             try:
@@ -122,7 +145,9 @@ def _filled(given: Any, dotted: str, names: Sequence[str], *, in_list: bool = Fa
         return given
     kind: dict[str, Any] = field_schema(dotted) if dotted in fields() else {"type": "string"}
     text = _VARIABLE.sub(lambda match: _value(match, names), given)
-    return read_value(text, as_text=(kind.get("items", kind) if in_list else kind)["type"] == "string")
+    return read_value(
+        text, as_text=(kind.get("items", kind) if in_list else kind)["type"] == "string"
+    )
 
 
 def _value(match: re.Match[str], names: Sequence[str]) -> str:
@@ -135,7 +160,11 @@ def _value(match: re.Match[str], names: Sequence[str]) -> str:
         raise UsageError(f"{name} is not among the variables of `environment`; {hint}")
     value = os.environ.get(name) or default
     if value is None:
-        raise UsageError(f"the environment variable {name} is not set, or empty; set it, or write ${{{name}:-default}}")
+        raise UsageError(
+            f"the environment variable {name} is not set, or empty; set it, or write ${{{name}:-default}}"
+        )
     if re.search(_SECRETS, value) or value != value.encode("utf-8", "ignore").decode():
-        raise UsageError(f"the value of {name} looks like a secret or is not UTF-8, and every run holds its recipe")
+        raise UsageError(
+            f"the value of {name} looks like a secret or is not UTF-8, and every run holds its recipe"
+        )
     return value

@@ -73,23 +73,34 @@ def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: s
     decides = {
         dotted: value
         for dotted, value in own.items()
-        if dotted not in NOT_IN_HASH and not (dotted in marked(Mark.LATER) and value == fields()[dotted].get_default())
+        if dotted not in NOT_IN_HASH
+        and not (dotted in marked(Mark.LATER) and value == fields()[dotted].get_default())
     }
     own_sections = {dotted.partition(".")[0] for dotted in own}
-    decides |= {dotted: value for dotted, value in REMOVED.items() if dotted.partition(".")[0] in own_sections}
+    decides |= {
+        dotted: value
+        for dotted, value in REMOVED.items()
+        if dotted.partition(".")[0] in own_sections
+    }
     document = {"recipe": decides, "data": dict(data_hashes), "model": model_hash}
-    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    canonical = json.dumps(
+        document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    )
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def differing(before: Recipe, now: Recipe, *, but: Collection[str] = NOT_IN_HASH) -> list[tuple[str, Any, Any]]:
+def differing(
+    before: Recipe, now: Recipe, *, but: Collection[str] = NOT_IN_HASH
+) -> list[tuple[str, Any, Any]]:
     """Returns the fields that are not the same in two recipes, `but` for some: name, value then, value now.
 
     A field of the task of one of them alone is None in the other.
     """
     then, here = dict(own_fields(before)), dict(own_fields(now))
     names = (name for name in then | here if name not in but)
-    return [(name, then.get(name), here.get(name)) for name in names if then.get(name) != here.get(name)]
+    return [
+        (name, then.get(name), here.get(name)) for name in names if then.get(name) != here.get(name)
+    ]
 
 
 def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
@@ -113,7 +124,9 @@ def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
 
 def _comment(text: str, indent: str) -> list[str]:
     mark = f"{indent}# "
-    lines = textwrap.wrap(" ".join(text.split()), _WIDTH - len(mark), break_on_hyphens=False, break_long_words=False)
+    lines = textwrap.wrap(
+        " ".join(text.split()), _WIDTH - len(mark), break_on_hyphens=False, break_long_words=False
+    )
     return [mark + line for line in lines]
 
 
@@ -126,5 +139,7 @@ def _yaml(name: str, value: Any) -> str:
 
 
 def _dumped(value: Any, *, flow: bool, width: int) -> str:
-    text: str = yaml.dump(value, Dumper=Dumper, default_flow_style=flow, allow_unicode=True, width=width)
+    text: str = yaml.dump(
+        value, Dumper=Dumper, default_flow_style=flow, allow_unicode=True, width=width
+    )
     return text.rstrip("\n")

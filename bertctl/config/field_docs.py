@@ -29,7 +29,11 @@ class FieldDoc(NamedTuple):
         """Is the docstring in two paragraphs: its first sentence with what is said of the default, and the rest."""
         first, *others = self.text.replace(". ", ".\n").splitlines()
         defaults = [one for one in others if one.startswith("Default: ")]
-        return " ".join([first, *defaults]) + "\n\n" + " ".join(one for one in others if one not in defaults)
+        return (
+            " ".join([first, *defaults])
+            + "\n\n"
+            + " ".join(one for one in others if one not in defaults)
+        )
 
 
 @functools.cache
@@ -39,7 +43,9 @@ def field_docs() -> Mapping[str, FieldDoc]:
     found: dict[str, FieldDoc] = {}
     for name, annotation, doc in classes["RecipeFields"]:
         if isinstance(annotation, ast.Name) and annotation.id in classes:
-            found |= {f"{name}.{inner}": inner_doc for inner, _, inner_doc in classes[annotation.id]}
+            found |= {
+                f"{name}.{inner}": inner_doc for inner, _, inner_doc in classes[annotation.id]
+            }
         else:
             found[name] = doc
     return found | {"task": found["task"]._replace(choices=task_names())}
@@ -48,21 +54,27 @@ def field_docs() -> Mapping[str, FieldDoc]:
 @functools.cache
 def section_docs() -> Mapping[str, str]:
     """Returns the docstring under each section of a recipe as one line, by the section's name."""
-    return {name: doc.text for name, _, doc in _classes()["RecipeFields"] if name not in field_docs()}
+    return {
+        name: doc.text for name, _, doc in _classes()["RecipeFields"] if name not in field_docs()
+    }
 
 
 @functools.cache
 def _classes() -> dict[str, list[tuple[str, ast.expr, FieldDoc]]]:
     """Returns the documented attributes of each class of the schema."""
     tree = ast.parse(_SCHEMA.read_text(encoding="utf-8"))
-    return {node.name: list(_fields(node.body)) for node in tree.body if isinstance(node, ast.ClassDef)}
+    return {
+        node.name: list(_fields(node.body)) for node in tree.body if isinstance(node, ast.ClassDef)
+    }
 
 
 def _fields(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr, FieldDoc]]:
     """Yields name, annotation and documentation of each attribute with a docstring under it."""
     for statement, below in itertools.pairwise(body):
         match statement, below:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
+                value=ast.Constant(value=str(docstring))
+            ):
                 text = " ".join(docstring.split())
                 choices = tuple(_choices(statement.annotation))
                 losses = _losses(statement.annotation)
@@ -77,7 +89,9 @@ def _choices(annotation: ast.expr) -> Iterator[str]:
     for node in ast.walk(annotation):
         match node:
             case ast.Subscript(value=ast.Name(id="Literal")):
-                yield from (str(leaf.value) for leaf in ast.walk(node) if isinstance(leaf, ast.Constant))
+                yield from (
+                    str(leaf.value) for leaf in ast.walk(node) if isinstance(leaf, ast.Constant)
+                )
 
 
 def _losses(annotation: ast.expr) -> Mapping[str, Loss]:

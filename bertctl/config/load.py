@@ -15,7 +15,15 @@ from bertctl.addresses import address_problem, address_remedy, is_address
 from bertctl.config.agreement import Disagreement, disagreements_in
 from bertctl.config.bases import RecipeFile, read_files
 from bertctl.config.presets import AUTO, AUTO_FIELDS, PRESETS
-from bertctl.config.problems import SHOWN, RecipeError, describe, field_schema, is_said_by_another, place, unknown_key
+from bertctl.config.problems import (
+    SHOWN,
+    RecipeError,
+    describe,
+    field_schema,
+    is_said_by_another,
+    place,
+    unknown_key,
+)
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe
 from bertctl.config.recipe_sections import Mark
 from bertctl.config.removed import drop_removed
@@ -31,7 +39,11 @@ DATASETS_FILE = "datasets.yaml"
 CODE = {"evaluation.metric_scripts": "--metric"}
 """Fields that name code, with their options: no file is trusted with them, the person's own neither."""
 
-REACHING = {**CODE, "runtime.log_to": "--log-to", "runtime.mlflow_register": "--set runtime.mlflow_register"}
+REACHING = {
+    **CODE,
+    "runtime.log_to": "--log-to",
+    "runtime.mlflow_register": "--set runtime.mlflow_register",
+}
 """Fields that name code or a place on the network, with their options."""
 
 _NOT_INHERITED = ("name", "description")
@@ -72,7 +84,9 @@ NULL = object()
 """An option's value that sets a field to null, where None means that the option is not given."""
 
 
-def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> Recipe:
+def load_recipe(
+    name_or_path: str, *, sets: Sequence[str] = (), options: Mapping[str, Any] | None = None
+) -> Recipe:
     """Returns a recipe, complete and checked; see `trace_recipe`."""
     return trace_recipe(name_or_path, sets=sets, options=options)[0]
 
@@ -119,7 +133,9 @@ def _named_after_data(recipe: Recipe) -> Recipe:
         changed["description"] = ""
     if recipe.name in task_names() and (data.name or data.train_file):
         stem = file.name.partition(".")[0]
-        changed["name"] = recipe_name(data.name or (file.parent.name if stem.lower() in _NAMES_OF_SPLITS else stem))
+        changed["name"] = recipe_name(
+            data.name or (file.parent.name if stem.lower() in _NAMES_OF_SPLITS else stem)
+        )
     return recipe.model_copy(update=changed)
 
 
@@ -127,10 +143,14 @@ def _named_after_data(recipe: Recipe) -> Recipe:
 def _how_to(task: str) -> str | None:
     """Returns what the built-in recipe of a task says to those who choose it."""
     path = builtin_recipes().get(task)
-    return str(read_document(path.read_text(encoding="utf-8")).values["description"]) if path else None
+    return (
+        str(read_document(path.read_text(encoding="utf-8")).values["description"]) if path else None
+    )
 
 
-def refuse_unnamed(recipe: Recipe, file: Path, named: Collection[str], flags: Mapping[str, str]) -> None:
+def refuse_unnamed(
+    recipe: Recipe, file: Path, named: Collection[str], flags: Mapping[str, str]
+) -> None:
     """Refuses what a recipe's file would have run or connected to, unless the command line names it too.
 
     Args:
@@ -156,8 +176,15 @@ def refuse_unnamed(recipe: Recipe, file: Path, named: Collection[str], flags: Ma
 
 def named_files(recipe: Recipe) -> list[Path]:
     """Returns the files and folders that a recipe names, and what else would be one by its name."""
-    values: list[Any] = [functools.reduce(getattr, dotted.split("."), recipe) for dotted in marked(Mark.IS_PATH)]
-    return [Path(one) for value in values if value for one in (value if isinstance(value, list) else [value])]
+    values: list[Any] = [
+        functools.reduce(getattr, dotted.split("."), recipe) for dotted in marked(Mark.IS_PATH)
+    ]
+    return [
+        Path(one)
+        for value in values
+        if value
+        for one in (value if isinstance(value, list) else [value])
+    ]
 
 
 def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
@@ -171,7 +198,11 @@ def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
         KeyError: there is no such field.
     """
     section, _, name = dotted.rpartition(".")
-    value = read_value(given, as_text=field_schema(dotted)["type"] == "string") if isinstance(given, str) else given
+    value = (
+        read_value(given, as_text=field_schema(dotted)["type"] == "string")
+        if isinstance(given, str)
+        else given
+    )
     if dotted in marked(Mark.IS_PATH):
         if problems := _address_problems(dotted, value):
             return value, problems
@@ -214,32 +245,51 @@ class _Layers:
         """Lays a file over its bases: its fields take the place of theirs, the others stay."""
 
         def origin(line: int, via: str = "") -> Origin:
-            return Origin(rank, line, f"{file.shown}:{line}", "base" if is_base else "file", file.path, via)
+            return Origin(
+                rank, line, f"{file.shown}:{line}", "base" if is_base else "file", file.path, via
+            )
 
         values = file.document.values
-        absolute = {dotted: _make_absolute(values, dotted, file.path.parent) for dotted in marked(Mark.IS_PATH)}
+        absolute = {
+            dotted: _make_absolute(values, dotted, file.path.parent)
+            for dotted in marked(Mark.IS_PATH)
+        }
         drop_removed(values)
         left_out = _NOT_INHERITED if is_base else ()
         for key in (key for key in values if key not in left_out):
-            empty = values[key] is None and key in sections()  # every line below `training:` is commented out
+            empty = (
+                values[key] is None and key in sections()
+            )  # every line below `training:` is commented out
             below, given = self._values.get(key), {} if empty else values[key]
-            self._values[key] = below | given if isinstance(below, dict) and isinstance(given, dict) else given
+            self._values[key] = (
+                below | given if isinstance(below, dict) and isinstance(given, dict) else given
+            )
         self._problems += [(origin(line), sentence) for line, sentence in file.document.problems]
-        lines = {".".join(key): line for key, line in file.document.lines.items() if key[0] not in left_out}
+        lines = {
+            ".".join(key): line
+            for key, line in file.document.lines.items()
+            if key[0] not in left_out
+        }
         for dotted, line in lines.items():
             variables = file.variables.get(dotted, "")
-            self.origins[dotted] = origin(line, variables)._replace(absolute=absolute.get(dotted, ()))
+            self.origins[dotted] = origin(line, variables)._replace(
+                absolute=absolute.get(dotted, ())
+            )
 
     def add_set(self, given: str) -> None:
         """Lays one `section.field=value` on top."""
         dotted, separator, text = given.partition("=")
         dotted = dotted.strip()
         if not separator or not dotted:
-            self._problems.append((_SET, f"{given!r} given, section.field=value fits, such as training.epochs=2"))
+            self._problems.append(
+                (_SET, f"{given!r} given, section.field=value fits, such as training.epochs=2")
+            )
         elif dotted not in fields():
             self._problems.append((_SET, unknown_key(dotted)))
         else:
-            self._put(dotted, read_value(text, as_text=field_schema(dotted)["type"] == "string"), _SET)
+            self._put(
+                dotted, read_value(text, as_text=field_schema(dotted)["type"] == "string"), _SET
+            )
 
     def add_option(self, dotted: str, value: Any) -> None:
         """Lays a command-line option on top; a path may be a `Path`, a list may be a tuple."""
@@ -252,12 +302,17 @@ class _Layers:
         """Takes BERTCTL_DATA for `data.data_dir` where a data set is named, and the `datasets.yaml` beside the file
         that names it, else beside the recipe.
         """
-        data, by = self._values.get("data"), self.origins.get("data.name", DEFAULT).file or self._path
+        data, by = (
+            self._values.get("data"),
+            self.origins.get("data.name", DEFAULT).file or self._path,
+        )
         if not isinstance(data, dict) or not data.get("name"):
             return
         if (folder := os.environ.get("BERTCTL_DATA")) and data.get("data_dir") is None:
             self._put("data.data_dir", folder, _ENVIRONMENT)
-        beside = next(filter(Path.is_file, (one.with_name(DATASETS_FILE) for one in (by, self._path))), None)
+        beside = next(
+            filter(Path.is_file, (one.with_name(DATASETS_FILE) for one in (by, self._path))), None
+        )
         if beside and data.get("datasets_file") is None:
             self._put("data.datasets_file", str(beside), DEFAULT._replace(shown=str(beside)))
 
@@ -273,7 +328,9 @@ class _Layers:
         origin = self.origins["training.preset"]
         if name == AUTO:
             self._leave_to_auto(origin)
-        for dotted, value in PRESETS.get(name, {}).items():  # a name that is none is reported by itself
+        for dotted, value in PRESETS.get(
+            name, {}
+        ).items():  # a name that is none is reported by itself
             if self.origins.get(dotted, DEFAULT).rank < origin.rank:
                 self._put(dotted, value, origin._replace(via=f"preset {name}"))
 
@@ -290,7 +347,9 @@ class _Layers:
 
     def prefer_epochs(self) -> None:
         """Drops `training.max_steps` where a nearer source gives `training.epochs`, which would be of no effect."""
-        epochs, steps = (self.origins.get(f"training.{name}", DEFAULT).rank for name in ("epochs", "max_steps"))
+        epochs, steps = (
+            self.origins.get(f"training.{name}", DEFAULT).rank for name in ("epochs", "max_steps")
+        )
         if epochs > steps > DEFAULT.rank:
             del self._values["training"]["max_steps"], self.origins["training.max_steps"]
 
@@ -310,7 +369,10 @@ class _Layers:
             said = [what if isinstance(what, str) else describe(what) for _, what in found[:SHOWN]]
             raise RecipeError(
                 self._named,
-                [f"{origin.shown}: {sentence}" for (origin, _), sentence in zip(found, said, strict=False)],
+                [
+                    f"{origin.shown}: {sentence}"
+                    for (origin, _), sentence in zip(found, said, strict=False)
+                ],
                 more=max(0, len(found) - SHOWN),
                 remedy=f"`bertctl recipes show {self._of_its_task()}` prints every field with what it means.",
             )
@@ -346,7 +408,10 @@ class _Layers:
         if found := disagreements_in(error):
             return self._note_disagreements(found, ())
         bad: list[str] = []
-        rest = {key: dict(value) if isinstance(value, dict) else value for key, value in self._values.items()}
+        rest = {
+            key: dict(value) if isinstance(value, dict) else value
+            for key, value in self._values.items()
+        }
         for entry in error.errors(include_url=False):
             if is_said_by_another(entry):
                 continue
@@ -365,13 +430,20 @@ class _Layers:
             if self._readable and not any(
                 name == other or name.startswith(f"{other}.") for name in names for other in bad
             ):
-                origin = next((self.origins[name] for name in names if name in self.origins), self._origin(names[0]))
+                origin = next(
+                    (self.origins[name] for name in names if name in self.origins),
+                    self._origin(names[0]),
+                )
                 self._problems.append((origin, f"{names[0]}: {message}"))
 
     def _origin(self, dotted: str) -> Origin:
         """Returns the origin of the value, or of the section it stands in."""
         section = dotted.partition(".")[0]
-        return self.origins.get(dotted) or self.origins.get(section) or Origin(-1, 0, self._named, "file")
+        return (
+            self.origins.get(dotted)
+            or self.origins.get(section)
+            or Origin(-1, 0, self._named, "file")
+        )
 
 
 def _address_problems(dotted: str, value: Any) -> list[str]:
@@ -394,10 +466,16 @@ def _make_absolute(values: Mapping[str, Any], dotted: str, base: Path) -> tuple[
     if isinstance(value, str):
         inside[name] = _placed(value, dotted, base)
     elif isinstance(value, list):
-        inside[name] = [_placed(item, dotted, base) if isinstance(item, str) else item for item in value]
+        inside[name] = [
+            _placed(item, dotted, base) if isinstance(item, str) else item for item in value
+        ]
 
     texts = value if isinstance(value, list) else [value]
-    absolute = [text for text in texts if isinstance(text, str) and text and expanded_path(text).is_absolute()]
+    absolute = [
+        text
+        for text in texts
+        if isinstance(text, str) and text and expanded_path(text).is_absolute()
+    ]
     return tuple(_placed(text, dotted, base) for text in absolute)
 
 
@@ -432,7 +510,9 @@ def portable(recipe: Recipe, origins: Mapping[str, Origin], folder: Path) -> Rec
             seen = [_seen_from(folder, item, dotted, origin) for item in value]
             recipe = recipe.with_fields(section, **{name: seen})
         elif value:
-            recipe = recipe.with_fields(section, **{name: _seen_from(folder, value, dotted, origin)})
+            recipe = recipe.with_fields(
+                section, **{name: _seen_from(folder, value, dotted, origin)}
+            )
     return recipe
 
 
@@ -447,16 +527,22 @@ def _seen_from(folder: Path, path: str, dotted: str, origin: Origin) -> str:
 
 def chosen_fields(recipe: Recipe, origins: Mapping[str, Origin]) -> set[str]:
     """Returns the fields that a file needs so that it reads back as this recipe: what was given, and what it is for."""
-    given = {dotted for dotted, origin in origins.items() if origin.kind in ("base", "file", "option")}
+    given = {
+        dotted for dotted, origin in origins.items() if origin.kind in ("base", "file", "option")
+    }
     values = {dotted: functools.reduce(getattr, dotted.split("."), recipe) for dotted in fields()}
-    worked_out = {dotted for dotted, info in fields().items() if values[dotted] != info.get_default()}
+    worked_out = {
+        dotted for dotted, info in fields().items() if values[dotted] != info.get_default()
+    }
     chosen = {"name", "task"} | given | worked_out
     return chosen if recipe.description else chosen - {"description"}
 
 
 def _is_folder(model: str, base: Path) -> bool:
     """Whether a model's name is meant as a path: it begins like one, or a folder or a file with a suffix is there."""
-    there = (base / model).is_dir() if "/" in model else Path(model).suffix and (base / model).is_file()
+    there = (
+        (base / model).is_dir() if "/" in model else Path(model).suffix and (base / model).is_file()
+    )
     return model.startswith((".", "~", "/")) or bool(there)
 
 
@@ -469,6 +555,8 @@ _PERHAPS_PATHS: Mapping[str, Callable[[str, Path], bool]] = {
     "evaluation.metric_scripts": _is_file,  # or the name of a metric on the hub, which is refused by that name
     "model.name": _is_folder,
     "pretraining.corpus": _is_file,
-    "pretraining.from_scratch": lambda given, base: _is_file(given, base) and not (base / given).is_dir(),
+    "pretraining.from_scratch": lambda given, base: (
+        _is_file(given, base) and not (base / given).is_dir()
+    ),
 }
 """Fields that hold a path or a name, with what tells them apart."""

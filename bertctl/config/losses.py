@@ -50,7 +50,10 @@ class Loss:
 
     def keywords(self, section: Any) -> dict[str, Any]:
         """Returns the keywords of the class's constructor that a section of a recipe gives; null ones are left out."""
-        values = {keyword: getattr(section, path.partition(".")[2]) for path, keyword in self.options.items()}
+        values = {
+            keyword: getattr(section, path.partition(".")[2])
+            for path, keyword in self.options.items()
+        }
         return {keyword: value for keyword, value in values.items() if value is not None}
 
     def objective_class(self, labels: str) -> Any:
@@ -101,7 +104,10 @@ SENTENCE_LOSSES: Mapping[str, Loss] = {
         Loss(
             name="cosine",
             summary="the squared distance of a pair's cosine from its score (Reimers & Gurevych 2019, section 3)",
-            classes={"scores": f"{_VECTORS}:SentenceObjective", "texts": f"{_VECTORS}:SentenceObjective"},
+            classes={
+                "scores": f"{_VECTORS}:SentenceObjective",
+                "texts": f"{_VECTORS}:SentenceObjective",
+            },
             default_for=("scores",),
             draws_negatives=True,
         ),
@@ -115,7 +121,10 @@ SENTENCE_LOSSES: Mapping[str, Loss] = {
         Loss(
             name="softmax",
             summary="a classifier of pairs on both vectors and their difference (Reimers & Gurevych 2019, section 3)",
-            classes={"classes": f"{_VECTORS}:SoftmaxObjective", "two classes": f"{_VECTORS}:SoftmaxObjective"},
+            classes={
+                "classes": f"{_VECTORS}:SoftmaxObjective",
+                "two classes": f"{_VECTORS}:SoftmaxObjective",
+            },
             default_for=("classes",),
         ),
         Loss(
@@ -141,13 +150,19 @@ SENTENCE_LOSSES: Mapping[str, Loss] = {
                 "two classes": f"{_VECTORS}:MultipleNegatives",
             },
             default_for=("matches", "texts"),
-            options={"sentence_embeddings.scale": "scale", "sentence_embeddings.symmetric": "symmetric"},
+            options={
+                "sentence_embeddings.scale": "scale",
+                "sentence_embeddings.symmetric": "symmetric",
+            },
             compares_rows=True,
         ),
         Loss(
             name="triplet",
             summary="the second text closer to the first than the third is, by a margin (Schroff et al. 2015)",
-            classes={"matches": f"{_VECTORS}:TripletObjective", "texts": f"{_VECTORS}:TripletObjective"},
+            classes={
+                "matches": f"{_VECTORS}:TripletObjective",
+                "texts": f"{_VECTORS}:TripletObjective",
+            },
             options={"sentence_embeddings.margin": "margin"},
             margin=5.0,
             needs_third_text=True,
@@ -157,7 +172,9 @@ SENTENCE_LOSSES: Mapping[str, Loss] = {
 }
 """Losses of vectors of texts (`sentence_embeddings.loss`, `few_shot.loss`), by name."""
 
-FEW_SHOT_LOSSES: Mapping[str, Loss] = {name: loss for name, loss in SENTENCE_LOSSES.items() if "texts" in loss.classes}
+FEW_SHOT_LOSSES: Mapping[str, Loss] = {
+    name: loss for name, loss in SENTENCE_LOSSES.items() if "texts" in loss.classes
+}
 """Losses that single labelled texts can be learned with (`few_shot.loss`), by name."""
 
 LOSS_TYPES: Mapping[str, Mapping[str, Loss]] = {

@@ -35,7 +35,13 @@ AUTO_FIELDS = (
 )
 """Fields that the preset `auto` chooses where nobody gives them."""
 
-AUTO_TASKS = ("text-classification", "text-regression", "token-classification", "question-answering", "multiple-choice")
+AUTO_TASKS = (
+    "text-classification",
+    "text-regression",
+    "token-classification",
+    "question-answering",
+    "multiple-choice",
+)
 """Tasks that the preset `auto` knows values for."""
 
 

@@ -25,18 +25,27 @@ class RecipeError(UsageError):
         problems: one sentence each, beginning with where it stands; the first `SHOWN` of them.
     """
 
-    def __init__(self, what: str, problems: Sequence[str], *, more: int = 0, remedy: str = "") -> None:
+    def __init__(
+        self, what: str, problems: Sequence[str], *, more: int = 0, remedy: str = ""
+    ) -> None:
         self.problems = tuple(harmless(problem) for problem in problems[:SHOWN])
         more += len(problems) - len(self.problems)
-        lines = [f"{what}: {len(self.problems) + more} problems", *(f"  {problem}" for problem in self.problems)]
+        lines = [
+            f"{what}: {len(self.problems) + more} problems",
+            *(f"  {problem}" for problem in self.problems),
+        ]
         lines += [f"  ... and {more:,} more"] if more else []
-        super().__init__(self.problems[0] if len(problems) == 1 else "\n".join(lines), remedy=remedy)
+        super().__init__(
+            self.problems[0] if len(problems) == 1 else "\n".join(lines), remedy=remedy
+        )
 
 
 def place(error: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns section and field that an entry of pydantic's `ValidationError.errors()` is about."""
     location = tuple(part for part in error["loc"] if isinstance(part, str))
-    return location if error["type"] == "extra_forbidden" else location[:2]  # then comes a union's branch
+    return (
+        location if error["type"] == "extra_forbidden" else location[:2]
+    )  # then comes a union's branch
 
 
 def describe(error: Mapping[str, Any]) -> str:
@@ -99,7 +108,11 @@ def unknown_key(path: str) -> str:
 
 def shown(value: Any) -> str:
     """Returns a value as it would stand in the recipe, cut to a line."""
-    text = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
+    text = (
+        json.dumps(value, ensure_ascii=False, default=str)
+        .encode("utf-8", "backslashreplace")
+        .decode()
+    )
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -165,24 +178,40 @@ def _what_fits_itself(schema: Mapping[str, Any]) -> str:
             return "true or false"
         case "array":
             least = f" of at least {schema['minItems']}" if "minItems" in schema else ""
-            return " or ".join([f"a list{least} ({_what_fits_itself(schema['items'])} each)", *schema.get("or", ())])
+            return " or ".join(
+                [
+                    f"a list{least} ({_what_fits_itself(schema['items'])} each)",
+                    *schema.get("or", ()),
+                ]
+            )
         case "string":
             if schema.get("maxLength") == 1:
                 return 'a single character (a tab is "\\t")'
             if "examples" in schema:
                 return f"a text such as {', '.join(schema['examples'])}"
-            return "a name of letters, digits, `.`, `_` and `-`" if "pattern" in schema else "a text"
+            return (
+                "a name of letters, digits, `.`, `_` and `-`" if "pattern" in schema else "a text"
+            )
     return ("a whole number" if schema["type"] == "integer" else "a number") + _range(schema)
 
 
 def _range(schema: Mapping[str, Any]) -> str:
-    words = {"minimum": "of at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+    words = {
+        "minimum": "of at least",
+        "exclusiveMinimum": "above",
+        "maximum": "at most",
+        "exclusiveMaximum": "below",
+    }
     parts = [f"{said} {schema[name]:.12g}" for name, said in words.items() if name in schema]
     return f" {' and '.join(parts)}" if parts else ""
 
 
 def _is_quoted(given: str, kind: str) -> bool:
     """Whether the text would fit without its quotes."""
-    kinds: dict[str, type | tuple[type, ...]] = {"integer": int, "number": (int, float), "boolean": bool}
+    kinds: dict[str, type | tuple[type, ...]] = {
+        "integer": int,
+        "number": (int, float),
+        "boolean": bool,
+    }
     value = read_value(given)
     return isinstance(value, kinds.get(kind, ())) and isinstance(value, bool) == (kind == "boolean")

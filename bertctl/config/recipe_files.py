@@ -31,7 +31,9 @@ def find_recipe(name_or_path: str, folder: Path = Path()) -> Path:
     """
     refuse_address(name_or_path)
     path = folder / expanded_path(name_or_path)
-    looks_like_path = "/" in name_or_path or os.sep in name_or_path or path.suffix.lower() in _SUFFIXES
+    looks_like_path = (
+        "/" in name_or_path or os.sep in name_or_path or path.suffix.lower() in _SUFFIXES
+    )
     builtin = builtin_recipes()
     if not looks_like_path and name_or_path in builtin:
         return builtin[name_or_path]
@@ -51,7 +53,8 @@ def find_recipe(name_or_path: str, folder: Path = Path()) -> Path:
     if looks_like_path:
         hint = did_you_mean(path.stem, builtin)
         raise UnavailableError(
-            f"the recipe file {name_or_path} does not exist" + (f"; for a built-in recipe: {hint}" if hint else ""),
+            f"the recipe file {name_or_path} does not exist"
+            + (f"; for a built-in recipe: {hint}" if hint else ""),
             remedy="Check the path, or copy a recipe with `bertctl recipes cp NAME FILE`.",
             file=path,
         )
@@ -77,7 +80,10 @@ def _builtin_folder() -> Path:
         return package / "_recipes"
     if checkout.is_dir() and (package.parent / "pyproject.toml").is_file():
         return checkout
-    raise BertctlError("the built-in recipes are missing from this installation", remedy="Reinstall bertctl with pip.")
+    raise BertctlError(
+        "the built-in recipes are missing from this installation",
+        remedy="Reinstall bertctl with pip.",
+    )
 
 
 def is_recipe(name: str) -> bool:

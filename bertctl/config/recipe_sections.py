@@ -11,7 +11,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
-from bertctl.config.losses import CLASS_LOSSES, FEW_SHOT_LOSSES, SENTENCE_LOSSES, require_loss, write_names
+from bertctl.config.losses import (
+    CLASS_LOSSES,
+    FEW_SHOT_LOSSES,
+    SENTENCE_LOSSES,
+    require_loss,
+    write_names,
+)
 from bertctl.config.task_names import require_task_name, write_task_names
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
@@ -25,13 +31,19 @@ Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Several = Annotated[int, Field(ge=2)]
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 ClassLoss = Annotated[
-    str, AfterValidator(require_loss(CLASS_LOSSES)), Field(json_schema_extra=write_names(CLASS_LOSSES))
+    str,
+    AfterValidator(require_loss(CLASS_LOSSES)),
+    Field(json_schema_extra=write_names(CLASS_LOSSES)),
 ]
 SentenceLoss = Annotated[
-    str, AfterValidator(require_loss(SENTENCE_LOSSES)), Field(json_schema_extra=write_names(SENTENCE_LOSSES))
+    str,
+    AfterValidator(require_loss(SENTENCE_LOSSES)),
+    Field(json_schema_extra=write_names(SENTENCE_LOSSES)),
 ]
 FewShotLoss = Annotated[
-    str, AfterValidator(require_loss(FEW_SHOT_LOSSES)), Field(json_schema_extra=write_names(FEW_SHOT_LOSSES))
+    str,
+    AfterValidator(require_loss(FEW_SHOT_LOSSES)),
+    Field(json_schema_extra=write_names(FEW_SHOT_LOSSES)),
 ]
 
 
@@ -55,7 +67,9 @@ OwnFile = Annotated[Text | None, Mark.IS_PATH, Mark.BY_CONTENT]
 class RecipeSection(BaseModel):
     """Refuses unknown keys and silent conversions, and can't be changed after reading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=(), defer_build=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, protected_namespaces=(), defer_build=True
+    )
 
 
 class TaskSettings(RecipeSection):
@@ -148,7 +162,11 @@ class DataSection(RecipeSection):
     @property
     def own_files(self) -> dict[str, str | None]:
         """Returns a person's own files by split, None where a split has none."""
-        return {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
+        return {
+            "train": self.train_file,
+            "validation": self.validation_file,
+            "test": self.test_file,
+        }
 
 
 class ModelSection(RecipeSection):
@@ -166,7 +184,9 @@ class ModelSection(RecipeSection):
     answers to questions come from windows anyway."""
     window_stride: Annotated[NonNegativeInt | None, Mark.LATER] = None
     """Tokens that each window repeats of the one before. Default: an eighth of `model.max_length`."""
-    window_pooling: Annotated[Literal["mean", "max", "first", "attention", "logits"] | None, Mark.LATER] = None
+    window_pooling: Annotated[
+        Literal["mean", "max", "first", "attention", "logits"] | None, Mark.LATER
+    ] = None
     """How the vectors of a text's windows become one, before the last layer. `attention` weighs them by a learned
     vector. `logits`, the mean of the windows' logits, is `mean` again where the last layer is linear. Default:
     `attention`, and `mean` where the encoder is frozen."""
@@ -213,7 +233,9 @@ class TrainingSection(RecipeSection):
     """Steps between two lines of history.jsonl."""
     checkpoint_every: Annotated[
         str | None,
-        Field(pattern=r"^(off|[1-9]\d* (steps|minutes))$", examples=["50 steps", "10 minutes", "off"]),
+        Field(
+            pattern=r"^(off|[1-9]\d* (steps|minutes))$", examples=["50 steps", "10 minutes", "off"]
+        ),
         Mark.NO_NUMBER,
     ] = None
     """Save a checkpoint every `N steps` or `N minutes`, besides the one after each epoch; `off` saves none. The last
@@ -463,7 +485,12 @@ class PretrainingSection(TaskSettings):
     BERT paper's."""
     short_sequences: Fraction = 0.1
     """Share of the windows that are cut short, to a random length (google-research/bert: 0.1)."""
-    mix: list[Annotated[str, Field(pattern=r"^.+=(\d*[1-9]\d*(\.\d+)?|\d*\.\d*[1-9]\d*)$", examples=["FILE=0.5"])]] = []
+    mix: list[
+        Annotated[
+            str,
+            Field(pattern=r"^.+=(\d*[1-9]\d*(\.\d+)?|\d*\.\d*[1-9]\d*)$", examples=["FILE=0.5"]),
+        ]
+    ] = []
     """Weight of each corpus, as CORPUS=WEIGHT. Default: they are read in proportion to their sizes."""
     mix_temperature: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
     """Weigh each corpus by its size to the power of 1 / this number. Above 1, small ones count more (Devlin 2019,
@@ -496,9 +523,9 @@ class ProbeSection(RecipeSection):
     layers: list[Text] = []
     """Layers to compare, by name or number, or `all`, or `paper` (the BERT paper's six choices). Default: the last
     layer."""
-    pooling: Annotated[list[Literal["cls", "mean", "max", "mean-max", "pooler", "first"]], Field(min_length=1)] = [
-        "mean"
-    ]
+    pooling: Annotated[
+        list[Literal["cls", "mean", "max", "mean-max", "pooler", "first"]], Field(min_length=1)
+    ] = ["mean"]
     """How the tokens' vectors become one vector per text; each is tried with each layer. Token classification always
     takes `first`, the vector of a word's first token."""
     classifier: Literal["logistic-regression", "ridge"] | None = None
@@ -543,9 +570,9 @@ class RecipeFields(RecipeSection):
     """
     description: Annotated[str, Mark.NO_NUMBER] = ""
     """What the recipe is for, and why its settings are what they are."""
-    task: Annotated[str, AfterValidator(require_task_name), Field(json_schema_extra=write_task_names)] = (
-        "text-classification"
-    )
+    task: Annotated[
+        str, AfterValidator(require_task_name), Field(json_schema_extra=write_task_names)
+    ] = "text-classification"
     """Task that is learned."""
     data: DataSection = Field(default_factory=DataSection)
     """Which rows are read, from where, and under which column names."""
@@ -559,15 +586,21 @@ class RecipeFields(RecipeSection):
     """What is scored, and what is kept of it."""
     runtime: RuntimeSection = Field(default_factory=RuntimeSection)
     """Where and how the run computes."""
-    text_classification: TextClassificationSection = Field(default_factory=TextClassificationSection)
+    text_classification: TextClassificationSection = Field(
+        default_factory=TextClassificationSection
+    )
     """Settings of the task `text-classification`."""
     text_regression: TextRegressionSection = Field(default_factory=TextRegressionSection)
     """Settings of the task `text-regression`."""
-    token_classification: TokenClassificationSection = Field(default_factory=TokenClassificationSection)
+    token_classification: TokenClassificationSection = Field(
+        default_factory=TokenClassificationSection
+    )
     """Settings of the task `token-classification`."""
     question_answering: QuestionAnsweringSection = Field(default_factory=QuestionAnsweringSection)
     """Settings of the task `question-answering`."""
-    sentence_embeddings: SentenceEmbeddingsSection = Field(default_factory=SentenceEmbeddingsSection)
+    sentence_embeddings: SentenceEmbeddingsSection = Field(
+        default_factory=SentenceEmbeddingsSection
+    )
     """Settings of the task `sentence-embeddings`: how vectors are made, and what makes them near or far."""
     pretraining: PretrainingSection = Field(default_factory=PretrainingSection)
     """Settings of `bertctl pretrain`: the corpus, and what is learned from it."""

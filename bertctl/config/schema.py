@@ -32,7 +32,10 @@ def fields() -> dict[str, FieldInfo]:
     found: dict[str, FieldInfo] = {}
     for name, info in Recipe.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, RecipeSection):
-            found |= {f"{name}.{inner}": inner_info for inner, inner_info in info.annotation.model_fields.items()}
+            found |= {
+                f"{name}.{inner}": inner_info
+                for inner, inner_info in info.annotation.model_fields.items()
+            }
         else:
             found[name] = info
     return found

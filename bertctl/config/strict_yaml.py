@@ -141,11 +141,17 @@ def read_document(text: str) -> Document:
         if isinstance(node, yaml.MappingNode):
             document.values = _mapping(node, (), document)
         else:
-            found = {yaml.SequenceNode: "a list", yaml.ScalarNode: "a single value"}.get(type(node), "nothing")
-            document.problems.append((1, f"{found} found; sections with fields fit, such as `training:`"))
+            found = {yaml.SequenceNode: "a list", yaml.ScalarNode: "a single value"}.get(
+                type(node), "nothing"
+            )
+            document.problems.append(
+                (1, f"{found} found; sections with fields fit, such as `training:`")
+            )
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        document.problems.append((line, f"the character {chr(error.character)!r} is not allowed in YAML"))
+        document.problems.append(
+            (line, f"the character {chr(error.character)!r} is not allowed in YAML")
+        )
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -188,14 +194,20 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode) or not is_whole(key_node.value):
-            what = "a list or mapping" if not isinstance(key_node, yaml.ScalarNode) else "half of a surrogate pair"
+            what = (
+                "a list or mapping"
+                if not isinstance(key_node, yaml.ScalarNode)
+                else "half of a surrogate pair"
+            )
             document.problems.append((line, f"{what} stands where a key should be"))
             continue
         key: str = key_node.value
         where = (*path, key)
         if where in document.lines:
             name = ".".join(where)
-            document.problems.append((line, f"{name}: given twice, first in line {document.lines[where]}; keep one"))
+            document.problems.append(
+                (line, f"{name}: given twice, first in line {document.lines[where]}; keep one")
+            )
             continue
         document.lines[where] = line
         value = _value(value_node, where, document)
@@ -223,6 +235,10 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     line = node.start_mark.line + 1
     what = f"the tag {node.tag} on this value" if is_whole(text) else "half of a surrogate pair"
-    what = "a number of more than 18 digits" if node.tag.endswith(":int") and text.isdecimal() else what
+    what = (
+        "a number of more than 18 digits"
+        if node.tag.endswith(":int") and text.isdecimal()
+        else what
+    )
     document.problems.append((line, f"{'.'.join(path)}: {what} is not allowed"))
     return _REFUSED

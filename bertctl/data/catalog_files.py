@@ -30,7 +30,9 @@ from bertctl.writing import protect
 _NO_LABEL = ("", "-", "-1")
 
 
-def _settings(columns: Columns, header: bool | None = None, *, first_choice: Literal[0] | None = 0) -> DataSection:
+def _settings(
+    columns: Columns, header: bool | None = None, *, first_choice: Literal[0] | None = 0
+) -> DataSection:
     """Returns a catalog row's columns as a reader is told them; the built-in sets count choices from 0."""
     return DataSection(
         text_column=columns.text,
@@ -45,7 +47,9 @@ def _settings(columns: Columns, header: bool | None = None, *, first_choice: Lit
 def _read_own(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
     """Returns the rows of a file as a person's own files are read."""
     header = split.header if path.suffix in (".csv", ".tsv") else None
-    settings = _settings(row.columns_in_file(split), header, first_choice=0 if row.home is None else None)
+    settings = _settings(
+        row.columns_in_file(split), header, first_choice=0 if row.home is None else None
+    )
     reader = READERS[row.task]
     told = Told(listener=listener, labels=LabelRules(names=row.labels))
     return reader.read(path, settings, split=split.name, label_needed=split.labelled, **told).rows
@@ -70,7 +74,9 @@ def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: L
         DataError: the file is not what it should be.
     """
     if not folder.is_dir():
-        raise UnavailableError(f"the data folder {folder} does not exist", remedy=_files_wanted(row))
+        raise UnavailableError(
+            f"the data folder {folder} does not exist", remedy=_files_wanted(row)
+        )
     path = find_split_file(row, split, folder)
     if path is None:
         tried = "\n".join(f"  - {path}" for path in _candidates(row, split, folder))
@@ -93,7 +99,9 @@ def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
         DataError: the file is not what it should be.
     """
     if row.hub is None:
-        raise UnavailableError(f"the data set '{row.name}' is not on the hub", remedy=_files_wanted(row))
+        raise UnavailableError(
+            f"the data set '{row.name}' is not on the hub", remedy=_files_wanted(row)
+        )
     file = row.hub.file_of(split.name)
     path = hub.fetch_file(
         row.hub.repo,
@@ -106,7 +114,9 @@ def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
             "other rows: files of your own with --train-file, or the data set `demo`, which needs nothing",
         ],
     )
-    return _read_parquet(row, split, path, f"{row.hub.repo}/{file}@{row.hub.revision[:8]}", listener)
+    return _read_parquet(
+        row, split, path, f"{row.hub.repo}/{file}@{row.hub.revision[:8]}", listener
+    )
 
 
 def _files_wanted(row: DatasetRow) -> str:
@@ -136,7 +146,9 @@ def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Liste
                 what = f"{path}:{number}: {len(fields)} tab-separated fields where {width} are needed: {line[:80]!r}"
                 raise DataError(what, remedy=f"Is this the official file of '{row.name}'?")
     if short:
-        listener.warn(f"{path}: {short} rows lack a field and are left out, as the hub's conversion does")
+        listener.warn(
+            f"{path}: {short} rows lack a field and are left out, as the hub's conversion does"
+        )
     return _canonical(row, split, columns, str(path), numbers, listener)
 
 
@@ -158,19 +170,27 @@ def _wanted(columns: Columns) -> dict[str, str]:
     return {name: column for name, column in named.items() if column is not None}
 
 
-def _read_parquet(row: DatasetRow, split: SplitRow, path: Path, source: str, listener: Listener) -> Rows:
+def _read_parquet(
+    row: DatasetRow, split: SplitRow, path: Path, source: str, listener: Listener
+) -> Rows:
     """Returns the rows of the hub's file, by the library `datasets`, whose features carry the label names."""
     import datasets
 
     datasets.disable_progress_bars()
-    with tempfile.TemporaryDirectory(prefix="bertctl-") as scratch:  # nothing is left, and nothing stale is read
+    with tempfile.TemporaryDirectory(
+        prefix="bertctl-"
+    ) as scratch:  # nothing is left, and nothing stale is read
         try:
             data = datasets.Dataset.from_parquet(str(path), cache_dir=scratch, keep_in_memory=True)
         except Exception as error:
-            raise DataError(f"{source} can't be read: {type(error).__name__}: {str(error)[:200]}") from error
+            raise DataError(
+                f"{source} can't be read: {type(error).__name__}: {str(error)[:200]}"
+            ) from error
     there = row.columns_on_hub(split)
     if row.layout != "glue":
-        table = Table({name: _decoded(data, name, row, there.label) for name in data.column_names}, source)
+        table = Table(
+            {name: _decoded(data, name, row, there.label) for name in data.column_names}, source
+        )
         options = ReadOptions(
             _settings(there),
             split.name,
@@ -183,11 +203,17 @@ def _read_parquet(row: DatasetRow, split: SplitRow, path: Path, source: str, lis
     wanted = _wanted(there)
     for column in wanted.values():
         if column not in data.column_names:
-            raise DataError(f"{source}: there is no column '{column}'", remedy=f"Columns: {data.column_names}.")
+            raise DataError(
+                f"{source}: there is no column '{column}'", remedy=f"Columns: {data.column_names}."
+            )
     names = getattr(data.features.get(wanted.get("label", "")), "names", None)
     if names is not None and tuple(names) != row.labels:
-        what = f"{source}: its label names {names} are not those of '{row.name}': {list(row.labels)}"
-        raise DataError(what, remedy="Use the pinned revision, or the official files with --data-dir.")
+        what = (
+            f"{source}: its label names {names} are not those of '{row.name}': {list(row.labels)}"
+        )
+        raise DataError(
+            what, remedy="Use the pinned revision, or the official files with --data-dir."
+        )
     columns = {name: data.data.column(column).to_pylist() for name, column in wanted.items()}
     return _canonical(row, split, columns, source, [], listener)
 
@@ -202,7 +228,11 @@ def _decoded(data: Any, column: str, row: DatasetRow, label_column: str | None) 
     inner = getattr(getattr(feature, "feature", None), "names", None)
     if inner is None and row.hub is not None and row.hub.labels and column == label_column:
         inner = row.hub.labels
-    return [[inner[number] for number in numbers] for numbers in values] if inner is not None else values
+    return (
+        [[inner[number] for number in numbers] for numbers in values]
+        if inner is not None
+        else values
+    )
 
 
 def _canonical(
@@ -217,18 +247,31 @@ def _canonical(
     every = Rows(split.name, columns, [str(i) for i in range(len(columns["text"]))], source, lines)
     if "label" in columns:
         names = _names(row.labels)
-        labels = [names.get(value, _STRANGE) if row.labels else _score(value) for value in columns["label"]]
+        labels = [
+            names.get(value, _STRANGE) if row.labels else _score(value)
+            for value in columns["label"]
+        ]
         every = replace(every, columns={**columns, "label": labels})
         if _STRANGE in labels:
             index = labels.index(_STRANGE)
             what = f"{every.where(index)}: '{columns['label'][index]}' is no label of '{row.name}'"
             raise DataError(what, remedy=f"Labels: {', '.join(row.labels) or 'a number'}.")
-    complete = [i for i, values in enumerate(zip(*every.columns.values(), strict=True)) if None not in values]
+    complete = [
+        i
+        for i, values in enumerate(zip(*every.columns.values(), strict=True))
+        if None not in values
+    ]
     if not complete:
-        raise DataError(f"{source} has no rows", remedy=f"Is this the official file of '{row.name}'?")
+        raise DataError(
+            f"{source} has no rows", remedy=f"Is this the official file of '{row.name}'?"
+        )
     if len(complete) < len(every):
-        listener.warn(f"{source}: {len(every) - len(complete)} rows without a label or a text are left out")
-        every = replace(every.select(complete), ids=[str(i) for i in range(len(complete))], numbers=())
+        listener.warn(
+            f"{source}: {len(every) - len(complete)} rows without a label or a text are left out"
+        )
+        every = replace(
+            every.select(complete), ids=[str(i) for i in range(len(complete))], numbers=()
+        )
     say_blank(sum(not text.strip() for text in every.columns["text"]), len(every), source, listener)
     return every
 

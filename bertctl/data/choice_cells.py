@@ -60,7 +60,9 @@ def _of_mapping(value: Mapping[str, Any], cell: Any) -> Choices:
     if texts is not None:
         keys = next((value[name] for name in _KEY if isinstance(value.get(name), list | tuple)), ())
         if keys and len(keys) != len(texts):
-            raise UnreadableChoicesError(f"holds {len(texts)} texts and {len(keys)} labels of choices: {cell!r:.80}")
+            raise UnreadableChoicesError(
+                f"holds {len(texts)} texts and {len(keys)} labels of choices: {cell!r:.80}"
+            )
         return Choices(_texts(texts), tuple(str(key) for key in keys))
     filled = {str(key): text for key, text in value.items() if text is not None}
     if not filled or not all(len(key) == 1 or key.isdecimal() for key in filled):
@@ -95,7 +97,9 @@ def flattened(table: Table) -> Table:
         DataError: An article of RACE with lists of unlike lengths, with its line.
     """
     question = table.columns.get("question", ())
-    if len(question) and all(isinstance(cell, Mapping) and {"stem", "choices"} <= cell.keys() for cell in question):
+    if len(question) and all(
+        isinstance(cell, Mapping) and {"stem", "choices"} <= cell.keys() for cell in question
+    ):
         return _with_stems(table)
     race = ("article", "questions", "options", "answers")
     if all(name in table.columns for name in race):
@@ -107,11 +111,16 @@ def flattened(table: Table) -> Table:
 
 def _with_dialogues(table: Table) -> Table:
     """Returns DREAM's dialogues as texts, a turn on each line, and its `choice` as `choices`."""
-    columns = {name: values for name, values in table.columns.items() if name not in ("dialogue", "choice")}
+    columns = {
+        name: values for name, values in table.columns.items() if name not in ("dialogue", "choice")
+    }
     dialogues = [
-        "\n".join(map(str, turns)) if isinstance(turns, list) else turns for turns in table.columns["dialogue"]
+        "\n".join(map(str, turns)) if isinstance(turns, list) else turns
+        for turns in table.columns["dialogue"]
     ]
-    return replace(table, columns={"context": dialogues, "choices": table.columns["choice"], **columns})
+    return replace(
+        table, columns={"context": dialogues, "choices": table.columns["choice"], **columns}
+    )
 
 
 def rows_of_dialogues(document: Any) -> list[dict[str, Any]] | None:
@@ -129,7 +138,9 @@ def _is_dialogue(entry: Any) -> bool:
     if not isinstance(entry, list) or len(entry) != 3:
         return False
     turns, questions, _ = entry
-    is_asked = isinstance(questions, list) and all(isinstance(each, dict) and "choice" in each for each in questions)
+    is_asked = isinstance(questions, list) and all(
+        isinstance(each, dict) and "choice" in each for each in questions
+    )
     return isinstance(turns, list) and is_asked
 
 
@@ -140,8 +151,14 @@ def _with_distractors(table: Table) -> Table:
     out.
     """
     wrong = sorted(name for name in table.columns if _DISTRACTOR.fullmatch(name.strip().casefold()))
-    right = next((name for name in table.columns if name.strip().casefold() in _RIGHT_ANSWERS), None)
-    if not wrong or right is None or _LABELLED & {name.strip().casefold() for name in table.columns}:
+    right = next(
+        (name for name in table.columns if name.strip().casefold() in _RIGHT_ANSWERS), None
+    )
+    if (
+        not wrong
+        or right is None
+        or _LABELLED & {name.strip().casefold() for name in table.columns}
+    ):
         return table
 
     choices: list[dict[str, list[str]] | None] = []
@@ -161,7 +178,10 @@ def _with_distractors(table: Table) -> Table:
 
 
 def _rows(table: Table) -> list[dict[str, Any]]:
-    return [dict(zip(table.columns, values, strict=True)) for values in zip(*table.columns.values(), strict=True)]
+    return [
+        dict(zip(table.columns, values, strict=True))
+        for values in zip(*table.columns.values(), strict=True)
+    ]
 
 
 def _table_like(table: Table, rows: Sequence[Mapping[str, Any]], places: Sequence[int]) -> Table:
@@ -187,7 +207,10 @@ def _with_articles(table: Table) -> Table:
     places: list[int] = []
     for place, row in enumerate(_rows(table)):
         lists = [row["questions"], row["options"], row["answers"]]
-        alike = all(isinstance(each, list | tuple) for each in lists) and len({len(each) for each in lists}) == 1
+        alike = (
+            all(isinstance(each, list | tuple) for each in lists)
+            and len({len(each) for each in lists}) == 1
+        )
         if not alike:
             raise DataError(
                 f"{table.where(place)}: questions, options and answers are not lists of one length",

@@ -13,8 +13,20 @@ from typing import Any, ClassVar, Literal
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.choice_cells import Choices, UnreadableChoicesError, choices_in, flattened
-from bertctl.data.choice_labels import LabelReading, find_reading, numbers_of_choices, refuse_other_label
-from bertctl.data.columns import FileColumns, columns_named, ids_of, label_of, other_columns, shown_columns
+from bertctl.data.choice_labels import (
+    LabelReading,
+    find_reading,
+    numbers_of_choices,
+    refuse_other_label,
+)
+from bertctl.data.columns import (
+    FileColumns,
+    columns_named,
+    ids_of,
+    label_of,
+    other_columns,
+    shown_columns,
+)
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import folded
 from bertctl.data.reading import Reader, Reading, ReadOptions, json_form
@@ -59,9 +71,17 @@ _FURTHER_LABELS = (
     "correct_choice", "right_answer", "label_idx",
 )  # fmt: skip
 """They are no label by their names alone, and are compared with one."""
-_COUNTS = ("num_choices", "n_choices", "number_of_choices", "choice_count", "num_options", "n_options")
+_COUNTS = (
+    "num_choices",
+    "n_choices",
+    "number_of_choices",
+    "choice_count",
+    "num_options",
+    "n_options",
+)
 _NUMBERED = re.compile(
-    r"(ending|choice|option|op|answer|alternative|candidate|solution|sol|hypothesis|)[ _-]?(\d+|[a-h])", re.IGNORECASE
+    r"(ending|choice|option|op|answer|alternative|candidate|solution|sol|hypothesis|)[ _-]?(\d+|[a-h])",
+    re.IGNORECASE,
 )
 _CODAH_CATEGORIES = frozenset(("", "i", "n", "o", "p", "q", "r"))
 _OPTIONS = (
@@ -144,7 +164,9 @@ class ChoiceReader(Reader):
         """Yields the rows of a file or of stdin; labels only of whole files."""
         kind = input_kind(source, options)
         if kind == "lines" and not options.whole:
-            remedy = "Give JSONL, CSV, TSV or Parquet; for stdin say which with --input-format jsonl."
+            remedy = (
+                "Give JSONL, CSV, TSV or Parquet; for stdin say which with --input-format jsonl."
+            )
             raise UsageError(f"{source_name(source)}: lines of text have no choices", remedy=remedy)
         if kind == "lines":
             kind = "jsonl" if _begins_with_object(source) else "tsv"
@@ -179,27 +201,37 @@ class ChoiceReader(Reader):
             return settings
         options = ReadOptions(settings, "train", form=self.form)
         for path in files:
-            with suppress(DataError, UsageError, UnavailableError):  # whoever needs the file is told when it is read
+            with suppress(
+                DataError, UsageError, UnavailableError
+            ):  # whoever needs the file is told when it is read
                 kind = input_kind(path, options)
-                for table in map(flattened, read_tables(path, "tsv" if kind == "lines" else kind, options)):
+                for table in map(
+                    flattened, read_tables(path, "tsv" if kind == "lines" else kind, options)
+                ):
                     columns = self.columns_of(table, options.fitting(table))
                     seen = columns.reading.seen_first if columns.reading else None
                     if seen == 0 or (seen == 1 and columns.numbers[:1] == ("1",)):
                         return settings.model_copy(update={"first_choice": seen})
         return settings
 
-    def further_columns(self, columns: ChoiceColumns, table: Table, options: ReadOptions) -> ChoiceColumns:
+    def further_columns(
+        self, columns: ChoiceColumns, table: Table, options: ReadOptions
+    ) -> ChoiceColumns:
         """Returns the columns, with those that go on numbering the choices."""
         return columns if options.settings.choice_columns else _with_further_choices(columns, table)
 
-    def rows_of(self, table: Table, columns: ChoiceColumns, options: ReadOptions, *, first_id: int) -> Rows:
+    def rows_of(
+        self, table: Table, columns: ChoiceColumns, options: ReadOptions, *, first_id: int
+    ) -> Rows:
         """Returns a file's columns under their canonical names.
 
         Raises:
             DataError: fewer than two choices, a label that points at none of them, something that is no text, with
                 file and line.
         """
-        optional = columns.choices if len(columns.choices) > 1 else ()  # a chunk of JSONL may lack the last ones
+        optional = (
+            columns.choices if len(columns.choices) > 1 else ()
+        )  # a chunk of JSONL may lack the last ones
         columns.require(table, optional=optional)
         contexts = texts_of(table, columns.context)
         choices = _choices_of(table, columns)
@@ -222,7 +254,13 @@ class ChoiceReader(Reader):
             for name, reading in columns.others.items():
                 refuse_other_label(table, (columns.label, name), found["label"], choices, reading)
         found |= other_columns(table, columns.used, ("context", "choices", "label"))
-        return Rows(options.split, found, ids_of(table, columns.id, first_id=first_id), table.source, table.lines)
+        return Rows(
+            options.split,
+            found,
+            ids_of(table, columns.id, first_id=first_id),
+            table.source,
+            table.lines,
+        )
 
 
 def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> ChoiceColumns:
@@ -239,8 +277,12 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     """
     said = [settings.text_column, settings.pair_column, *(settings.choice_columns or ())]
     is_here = all(name in table.columns for name in said if name is not None)
-    if not is_here and {"context", "choices"} <= set(table.columns):  # a prediction file: it has names of its own
-        settings = settings.model_copy(update={"text_column": "context", "pair_column": None, "choice_columns": None})
+    if not is_here and {"context", "choices"} <= set(
+        table.columns
+    ):  # a prediction file: it has names of its own
+        settings = settings.model_copy(
+            update={"text_column": "context", "pair_column": None, "choice_columns": None}
+        )
         said = ["context"]
     named = {f"{number}": name for number, name in enumerate(said)}
     named |= {"label": settings.label_column, "id": settings.id_column}
@@ -256,20 +298,30 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     label = settings.label_column if settings.label_column in table.columns else None
     if label is None and settings.label_column is None:
         free = {key: name for key, name in free.items() if name not in (context, beginning)}
-        label = _agreed_label(free, table, choices) or label_of(free, _LABELS, table, needed=label_needed)
+        label = _agreed_label(free, table, choices) or label_of(
+            free, _LABELS, table, needed=label_needed
+        )
     return ChoiceColumns(settings.id_column, context, beginning, choices, label)
 
 
-def _labels_of(table: Table, columns: ChoiceColumns, choices: Sequence[Choices], options: ReadOptions) -> list[int]:
+def _labels_of(
+    table: Table, columns: ChoiceColumns, choices: Sequence[Choices], options: ReadOptions
+) -> list[int]:
     """Returns the numbers of the right choices, counted from 0."""
     name = str(columns.label)
     reading = columns.reading or find_reading(table.columns[name], choices, columns.first)
     are_columns = len(columns.choices) > 1
-    numbers = numbers_of_choices(table, name, choices, reading, keys_are_columns=are_columns, is_whole=options.whole)
+    numbers = numbers_of_choices(
+        table, name, choices, reading, keys_are_columns=are_columns, is_whole=options.whole
+    )
     if reading.kind == "key" and columns.numbers[:1] == ("1",):
-        options.listener.say(f"{table.source}: the labels in '{name}' count from 1, as the columns of the choices do")
+        options.listener.say(
+            f"{table.source}: the labels in '{name}' count from 1, as the columns of the choices do"
+        )
     is_from_elsewhere = (
-        options.settings.first_choice is not None and reading.kind == "number" and reading.seen_first is None
+        options.settings.first_choice is not None
+        and reading.kind == "number"
+        and reading.seen_first is None
     )
     if is_from_elsewhere and not _is_own(table):
         is_other_file = bool(options.hints)
@@ -279,13 +331,19 @@ def _labels_of(table: Table, columns: ChoiceColumns, choices: Sequence[Choices],
                 "columns of the choices count from 1; no label is 0",
                 remedy="Write letters: A is the first choice.",
             )
-        options.listener.say(f"{table.source}: the labels in '{name}' count from {reading.first} (data.first_choice)")
+        options.listener.say(
+            f"{table.source}: the labels in '{name}' count from {reading.first} (data.first_choice)"
+        )
     return numbers
 
 
-def _reading_of(table: Table, name: str, choices: Mapping[int, Choices], first: int | None) -> LabelReading:
+def _reading_of(
+    table: Table, name: str, choices: Mapping[int, Choices], first: int | None
+) -> LabelReading:
     """Returns how a column of labels is read, by the rows that have choices."""
-    return find_reading([table.columns[name][index] for index in choices], list(choices.values()), first)
+    return find_reading(
+        [table.columns[name][index] for index in choices], list(choices.values()), first
+    )
 
 
 def _further_labels(table: Table, columns: ChoiceColumns) -> list[str]:
@@ -320,7 +378,9 @@ def _counts_from_zero(table: Table, columns: ChoiceColumns) -> bool:
     if {"goal", "sol1", "sol2"} <= names:
         return True
     questions = table.columns.get(columns.beginning or "", ())
-    asks_cause = len(questions) > 0 and all(question in ("cause", "effect") for question in questions)
+    asks_cause = len(questions) > 0 and all(
+        question in ("cause", "effect") for question in questions
+    )
     return asks_cause and {"premise", "choice1", "choice2"} <= names
 
 
@@ -340,7 +400,9 @@ def _choices_of(table: Table, columns: ChoiceColumns) -> list[Choices]:
     """
     if len(columns.choices) > 1:
         blank = [""] * len(table)
-        cells = [texts_of(table, name) if name in table.columns else blank for name in columns.choices]
+        cells = [
+            texts_of(table, name) if name in table.columns else blank for name in columns.choices
+        ]
         return [_from_cells(row, columns) for row in zip(*cells, strict=True)]
     [name] = columns.choices
     return [_from_list(table, name, index) for index in range(len(table))]
@@ -392,7 +454,9 @@ def _guess_choices(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
         return candidates[0]
     what = "which columns hold the choices can't be seen"
     if candidates:
-        what = "several columns could hold the choices: " + "; ".join(", ".join(names) for names in candidates)
+        what = "several columns could hold the choices: " + "; ".join(
+            ", ".join(names) for names in candidates
+        )
     remedy = _OPTIONS
     if not candidates and _asks_yes_or_no(table):
         remedy = (
@@ -422,7 +486,9 @@ def _with_further_choices(columns: ChoiceColumns, table: Table) -> ChoiceColumns
     """Returns the columns of a file's first chunk, and those of a later one that go on numbering its choices."""
     free = [name for name in table.columns if name not in columns.used and name != columns.id]
     families = _families(dict.fromkeys((*columns.choices, *free)))
-    return replace(columns, choices=next((f for f in families if columns.choices[0] in f), columns.choices))
+    return replace(
+        columns, choices=next((f for f in families if columns.choices[0] in f), columns.choices)
+    )
 
 
 def _holds_lists(values: Sequence[Any]) -> bool:
@@ -449,7 +515,9 @@ def _agreed_label(free: Mapping[str, str], table: Table, choices: tuple[str, ...
     return names[0]
 
 
-def _guess_context(table: Table, free: Mapping[str, str], beginning: str | None) -> tuple[str, str | None]:
+def _guess_context(
+    table: Table, free: Mapping[str, str], beginning: str | None
+) -> tuple[str, str | None]:
     """Returns the context, and what stands before every choice where the two have the names of a known pair."""
     for context, second in _WITH_BEGINNING:
         if context in free and beginning is None and second in free:
@@ -457,17 +525,26 @@ def _guess_context(table: Table, free: Mapping[str, str], beginning: str | None)
     found = [free[key] for key in _CONTEXTS if key in free]
     if len(found) == 1 or (found and folded(found[0]) == "context"):
         return found[0], beginning
-    what = f"several columns could be the context: {', '.join(found)}" if found else "no column is known as the context"
+    what = (
+        f"several columns could be the context: {', '.join(found)}"
+        if found
+        else "no column is known as the context"
+    )
     raise UsageError(f"{table.source}: {what}", remedy=f"{_OPTIONS} {shown_columns(table)}")
 
 
 def _guess_headerless(table: Table, settings: DataSection) -> ChoiceColumns:
     """Returns CODAH's columns: a letter for the category, the prompt, four endings, and the label, if there is one."""
     names = list(table.columns)
-    if len(names) not in (6, 7) or not {str(value) for value in table.columns[names[0]]} <= _CODAH_CATEGORIES:
+    if (
+        len(names) not in (6, 7)
+        or not {str(value) for value in table.columns[names[0]]} <= _CODAH_CATEGORIES
+    ):
         raise UsageError(
             f"{table.source}: it has no header, and which of its {len(names)} columns are the choices can't be seen",
             remedy="Name them by number: --text-column column1 --label-column column4 --set "
             "data.choice_columns='[column2, column3]'; if the first line is a header, add --header.",
         )
-    return ChoiceColumns(settings.id_column, names[1], None, tuple(names[2:6]), names[6] if len(names) == 7 else None)
+    return ChoiceColumns(
+        settings.id_column, names[1], None, tuple(names[2:6]), names[6] if len(names) == 7 else None
+    )

@@ -50,7 +50,9 @@ class LabelReading:
         return _by_text(label, choices) if self.kind == "text" else _by_letter(label, choices)
 
 
-def find_reading(labels: Sequence[Any], choices: Sequence[Choices], first: int | None) -> LabelReading:
+def find_reading(
+    labels: Sequence[Any], choices: Sequence[Choices], first: int | None
+) -> LabelReading:
     """Returns the reading that fits most labels.
 
     Args:
@@ -58,7 +60,11 @@ def find_reading(labels: Sequence[Any], choices: Sequence[Choices], first: int |
         choices: Of each row.
         first: The number of the first choice, where it is known.
     """
-    pairs = [(label, row) for label, row in zip(labels, choices, strict=True) if not is_missing(label) and label != ""]
+    pairs = [
+        (label, row)
+        for label, row in zip(labels, choices, strict=True)
+        if not is_missing(label) and label != ""
+    ]
     n_first = sum(_whole(label) == 0 for label, _ in pairs)
     n_last = sum(_whole(label) == len(row.texts) for label, row in pairs)
     kinds = _KINDS if n_last > n_first or not n_first else ("number", "key", "text", "letter")
@@ -122,7 +128,11 @@ def numbers_of_choices(
 
 
 def refuse_other_label(
-    table: Table, names: tuple[str, str], numbers: Sequence[int], choices: Sequence[Choices], reading: LabelReading
+    table: Table,
+    names: tuple[str, str],
+    numbers: Sequence[int],
+    choices: Sequence[Choices],
+    reading: LabelReading,
 ) -> None:
     """Refuses rows of which two columns say another right choice.
 
@@ -167,7 +177,9 @@ def _as_key(label: Any) -> str:
 
 def _by_number(label: Any, choices: Choices, first: int) -> int | None:
     number = _whole(label)
-    return number - first if number is not None and 0 <= number - first < len(choices.texts) else None
+    return (
+        number - first if number is not None and 0 <= number - first < len(choices.texts) else None
+    )
 
 
 def _by_text(label: Any, choices: Choices) -> int | None:
@@ -195,7 +207,11 @@ def _whole(label: Any) -> int | None:
 
 
 def _refused(
-    table: Table, labels: Sequence[Any], choices: Sequence[Choices], index: int, reading: LabelReading
+    table: Table,
+    labels: Sequence[Any],
+    choices: Sequence[Choices],
+    index: int,
+    reading: LabelReading,
 ) -> DataError:
     """Returns the error for a label that means no choice."""
     label = labels[index]
@@ -218,19 +234,21 @@ def _refused(
         what = f"is none of the labels of its choices: {', '.join(choices[index].keys)}"
     elif number is not None:
         last = len(texts) - 1 + reading.first
-        what = f"points outside its {len(texts)} choices, which are numbers {reading.first} to {last}"
+        what = (
+            f"points outside its {len(texts)} choices, which are numbers {reading.first} to {last}"
+        )
         from_one = [_by_number(value, row, 1) for value, row in zip(labels, choices, strict=True)]
         if reading.first == 0 and None not in from_one:
             kind = WholeFileError
-            remedy += (
-                " No label of this file is 0: if they count from 1, say --set data.first_choice=1, or take 1 off each."
-            )
+            remedy += " No label of this file is 0: if they count from 1, say --set data.first_choice=1, or take 1 off each."
     elif is_letter:
         what = f"points outside its {len(texts)} choices, which are letters A to {_LETTERS[len(texts) - 1].upper()}"
     elif isinstance(label, str) and [text.strip() for text in texts].count(label.strip()) > 1:
         what = "is the text of several of its choices"
     else:
-        what = f"is none of its {len(texts)} choices: " + ", ".join(f"{text!r:.40}" for text in texts[:6])
+        what = f"is none of its {len(texts)} choices: " + ", ".join(
+            f"{text!r:.40}" for text in texts[:6]
+        )
     return kind(f"{table.where(index)}: the label {label!r:.60} {what}", remedy=remedy)
 
 

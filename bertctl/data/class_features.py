@@ -64,7 +64,11 @@ def _item_feature(feature: Any) -> Any:
     """Returns the feature of the items of a list; None where it is none. Earlier releases write a list of one."""
     if isinstance(feature, list):
         return feature[0] if feature else None
-    is_list = isinstance(feature, dict) and feature.get("_type", "Sequence") in ("List", "LargeList", "Sequence")
+    is_list = isinstance(feature, dict) and feature.get("_type", "Sequence") in (
+        "List",
+        "LargeList",
+        "Sequence",
+    )
     return feature.get("feature") if is_list else None
 
 

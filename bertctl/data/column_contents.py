@@ -33,7 +33,9 @@ def is_mostly_empty(values: Sequence[Any]) -> bool:
 def is_prose(values: Sequence[Any]) -> bool:
     """Whether a column holds texts of more words than names have."""
     given = filled(values)
-    return content_of(given) == "text" and sum(len(value.split()) for value in given) > _CLASS_WORDS * len(given)
+    return content_of(given) == "text" and sum(
+        len(value.split()) for value in given
+    ) > _CLASS_WORDS * len(given)
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
@@ -90,4 +92,6 @@ def names_with_values(table: Table) -> str:
     """Returns the names of a table's columns, with the first value of each where the file has no names."""
     if table.header or not len(table):
         return ", ".join(table.columns)
-    return ", ".join(f"{name} ('{shorten(values[0], 24)}')" for name, values in table.columns.items())
+    return ", ".join(
+        f"{name} ('{shorten(values[0], 24)}')" for name, values in table.columns.items()
+    )

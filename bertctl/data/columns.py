@@ -39,7 +39,9 @@ class FileColumns:
     def used(self) -> tuple[str, ...]:
         """Are all names in the file but that of the id."""
         found = [getattr(self, name) for name in self._roles()]
-        names = [name for value in found for name in (value if isinstance(value, tuple) else (value,))]
+        names = [
+            name for value in found for name in (value if isinstance(value, tuple) else (value,))
+        ]
         return tuple(name for name in names if name is not None)
 
     def require(self, table: Table, *, optional: Collection[str] = ()) -> None:
@@ -55,12 +57,19 @@ class FileColumns:
     def names(self) -> dict[str, str]:
         """Returns canonical name -> name in the file."""
         found = {name: getattr(self, name) for name in self._roles()}
-        shown = {name: ", ".join(value) if isinstance(value, tuple) else value for name, value in found.items()}
+        shown = {
+            name: ", ".join(value) if isinstance(value, tuple) else value
+            for name, value in found.items()
+        }
         return {name: value for name, value in shown.items() if value is not None}
 
     def _roles(self) -> list[str]:
         """Returns the canonical names of the columns but the id's; other fields are marked in their metadata."""
-        return [field.name for field in fields(self) if field.name != "id" and field.metadata.get("is_column", True)]
+        return [
+            field.name
+            for field in fields(self)
+            if field.name != "id" and field.metadata.get("is_column", True)
+        ]
 
     def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
         """Returns the settings with these columns written in, so that the next file is read as the first was.
@@ -69,15 +78,26 @@ class FileColumns:
         """
         named = {field: getattr(self, name) for name, field in self.settings_of.items()}
         named["label_column"] = named["label_column"] or settings.label_column
-        update = {field: list(value) if isinstance(value, tuple) else value for field, value in named.items()}
-        return settings.model_copy(update={**update, "header": settings.header if header else False})
+        update = {
+            field: list(value) if isinstance(value, tuple) else value
+            for field, value in named.items()
+        }
+        return settings.model_copy(
+            update={**update, "header": settings.header if header else False}
+        )
 
 
-def say_guesses(table: Table, columns: FileColumns, settings: DataSection, listener: Listener) -> None:
+def say_guesses(
+    table: Table, columns: FileColumns, settings: DataSection, listener: Listener
+) -> None:
     """Tells which columns were guessed, and which others there are; the names of a format's own are no guess."""
     choices = ", ".join(settings.choice_columns or ())
     given = (settings.text_column, settings.pair_column, settings.label_column, choices)
-    guessed = [f"{role} from '{shorten(name)}'" for role, name in columns.names().items() if name not in given]
+    guessed = [
+        f"{role} from '{shorten(name)}'"
+        for role, name in columns.names().items()
+        if name not in given
+    ]
     if columns.id not in (None, "id", settings.id_column):
         guessed.append(f"id from '{shorten(str(columns.id))}'")
     if guessed and type(table) is Table:
@@ -93,20 +113,26 @@ def warn_of_splits(table: Table, columns: FileColumns, listener: Listener) -> No
             continue
         counts = Counter(str(value) for value in table.columns[name])
         if 2 <= len(counts) <= _SPLITS:
-            parts = " and ".join(f"{value!r} in {count(number, 'row')}" for value, number in counts.most_common())
+            parts = " and ".join(
+                f"{value!r} in {count(number, 'row')}" for value, number in counts.most_common()
+            )
             listener.warn(
                 f"{table.source}: the column '{name}' has {parts}, and all rows are read. If it says what is for "
                 "training and what for a test, write these rows to files of their own."
             )
 
 
-def say_blank(blank: int, total: int, source: str, listener: Listener, *, noun: str = "texts") -> None:
+def say_blank(
+    blank: int, total: int, source: str, listener: Listener, *, noun: str = "texts"
+) -> None:
     """Tells of blank texts, which are examples like others."""
     if blank:
         listener.say(f"{source}: {blank} of {total} {noun} are blank; they stay in as examples")
 
 
-def columns_named(named: Mapping[str, str | None], table: Table, *, optional: str = "") -> list[str]:
+def columns_named(
+    named: Mapping[str, str | None], table: Table, *, optional: str = ""
+) -> list[str]:
     """Returns the columns that were named.
 
     Args:
@@ -124,11 +150,15 @@ def columns_named(named: Mapping[str, str | None], table: Table, *, optional: st
     taken = [name for name in named.values() if name is not None]
     twice = next((name for name in taken if taken.count(name) > 1), None)
     if twice:
-        raise UsageError(f"the column '{twice}' is named for two things", remedy=shown_columns(table))
+        raise UsageError(
+            f"the column '{twice}' is named for two things", remedy=shown_columns(table)
+        )
     return taken
 
 
-def other_columns(table: Table, used: Collection[str | None], canonical: Collection[str]) -> dict[str, Sequence[Any]]:
+def other_columns(
+    table: Table, used: Collection[str | None], canonical: Collection[str]
+) -> dict[str, Sequence[Any]]:
     """Returns the columns that nobody reads, under a name of their own where theirs is a canonical column's."""
     return {
         name if name not in canonical else beside_canonical(name): values
@@ -154,7 +184,9 @@ def ids_of(table: Table, name: str | None, *, first_id: int = 0) -> Sequence[str
     return distinct_ids(table.columns[name], table.where, remedy=remedy)
 
 
-def distinct_ids(values: Sequence[Any], where: Callable[[int], str], *, remedy: str, why: str = "") -> Sequence[str]:
+def distinct_ids(
+    values: Sequence[Any], where: Callable[[int], str], *, remedy: str, why: str = ""
+) -> Sequence[str]:
     """Returns ids as texts.
 
     Args:
@@ -167,18 +199,24 @@ def distinct_ids(values: Sequence[Any], where: Callable[[int], str], *, remedy: 
         DataError: one is blank or stands twice, with file and line.
     """
     if is_packed(values) and are_different(values):
-        return values if all(type(value) is str for value in values) else column_of(map(str, values))
+        return (
+            values if all(type(value) is str for value in values) else column_of(map(str, values))
+        )
     ids = ["" if value is None else str(value) for value in values]
     seen: dict[str, int] = {}
     for index, value in enumerate(ids):
         if value == "" or value in seen:
-            what = "is blank" if value == "" else f"'{value}' stands at {where(seen[value])} already"
+            what = (
+                "is blank" if value == "" else f"'{value}' stands at {where(seen[value])} already"
+            )
             raise DataError(f"{where(index)}: the id {what}{why}", remedy=remedy)
         seen[value] = index
     return ids
 
 
-def label_of(free: Mapping[str, str], usual: Sequence[str], table: Table, *, needed: bool) -> str | None:
+def label_of(
+    free: Mapping[str, str], usual: Sequence[str], table: Table, *, needed: bool
+) -> str | None:
     """Returns the label's column, guessed from its usual names.
 
     Args:
@@ -200,13 +238,19 @@ def label_of(free: Mapping[str, str], usual: Sequence[str], table: Table, *, nee
     if flags[1:]:
         more = f"Where each says whether one label holds: {label_columns_option(flags)}. {more}"
     if len(table.columns) == 1:
-        more += " Are the labels in a file of their own? Join the two: paste TEXTS LABELS > BOTH.tsv"
+        more += (
+            " Are the labels in a file of their own? Join the two: paste TEXTS LABELS > BOTH.tsv"
+        )
     raise unclear_column("label", found, table.source, more=more)
 
 
 def unclear_column(role: str, found: Sequence[str], source: str, *, more: str) -> UsageError:
     """Returns the error for a column that can't be told among several, or none, with what to type."""
-    what = f"several columns could be the {role}: {', '.join(found)}" if found else f"no column is known as the {role}"
+    what = (
+        f"several columns could be the {role}: {', '.join(found)}"
+        if found
+        else f"no column is known as the {role}"
+    )
     names = found if 0 < len(found) <= _TYPED_OUT else ["NAME"]
     choices = " or ".join(f"--{role}-column {shlex.quote(name)}" for name in names)
     return UsageError(f"{source}: {what}", remedy=f"Name it: {choices}. {more}")
@@ -221,7 +265,8 @@ def absent_column(name: str, table: Table) -> DataError:
     """Returns the error for a column that was named and is not there."""
     return DataError(
         hinted(f"{table.source} has no column '{name}'", name, table.columns),
-        remedy=shown_columns(table) + ("" if table.header else " (No header was found: --header says there is.)"),
+        remedy=shown_columns(table)
+        + ("" if table.header else " (No header was found: --header says there is.)"),
     )
 
 

@@ -26,7 +26,12 @@ from bertctl.errors import DataError, UsageError
 from bertctl.words import did_you_mean, shorten
 
 _UD_NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-_USUAL_NAMES = {1: ("word",), 2: ("word", "tag"), 3: ("word", "pos", "tag"), 4: ("word", "pos", "chunk", "ner")}
+_USUAL_NAMES = {
+    1: ("word",),
+    2: ("word", "tag"),
+    3: ("word", "pos", "tag"),
+    4: ("word", "pos", "chunk", "ner"),
+}
 """What columns can be called where a file names none; four are those of CoNLL-2003."""
 ENTITY_KEY = "NER"
 """Key of entities in MISC of CoNLL-U, as `predict --format conllu` and stanza write them."""
@@ -56,7 +61,10 @@ def kinds_of_tags(lines: Iterable[str]) -> set[str]:
             continue
         if fields[_UD_NAMES.index("upos")] != "_":
             kinds.add("upos")
-        if any(pair.casefold().startswith(f"{ENTITY_KEY.casefold()}=") for pair in fields[-1].split("|")):
+        if any(
+            pair.casefold().startswith(f"{ENTITY_KEY.casefold()}=")
+            for pair in fields[-1].split("|")
+        ):
             kinds.add(ENTITY_KEY)
         if len(kinds) == 2:
             break
@@ -119,7 +127,9 @@ class ConllLayout:
         if self.tag is None:
             return f"{word}, no tags"
         if self.misc_key:
-            return f"{word}, tags from {self.misc_key}= in column {self.tag} ({self.names[self.tag]})"
+            return (
+                f"{word}, tags from {self.misc_key}= in column {self.tag} ({self.names[self.tag]})"
+            )
         return f"{word}, tags from column {self.tag} ({self.names[self.tag]}) of {len(self.names)}"
 
     def tag_of(self, fields: Sequence[str]) -> str:
@@ -136,7 +146,9 @@ class ConllLayout:
         return "O"
 
 
-def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, ud: bool) -> Iterator[Sentence]:
+def conll_sentences(
+    lines: Iterable[str], source: str, options: ReadOptions, *, ud: bool
+) -> Iterator[Sentence]:
     """Yields the sentences of a column file.
 
     Args:
@@ -169,10 +181,14 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
             line = _Line(line.number, "")  # ends a sentence, too
         if line.text.strip(_BLANKS) and not line.text.startswith("-DOCSTART-"):
             is_first = layout is None and names is None and not block and not ud
-            if is_first and (settings.header or (settings.header is None and _has_usual_names(line))):
+            if is_first and (
+                settings.header or (settings.header is None and _has_usual_names(line))
+            ):
                 names = header = tuple(_SPACES.split(line.text.strip(_BLANKS)))
                 if settings.header is None:
-                    options.listener.say(f"{source}: the first line is taken for the names of the columns")
+                    options.listener.say(
+                        f"{source}: the first line is taken for the names of the columns"
+                    )
             elif header and _repeats_names(line, header):
                 repeated = _repeated_names(line, source)
                 if options.skipped is None:
@@ -193,10 +209,15 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
         if block:
             if layout is None:
                 if is_ontonotes:
-                    columns = {"text_column": str(_ONTONOTES_WORD), "label_column": str(_ONTONOTES_TAG)}
+                    columns = {
+                        "text_column": str(_ONTONOTES_WORD),
+                        "label_column": str(_ONTONOTES_TAG),
+                    }
                     given = settings.model_dump(include=set(columns), exclude_none=True)
                     settings = settings.model_copy(update={**columns, **given})
-                layout = _layout(block, source, settings, names=names, ud=ud, tags_needed=tags_needed)
+                layout = _layout(
+                    block, source, settings, names=names, ud=ud, tags_needed=tags_needed
+                )
                 layout = replace(layout, has_more=is_ontonotes)
                 options.listener.say(f"{source}: {layout.sentence()}")
             try:
@@ -209,19 +230,32 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
                 options.skipped.errors.append(error)
             else:
                 if sentence.words:
-                    tag_is_last = layout.tag in (None, len(layout.names) - 1) and not layout.has_more
+                    tag_is_last = (
+                        layout.tag in (None, len(layout.names) - 1) and not layout.has_more
+                    )
                     if not options.whole and (ud or tag_is_last):
-                        words = {entry.number for entry in block if not ud or entry.text.split("\t")[0].isdecimal()}
-                        shown = [(entry.text.rstrip("\r\n"), entry.number in words) for entry in all_lines]
+                        words = {
+                            entry.number
+                            for entry in block
+                            if not ud or entry.text.split("\t")[0].isdecimal()
+                        }
+                        shown = [
+                            (entry.text.rstrip("\r\n"), entry.number in words)
+                            for entry in all_lines
+                        ]
                         sentence = sentence._replace(lines=shown)
                     yield sentence
                     count += 1
             block = []
         document += line.text.startswith("-DOCSTART-")
     if left_out:
-        options.listener.say(f"{source}: {left_out} lines that begin with # before a sentence are taken as comments")
+        options.listener.say(
+            f"{source}: {left_out} lines that begin with # before a sentence are taken as comments"
+        )
     if not count:
-        raise DataError(f"{source} has no sentences", remedy="Give a file with a word and its tag on each line.")
+        raise DataError(
+            f"{source} has no sentences", remedy="Give a file with a word and its tag on each line."
+        )
 
 
 def _is_comment(block: Sequence[_Line]) -> bool:
@@ -229,7 +263,9 @@ def _is_comment(block: Sequence[_Line]) -> bool:
     if len(block) < 2 or not block[0].text.startswith("#"):
         return False
     (_, text), (_, after) = block[:2]
-    return len(text.split()) != len(after.split()) or (_COMMENT.match(text) is not None and not _TAG.search(text))
+    return len(text.split()) != len(after.split()) or (
+        _COMMENT.match(text) is not None and not _TAG.search(text)
+    )
 
 
 def _has_usual_names(line: _Line) -> bool:
@@ -241,12 +277,16 @@ def _has_usual_names(line: _Line) -> bool:
 def _repeats_names(line: _Line, names: Sequence[str]) -> bool:
     """Returns whether a line has the names of the columns again."""
     fields = _SPACES.split(line.text.strip(_BLANKS))
-    return [field.removeprefix("\ufeff").casefold() for field in fields] == [name.casefold() for name in names]
+    return [field.removeprefix("\ufeff").casefold() for field in fields] == [
+        name.casefold() for name in names
+    ]
 
 
 def _repeated_names(line: _Line, source: str) -> DataError:
     what = f"{source}:{line.number}: the names of the columns stand here again: {line.text.strip(_BLANKS)!r:.80}"
-    return DataError(what, remedy="Take the line out: only the first file of several that are joined keeps it.")
+    return DataError(
+        what, remedy="Take the line out: only the first file of several that are joined keeps it."
+    )
 
 
 def _global_columns(comment: str) -> tuple[str, ...] | None:
@@ -256,7 +296,13 @@ def _global_columns(comment: str) -> tuple[str, ...] | None:
 
 
 def _layout(
-    block: list[_Line], source: str, settings: DataSection, *, names: Sequence[str] | None, ud: bool, tags_needed: bool
+    block: list[_Line],
+    source: str,
+    settings: DataSection,
+    *,
+    names: Sequence[str] | None,
+    ud: bool,
+    tags_needed: bool,
 ) -> ConllLayout:
     """Returns where words and tags stand, by the first sentence."""
     first = block[0]
@@ -272,12 +318,19 @@ def _layout(
         word = _position(named, names, where, "--text-column")
     else:
         counted = [ConllLayout(tabs, (), 0, None, ud).fields(line.text)[0] for line in block]
-        is_count = width > 2 and counted == [str(i) for i in range(1, len(block) + 1)] and len(block) > 1
+        is_count = (
+            width > 2 and counted == [str(i) for i in range(1, len(block) + 1)] and len(block) > 1
+        )
         word = 1 if is_count else 0
     tag = width - 1 if width > 1 else None
     tagged = settings.label_column or ("upos" if ud else None)
     misc_key = ""
-    if ud and tagged is not None and tagged.casefold() == ENTITY_KEY.casefold() and _place(tagged, names) is None:
+    if (
+        ud
+        and tagged is not None
+        and tagged.casefold() == ENTITY_KEY.casefold()
+        and _place(tagged, names) is None
+    ):
         misc_key, tagged = ENTITY_KEY, "misc"
     if tagged is not None:
         asked = tags_needed or _place(tagged, names) is not None
@@ -286,7 +339,10 @@ def _layout(
         tag = None
     if tag is None and tags_needed:
         remedy = "Each line needs a word and its tag, with a tab or spaces between; blank lines part sentences."
-        raise DataError(f"{where}: there are words but no tags: {first.text.strip(_BLANKS)[:80]!r}", remedy=remedy)
+        raise DataError(
+            f"{where}: there are words but no tags: {first.text.strip(_BLANKS)[:80]!r}",
+            remedy=remedy,
+        )
     return ConllLayout(tabs, tuple(names), word, tag, ud, misc_key)
 
 
@@ -309,7 +365,9 @@ def _position(column: str, names: Sequence[str], where: str, option: str) -> int
         return place
     hint = did_you_mean(column, names)
     shown = ", ".join(f"{i} {name}" for i, name in enumerate(names))
-    what = f"{where}: there is no column '{column}'" + (f": {hint}" if hint else f" among {len(names)}")
+    what = f"{where}: there is no column '{column}'" + (
+        f": {hint}" if hint else f" among {len(names)}"
+    )
     remedy = f"Columns there: {shown}. Name one by its number from 0 on, or by its name: {option} NUMBER."
     raise UsageError(what, remedy=remedy)
 
@@ -324,11 +382,15 @@ def _sentence(
         is_too_short = len(fields) <= max(layout.word, layout.tag or 0)
         if is_too_short if layout.has_more else len(fields) != len(layout.names):
             raise _wrong_width(f"{source}:{number}", len(fields), layout.names, text)
-        if layout.ud and not fields[0].isdecimal():  # 3-4 is a contraction, 8.1 a word that is not in the text
+        if (
+            layout.ud and not fields[0].isdecimal()
+        ):  # 3-4 is a contraction, 8.1 a word that is not in the text
             continue
         if not fields[layout.word].strip(" "):
             what = f"{source}:{number}: there is no word: {text.rstrip()!r:.80}"
-            raise DataError(what, remedy="Write the word, or take the line out; blank lines part sentences.")
+            raise DataError(
+                what, remedy="Write the word, or take the line out; blank lines part sentences."
+            )
         words.append(fields[layout.word])
         if layout.tag is not None:
             tag = layout.tag_of(fields)
@@ -340,7 +402,11 @@ def _sentence(
                 )
             tags.append(tag)
     has_tags = layout.tag is not None and all(tags)
-    if has_tags and any("*" in tag or "(" in tag for tag in tags) and all(map(_BRACKETS.fullmatch, tags)):
+    if (
+        has_tags
+        and any("*" in tag or "(" in tag for tag in tags)
+        and all(map(_BRACKETS.fullmatch, tags))
+    ):
         tags = _tags_of_brackets(tags, f"{source}:{block[0].number}")
     return Sentence(block[0].number, document, words, tags if has_tags else None)
 
@@ -357,7 +423,9 @@ def _tags_of_brackets(tags: Sequence[str], where: str) -> list[str]:
         opened = tag.count("(")
         if opened and (kind or opened > 1):
             what = f"{where}: entities in brackets stand inside each other: {' '.join(tags)[:80]}"
-            raise DataError(what, remedy="A word has one tag: keep the outer brackets, or the inner ones.")
+            raise DataError(
+                what, remedy="A word has one tag: keep the outer brackets, or the inner ones."
+            )
         if opened:
             kind = tag.strip("()*")
             found.append(f"B-{kind}")
@@ -366,7 +434,10 @@ def _tags_of_brackets(tags: Sequence[str], where: str) -> list[str]:
         if tag.endswith(")"):
             kind = ""
     if kind:
-        raise DataError(f"{where}: the bracket of {kind} is not closed", remedy="Entities end with their sentence.")
+        raise DataError(
+            f"{where}: the bracket of {kind} is not closed",
+            remedy="Entities end with their sentence.",
+        )
     return found
 
 
@@ -386,11 +457,15 @@ def piped_sentences(lines: Iterable[str], source: str) -> Iterator[Sentence]:
         strange = next((parts for parts in words if len(parts) != width or not all(parts)), None)
         if strange is not None:
             what = f"{source}:{number}: {'|'.join(strange)!r:.80} has not {width} parts, as the first word has"
-            raise DataError(what, remedy="Each word is WORD|TAG, or WORD|POS|TAG, with blanks between.")
+            raise DataError(
+                what, remedy="Each word is WORD|TAG, or WORD|POS|TAG, with blanks between."
+            )
         yield Sentence(number, -1, [parts[0] for parts in words], [parts[-1] for parts in words])
         count += 1
     if not count:
-        raise DataError(f"{source} has no sentences", remedy="Give a file with a sentence on each line.")
+        raise DataError(
+            f"{source} has no sentences", remedy="Give a file with a sentence on each line."
+        )
 
 
 def are_piped(lines: Iterable[str]) -> bool:
@@ -419,7 +494,9 @@ def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str)
         numbered += 1
         if int(fields[0]) != numbered:
             what = f"{source}:{number}: the word {fields[1]!r} has the number {fields[0]}, where {numbered} is next"
-            raise DataError(what, remedy="Words are numbered from 1; a line may be missing or repeated.")
+            raise DataError(
+                what, remedy="Words are numbered from 1; a line may be missing or repeated."
+            )
         if numbered > written_together:
             parts.append(fields[1])
 

@@ -60,7 +60,11 @@ class Document(NamedTuple):
     @property
     def sentences(self) -> list[str]:
         """Returns the sentences, none of them blank."""
-        cut = (part for line in self.lines for part in (_SENTENCE_END.split(line) if self.cut else [line]))
+        cut = (
+            part
+            for line in self.lines
+            for part in (_SENTENCE_END.split(line) if self.cut else [line])
+        )
         return [found for part in cut if (found := part.strip())]
 
 
@@ -119,7 +123,10 @@ def open_corpora(given: Sequence[str], settings: DataSection) -> list[Corpus]:
     corpora = []
     for typed, (short, path) in zip(given, places, strict=True):
         name = short if known.count(short) == 1 else typed
-        files = {label if len(given) == 1 else f"{name}/{label}": file for label, file in _files(path).items()}
+        files = {
+            label if len(given) == 1 else f"{name}/{label}": file
+            for label, file in _files(path).items()
+        }
         corpora.append(Corpus(name, files, settings))
     return corpora
 
@@ -143,29 +150,47 @@ def _place(given: str) -> tuple[str, Path]:
     if given in BUNDLED_CORPORA:
         return given, BUNDLED_CORPORA[given]
     path = expanded_path(given)
-    return (path.resolve().name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem), path
+    return (
+        path.resolve().name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+    ), path
 
 
 def _files(path: Path) -> dict[str, Path]:
     if not path.is_dir():
         require_file(path)
         return {path.name: path}
-    inside = {f"/{file.relative_to(path).as_posix()}": file for file in path.rglob("*") if suffix_of(file) in SUFFIXES}
-    found = {name[1:]: inside[name] for name in sorted(inside) if inside[name].is_file() and "/." not in name}
+    inside = {
+        f"/{file.relative_to(path).as_posix()}": file
+        for file in path.rglob("*")
+        if suffix_of(file) in SUFFIXES
+    }
+    found = {
+        name[1:]: inside[name]
+        for name in sorted(inside)
+        if inside[name].is_file() and "/." not in name
+    }
     if not found:
-        raise UnavailableError(f"{path} holds no file of text", remedy=f"Suffixes: {', '.join(SUFFIXES)}.", file=path)
+        raise UnavailableError(
+            f"{path} holds no file of text", remedy=f"Suffixes: {', '.join(SUFFIXES)}.", file=path
+        )
     return found
 
 
-def _texts(path: Path, settings: DataSection, listener: Listener) -> Iterator[tuple[int, list[str], bool]]:
+def _texts(
+    path: Path, settings: DataSection, listener: Listener
+) -> Iterator[tuple[int, list[str], bool]]:
     """Yields line, lines and `cut` of each document of a text file."""
     options = ReadOptions(settings, "train", listener=listener, chunk_rows=_ROWS)
     with open_bytes(path) as file:
         runs = itertools.groupby(text_lines(file, str(path), options), str.isspace)
-        cut = [blank for blank, _ in itertools.islice(runs, 4)].count(False) < 2  # text, perhaps behind empty lines
+        cut = [blank for blank, _ in itertools.islice(runs, 4)].count(
+            False
+        ) < 2  # text, perhaps behind empty lines
     listener.say(f"{path}: one {'document' if cut else 'sentence'} a line")
     with open_bytes(path) as file:
-        lines = enumerate(map(str.strip, text_lines(file, str(path), replace(options, listener=SILENT))), start=1)
+        lines = enumerate(
+            map(str.strip, text_lines(file, str(path), replace(options, listener=SILENT))), start=1
+        )
         for is_text, group in itertools.groupby(lines, key=lambda numbered: numbered[1] != ""):
             if is_text and cut:
                 yield from ((number, [line], True) for number, line in group)
@@ -174,7 +199,9 @@ def _texts(path: Path, settings: DataSection, listener: Listener) -> Iterator[tu
                 yield numbers[0], list(texts), False
 
 
-def _rows(path: Path, settings: DataSection, listener: Listener) -> Iterator[tuple[int, list[str], bool]]:
+def _rows(
+    path: Path, settings: DataSection, listener: Listener
+) -> Iterator[tuple[int, list[str], bool]]:
     """Yields line (or row), lines and `cut` of each row of a file with columns."""
     for rows in _READER.stream(path, settings, chunk_rows=_ROWS, listener=listener):
         places = rows.lines or rows.numbers or range(1, len(rows) + 1)
@@ -197,7 +224,11 @@ class Survey(NamedTuple):
 
 
 def survey(
-    corpora: Sequence[Corpus], *, fraction: float | None, allow_duplicates: bool = False, listener: Listener = SILENT
+    corpora: Sequence[Corpus],
+    *,
+    fraction: float | None,
+    allow_duplicates: bool = False,
+    listener: Listener = SILENT,
 ) -> Survey:
     """Reads corpora once and returns what has to be known of them before they are packed.
 
@@ -227,7 +258,11 @@ def survey(
     hashes = np.frombuffer(texts, dtype=np.int64)
     full = hashes >= 0
     different = np.unique(hashes[full])
-    most = 0 if fraction is None else min(MOST_HELD_OUT, max(1, round(fraction * full.sum())), len(different) - 1)
+    most = (
+        0
+        if fraction is None
+        else min(MOST_HELD_OUT, max(1, round(fraction * full.sum())), len(different) - 1)
+    )
     held = np.isin(hashes, different[: max(most, 0)])
     for corpus, (a, b) in zip(corpora, itertools.pairwise(ends), strict=True):
         if (held[a:b] == full[a:b]).all() or (fraction is not None and most < 1):
@@ -236,8 +271,15 @@ def survey(
             remedy = "Give more documents, with empty lines between them, or a file with --validation-file."
             raise DataError(what, remedy=remedy)
     notes = _repeated(corpora, np.frombuffer(lines, dtype=np.int64), allowed=allow_duplicates)
-    kinds = {"have no text and are left out": ~full, "are held out for validation, by the hashes of their texts": held}
-    notes += [f"{count_of(int(of.sum()), len(full), 'document')} {what}" for what, of in kinds.items() if of.any()]
+    kinds = {
+        "have no text and are left out": ~full,
+        "are held out for validation, by the hashes of their texts": held,
+    }
+    notes += [
+        f"{count_of(int(of.sum()), len(full), 'document')} {what}"
+        for what, of in kinds.items()
+        if of.any()
+    ]
     return Survey(len(full), np.flatnonzero(held).tolist(), notes)
 
 
@@ -264,18 +306,30 @@ def _repeated(corpora: Sequence[Corpus], hashes: Ints, *, allowed: bool) -> list
     if again.sum() <= MOST_REPEATED * len(hashes):
         return []
     known = hashes[1:][again]
-    every = (line for corpus in corpora for document in corpus.documents() for line in document.lines)
-    lines = (line for line in every if known[np.searchsorted(known, hash(line)) % len(known)] == hash(line))
-    shown = " and ".join([*dict.fromkeys(repr(shorten(line)) for line in itertools.islice(lines, 1000))][:2])
+    every = (
+        line for corpus in corpora for document in corpus.documents() for line in document.lines
+    )
+    lines = (
+        line
+        for line in every
+        if known[np.searchsorted(known, hash(line)) % len(known)] == hash(line)
+    )
+    shown = " and ".join(
+        [*dict.fromkeys(repr(shorten(line)) for line in itertools.islice(lines, 1000))][:2]
+    )
     what = f"{count_of(int(again.sum()), len(hashes), 'line')} of the corpus stand further up already, such as {shown}"
     if not allowed:
-        raise DataError(what, remedy="A model learns them by heart. Take them out, or add --allow-duplicates.")
+        raise DataError(
+            what, remedy="A model learns them by heart. Take them out, or add --allow-duplicates."
+        )
     return [what]
 
 
 def corpus_rows(documents: Iterable[Document], *, split: str, source: str) -> Rows:
     """Returns documents as rows: `text` has a sentence per line, and is its own label."""
-    found = [(document.id, "\n".join(document.sentences)) for document in documents if document.sentences]
+    found = [
+        (document.id, "\n".join(document.sentences)) for document in documents if document.sentences
+    ]
     texts = [text for _, text in found]
     return Rows(split, {"text": texts, "label": texts}, [name for name, _ in found], source)
 
@@ -288,7 +342,11 @@ def held_out_rows(recipe: Recipe, listener: Listener) -> Rows:
     """
     data = recipe.data
     if data.validation_file:
-        documents = (d for corpus in open_corpora([data.validation_file], data) for d in corpus.documents(listener))
+        documents = (
+            d
+            for corpus in open_corpora([data.validation_file], data)
+            for d in corpus.documents(listener)
+        )
         return corpus_rows(documents, split="validation", source=data.validation_file)
     corpora = open_corpora(recipe.pretraining.corpus, data)
     held = set(survey(corpora, fraction=data.validation_fraction, allow_duplicates=True).held_out)
@@ -312,7 +370,9 @@ class CorpusReader(Reader):
         if source == "-":
             raise UsageError("a corpus is not read from stdin", remedy="Give a file or a folder.")
         [corpus] = open_corpora([str(source)], options.settings)
-        rows = corpus_rows(corpus.documents(options.listener), split=options.split, source=source_name(source))
+        rows = corpus_rows(
+            corpus.documents(options.listener), split=options.split, source=source_name(source)
+        )
         if not len(rows):
             raise DataError(f"{source} holds no text", remedy="Give a file with text.")
         yield Reading(rows, {}, options.settings)

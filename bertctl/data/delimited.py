@@ -19,7 +19,9 @@ SAMPLE_LINES = 1000
 """Lines that delimiter and header are detected from."""
 
 _DELIMITERS = (",", "\t", ";", "|")
-_CLEARLY = 0.6  # share of like records from which a separator that the suffix doesn't suggest is believed
+_CLEARLY = (
+    0.6  # share of like records from which a separator that the suffix doesn't suggest is believed
+)
 _WORDS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?([eE][-+]?\d+)?")
 
@@ -45,7 +47,13 @@ class Dialect:
 
 
 def detect_dialect(
-    sample: Sequence[str], whole: Iterable[str], *, tabs: bool, settings: DataSection, source: str, listener: Listener
+    sample: Sequence[str],
+    whole: Iterable[str],
+    *,
+    tabs: bool,
+    settings: DataSection,
+    source: str,
+    listener: Listener,
 ) -> Dialect:
     """Finds out how a file is written; everything that is not as its suffix says is told.
 
@@ -74,7 +82,9 @@ def detect_dialect(
     quoted = _quoted(whole, delimiter, source, listener)
     records = [fields for fields in _sample_records(sample, delimiter, quoted=quoted) if fields]
     if not records:
-        deque(_split(sample, delimiter, quoted=quoted, source=source), maxlen=0)  # says what is wrong in the first
+        deque(
+            _split(sample, delimiter, quoted=quoted, source=source), maxlen=0
+        )  # says what is wrong in the first
         raise DataError(f"{source} holds nothing but blank lines", remedy="Give a file with rows.")
     header = _has_header(records, settings) if settings.header is None else settings.header
     if header:
@@ -82,7 +92,9 @@ def detect_dialect(
         repeated = next((name for name in names if names.count(name) > 1), None)
         if repeated:
             what = f"{source}:1: two columns are called '{repeated}'"
-            raise DataError(what, remedy="Rename one of them; if the first line is data, add --no-header.")
+            raise DataError(
+                what, remedy="Rename one of them; if the first line is data, add --no-header."
+            )
     else:
         names = tuple(f"column{i}" for i in range(1, len(records[0]) + 1))
         if settings.header is None:
@@ -93,7 +105,12 @@ def detect_dialect(
 
 
 def records(
-    lines: Iterable[str], dialect: Dialect, *, source: str, listener: Listener, on_bad_record: OnBadRecord | None = None
+    lines: Iterable[str],
+    dialect: Dialect,
+    *,
+    source: str,
+    listener: Listener,
+    on_bad_record: OnBadRecord | None = None,
 ) -> Iterator[Record]:
     """Yields the records of a file without its header, each with as many fields as there are names.
 
@@ -111,7 +128,9 @@ def records(
     unnamed: list[int] = []
     in_unnamed = 0
     blank = skipped = 0
-    found = _split(lines, dialect.delimiter, quoted=dialect.quoted, source=source, on_bad_record=on_bad_record)
+    found = _split(
+        lines, dialect.delimiter, quoted=dialect.quoted, source=source, on_bad_record=on_bad_record
+    )
     for line, fields in found:
         if not fields:
             blank += 1
@@ -127,7 +146,9 @@ def records(
         if pending_header:
             pending_header = False
             header = _Header(fields)
-            unnamed = [i for i, cell in enumerate(fields) if i > 0 and not cell.strip()]  # 0: an index, by pandas
+            unnamed = [
+                i for i, cell in enumerate(fields) if i > 0 and not cell.strip()
+            ]  # 0: an index, by pandas
             continue
         if header is not None and header.is_repeated_by(fields):
             repeated = header.repeated(fields, f"{source}:{line}")
@@ -193,7 +214,12 @@ def _bare_name(cell: str) -> str:
 
 
 def _split(
-    lines: Iterable[str], delimiter: str, *, quoted: bool, source: str, on_bad_record: OnBadRecord | None = None
+    lines: Iterable[str],
+    delimiter: str,
+    *,
+    quoted: bool,
+    source: str,
+    on_bad_record: OnBadRecord | None = None,
 ) -> Iterator[Record]:
     """Yields all records, blank lines as empty lists."""
     if not quoted:
@@ -256,7 +282,11 @@ def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> s
             raise UsageError(what, remedy="Give another one, such as --delimiter tab.")
         return settings.delimiter
     scores = {candidate: _consistency(sample, candidate) for candidate in (expected, *_DELIMITERS)}
-    believed = (candidate for candidate, score in scores.items() if candidate == expected or score >= _CLEARLY)
+    believed = (
+        candidate
+        for candidate, score in scores.items()
+        if candidate == expected or score >= _CLEARLY
+    )
     return max(believed, key=scores.__getitem__)  # the first of equals
 
 
@@ -264,7 +294,9 @@ def _consistency(sample: Sequence[str], delimiter: str) -> float:
     """Returns the share of records with as many fields as the first; 0 where the first has only one field."""
     share = 0.0
     for quoted in (True, False) if delimiter == "\t" else (True,):
-        widths = [len(fields) for fields in _sample_records(sample, delimiter, quoted=quoted) if fields]
+        widths = [
+            len(fields) for fields in _sample_records(sample, delimiter, quoted=quoted) if fields
+        ]
         if widths and widths[0] > 1:
             share = max(share, sum(width == widths[0] for width in widths) / len(widths))
     return share
@@ -302,7 +334,9 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
 
     passed = counted()
     try:
-        widths.update(len(fields) for fields in csv.reader(passed, delimiter="\t", strict=True) if fields)
+        widths.update(
+            len(fields) for fields in csv.reader(passed, delimiter="\t", strict=True) if fields
+        )
         sound = len(widths) == 1
     except csv.Error:
         sound = False
@@ -311,7 +345,9 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
         return False  # either way reads the same
     if sound and (widths.total() == plain_widths.total() or len(plain_widths) != 1):
         return True
-    listener.say(f"{source}: quotes are taken as plain characters, since they are not balanced as CSV quotes are")
+    listener.say(
+        f"{source}: quotes are taken as plain characters, since they are not balanced as CSV quotes are"
+    )
     return False
 
 
@@ -330,10 +366,16 @@ def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool
         return True
     if len(first) == 1:
         return False
-    numbers = [bool(rest) and all(_NUMBER.fullmatch(r[i].strip()) for r in rest) for i in range(len(first))]
-    if any(column and not _NUMBER.fullmatch(cell) for column, cell in zip(numbers, first, strict=True)):
+    numbers = [
+        bool(rest) and all(_NUMBER.fullmatch(r[i].strip()) for r in rest) for i in range(len(first))
+    ]
+    if any(
+        column and not _NUMBER.fullmatch(cell) for column, cell in zip(numbers, first, strict=True)
+    ):
         return True
-    looks_like_data = any(recurs) or not all(first) or any(_NUMBER.fullmatch(cell) for cell in first)
+    looks_like_data = (
+        any(recurs) or not all(first) or any(_NUMBER.fullmatch(cell) for cell in first)
+    )
     return not looks_like_data
 
 
@@ -346,10 +388,14 @@ def _without_empty_columns(
     """
     blank = [i for i, cell in enumerate(first) if not cell]
     rest = [record for record in records[1:] if len(record) == len(first)]
-    empty = {i for i in blank if sum(record[i].strip() == "" for record in rest) >= MOSTLY * len(rest)}
+    empty = {
+        i for i in blank if sum(record[i].strip() == "" for record in rest) >= MOSTLY * len(rest)
+    }
     if not empty or len(empty) == len(first):
         return first, records
     shorter = [
-        [cell for i, cell in enumerate(record) if i not in empty] for record in records if len(record) == len(first)
+        [cell for i, cell in enumerate(record) if i not in empty]
+        for record in records
+        if len(record) == len(first)
     ]
     return [cell for cell in first if cell], shorter

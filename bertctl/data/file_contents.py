@@ -15,7 +15,11 @@ PARQUET = b"PAR1"
 
 _SAVE_SHEET = "Save the sheet as CSV (UTF-8)."
 _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
-    (b"\xd0\xcf\x11\xe0", "no text, but a spreadsheet or another document of Office (.xls, .doc)", _SAVE_SHEET),
+    (
+        b"\xd0\xcf\x11\xe0",
+        "no text, but a spreadsheet or another document of Office (.xls, .doc)",
+        _SAVE_SHEET,
+    ),
     (b"\xfd7zXZ\0", "packed with xz", "Unpack it: xz -dc < {file} > unpacked.csv"),
     (b"BZh91AY&SY", "packed with bzip2", "Unpack it: bzip2 -dc < {file} > unpacked.csv"),
     (b"\x28\xb5\x2f\xfd", "packed with zstd", "Unpack it: zstd -dc < {file} > unpacked.csv"),
@@ -23,15 +27,39 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", "Unpack it: 7z x {file}"),
     (b"Rar!\x1a\x07", "a RAR archive", "Unpack it: unrar x {file}"),
     (b"%PDF-", "not text, but a PDF", "Take its text out of it first."),
-    (b"ARROW1", "an Arrow (Feather) file", "Write it as Parquet: pandas.read_feather(...).to_parquet('data.parquet')."),
-    (b"FEA1", "a Feather file", "Write it as Parquet: pandas.read_feather(...).to_parquet('data.parquet')."),
+    (
+        b"ARROW1",
+        "an Arrow (Feather) file",
+        "Write it as Parquet: pandas.read_feather(...).to_parquet('data.parquet').",
+    ),
+    (
+        b"FEA1",
+        "a Feather file",
+        "Write it as Parquet: pandas.read_feather(...).to_parquet('data.parquet').",
+    ),
     (b"Obj\x01", "an Avro file", "Write it as JSON Lines or Parquet."),
     (b"\x93NUMPY", "an array of numpy", "Write its rows as CSV or JSON Lines."),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file", "Write its rows as CSV, JSON Lines or Parquet."),
-    (b"SQLite format 3\0", "an SQLite database", "Export the table as CSV: sqlite3 -header -csv {file} 'select ...'"),
-    (b"\x80\x04\x95", "a pickle, which is never loaded", "Write the data as CSV, JSON Lines or Parquet."),
-    (b"\x80\x05\x95", "a pickle, which is never loaded", "Write the data as CSV, JSON Lines or Parquet."),
-    (b"version https://git-lfs.github.com/spec/", "a pointer of Git LFS, not the file itself", "Get it: git lfs pull"),
+    (
+        b"SQLite format 3\0",
+        "an SQLite database",
+        "Export the table as CSV: sqlite3 -header -csv {file} 'select ...'",
+    ),
+    (
+        b"\x80\x04\x95",
+        "a pickle, which is never loaded",
+        "Write the data as CSV, JSON Lines or Parquet.",
+    ),
+    (
+        b"\x80\x05\x95",
+        "a pickle, which is never loaded",
+        "Write the data as CSV, JSON Lines or Parquet.",
+    ),
+    (
+        b"version https://git-lfs.github.com/spec/",
+        "a pointer of Git LFS, not the file itself",
+        "Get it: git lfs pull",
+    ),
 )
 """First bytes, what a file is that begins with them, and what to do about it."""
 
@@ -57,7 +85,10 @@ def no_rows_in(head: bytes) -> tuple[str, str] | None:
 def _zipped(head: bytes) -> tuple[str, str]:
     if b"xl/" in head or b"spreadsheet" in head or b"[Content_Types].xml" in head:
         return "no text, but a spreadsheet (or another document of Office)", _SAVE_SHEET
-    return "no text, but a spreadsheet or a zip archive", "Save the sheet as CSV (UTF-8), or unpack it: unzip {file}"
+    return (
+        "no text, but a spreadsheet or a zip archive",
+        "Save the sheet as CSV (UTF-8), or unpack it: unzip {file}",
+    )
 
 
 def is_page(head: bytes) -> bool:
@@ -104,7 +135,9 @@ def _kind_of_table(lines: Sequence[str]) -> FileKind | None:
     first = lines[0].rstrip("\r\n") if lines else ""
     for delimiter in _DELIMITERS:
         names = [name.strip(' "') for name in first.split(delimiter)]
-        is_header = len(names) > 1 and max(map(len, names)) <= _LONGEST_CELL and any(map(known_name, names))
+        is_header = (
+            len(names) > 1 and max(map(len, names)) <= _LONGEST_CELL and any(map(known_name, names))
+        )
         if is_header and _fit(lines, delimiter, len(names), sure=sum(map(known_name, names)) > 1):
             return "tsv" if delimiter == "\t" else "csv"
     return None

@@ -90,7 +90,9 @@ class FileIds:
         rows = replace(rows, file_ids=[as_json(value) for value in values])
         return replace(rows, ids=texts) if as_ids else rows
 
-    def _attach_packed(self, rows: Rows, values: Sequence[Any], table: Table, *, as_ids: bool) -> Rows:
+    def _attach_packed(
+        self, rows: Rows, values: Sequence[Any], table: Table, *, as_ids: bool
+    ) -> Rows:
         """Returns the rows of a large file with their ids, without a Python object for each."""
         texts = column_of("" if _is_blank(value) else str(value) for value in values)
         hashes = array("q", (hash(text) for text in texts if text))
@@ -103,12 +105,17 @@ class FileIds:
         rows = replace(rows, file_ids=mapped_values(values, as_json))
         return replace(rows, ids=texts) if as_ids else rows
 
-    def _refuse_repeated(self, hashes: np.ndarray[Any, np.dtype[np.int64]], texts: Sequence[str], table: Table) -> None:
+    def _refuse_repeated(
+        self, hashes: np.ndarray[Any, np.dtype[np.int64]], texts: Sequence[str], table: Table
+    ) -> None:
         for earlier in self._hashes:
             repeated = np.isin(hashes, earlier)
             if repeated.any():
                 what = f"{table.source}: the id '{texts[int(repeated.argmax())]}' stands in '{self.column}' twice"
-                raise DataError(what, remedy="Leave --id-column out (data.id_column in a recipe): rows are numbered.")
+                raise DataError(
+                    what,
+                    remedy="Leave --id-column out (data.id_column in a recipe): rows are numbered.",
+                )
 
     def report(self, source: str, listener: Listener) -> None:
         """Warns of ids that are blank or stand more than once, if there are any."""

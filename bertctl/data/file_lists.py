@@ -51,7 +51,9 @@ def files_of(typed: Sequence[str]) -> Source | FileList:
     if len(names) == 1:
         return source_of(names[0])
     if "-" in typed:
-        raise UsageError("- is stdin, and it is read alone", remedy="Leave the other inputs out, or name files.")
+        raise UsageError(
+            "- is stdin, and it is read alone", remedy="Leave the other inputs out, or name files."
+        )
     paths = tuple(Path(name) for name in names)
     protect(*paths)
     return FileList(paths)
@@ -83,7 +85,9 @@ def _matches(pattern: str) -> list[str]:
     raise UnavailableError(f"no file matches {pattern}", remedy=remedy)
 
 
-def readings_of_files(reader: "Reader", files: FileList, options: "ReadOptions") -> "Iterator[Reading]":
+def readings_of_files(
+    reader: "Reader", files: FileList, options: "ReadOptions"
+) -> "Iterator[Reading]":
     """Yields the rows of several files, chunk by chunk, as those of one.
 
     Args:
@@ -148,7 +152,11 @@ def _as_first(options: "ReadOptions", first: "Reading") -> "ReadOptions":
 
 def _n_skipped(options: "ReadOptions") -> int:
     """Returns how many rows have been left out so far."""
-    return 0 if options.skipped is None else len(options.skipped.errors) + len(options.skipped.unlabelled)
+    return (
+        0
+        if options.skipped is None
+        else len(options.skipped.errors) + len(options.skipped.unlabelled)
+    )
 
 
 def _numbered_from(reading: "Reading", n_before: int) -> "Reading":
@@ -159,7 +167,9 @@ def _numbered_from(reading: "Reading", n_before: int) -> "Reading":
     rows = reading.rows
     if not n_before or reading.has_ids or not all(row_id.isdecimal() for row_id in rows.ids):
         return reading
-    return replace(reading, rows=replace(rows, ids=[str(int(row_id) + n_before) for row_id in rows.ids]))
+    return replace(
+        reading, rows=replace(rows, ids=[str(int(row_id) + n_before) for row_id in rows.ids])
+    )
 
 
 def _require_same_columns(
@@ -189,7 +199,9 @@ def _require_same_columns(
     differing = set(_names(first)).symmetric_difference(_names(reading))
     if differing and kinds[0] != "jsonl":
         what = f"{first_path} and {path} have different columns: {listing(sorted(differing))} in one of them only"
-        raise UsageError(what, remedy="Give files with the same columns: they are read as one file.")
+        raise UsageError(
+            what, remedy="Give files with the same columns: they are read as one file."
+        )
 
 
 def _columns_read(reading: "Reading", options: "ReadOptions") -> dict[str, str]:
@@ -204,7 +216,9 @@ def _names(reading: "Reading") -> list[str]:
     return [file_names.get(column, column) for column in reading.rows.columns]
 
 
-def _in_equal_chunks(readings: "Iterable[Reading]", size: int, files: FileList) -> "Iterator[Reading]":
+def _in_equal_chunks(
+    readings: "Iterable[Reading]", size: int, files: FileList
+) -> "Iterator[Reading]":
     """Yields the rows in chunks of one size, across the ends of files."""
     waiting: list[Rows] = []
     n_waiting = 0

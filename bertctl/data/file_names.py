@@ -45,7 +45,9 @@ class UnknownSuffixError(UsageError):
 def suffix_of(path: Path) -> str:
     """Returns the suffix that says what a file is: in lower case, without .gz."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    return suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else (suffixes or [""])[-1]
+    return (
+        suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else (suffixes or [""])[-1]
+    )
 
 
 def kind_of(path: Path) -> FileKind:
@@ -56,7 +58,11 @@ def kind_of(path: Path) -> FileKind:
     """
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
-        what = f"{path}: '{suffix}' is no suffix of a file that can be read" if suffix else f"{path} has no suffix"
+        what = (
+            f"{path}: '{suffix}' is no suffix of a file that can be read"
+            if suffix
+            else f"{path} has no suffix"
+        )
         if suffix == ".arrow":
             remedy = "Write the data as Parquet with the library `datasets`: Dataset.from_file(FILE).to_parquet(NEW)."
             raise UnknownSuffixError(what, remedy=remedy)
@@ -75,7 +81,9 @@ def names_a_file(typed: str) -> bool:
     if _PATH.match(typed):
         return True
     path = Path(typed)
-    return path.suffix.lower() in _FILE_SUFFIXES and path.stem == path.stem.rstrip()  # not: "saved as .csv"
+    return (
+        path.suffix.lower() in _FILE_SUFFIXES and path.stem == path.stem.rstrip()
+    )  # not: "saved as .csv"
 
 
 def is_pattern(typed: str) -> bool:

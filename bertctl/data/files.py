@@ -78,7 +78,9 @@ def input_kind(source: Source, options: ReadOptions) -> FileKind:
     if given is None:
         return detected_kind(source, options) or ("lines" if source == "-" else kind_of(source))
     if given not in FILE_KINDS:
-        raise UsageError(unknown("input format", given, FILE_KINDS), remedy=f"Formats: {', '.join(FILE_KINDS)}.")
+        raise UsageError(
+            unknown("input format", given, FILE_KINDS), remedy=f"Formats: {', '.join(FILE_KINDS)}."
+        )
     return given
 
 
@@ -93,11 +95,15 @@ def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
     """
     named = None if source == "-" else SUFFIXES.get(suffix_of(source))
     encoding = options.settings.encoding
-    content = kind_of_head(first_bytes(source), encoding if encoding and is_encoding(encoding) else None)
+    content = kind_of_head(
+        first_bytes(source), encoding if encoding and is_encoding(encoding) else None
+    )
     is_table = content in ("csv", "tsv")
     if source != "-" and source.suffix.lower() != ".gz" and is_gzip(source):
         options.listener.say(f"{source}: unpacked, since it is gzip, though it is not named .gz")
-    tables = ("csv", "tsv", "lines") if options.whole else ("csv", "tsv")  # `detect_dialect` finds their separator
+    tables = (
+        ("csv", "tsv", "lines") if options.whole else ("csv", "tsv")
+    )  # `detect_dialect` finds their separator
     if content is None or content == named or (is_table and named in tables):
         return named
     noun = "a table" if is_table else {"jsonl": "JSON", "parquet": "Parquet"}[content]
@@ -139,19 +145,26 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
             return
         if kind == "jsonl":
             is_list = cast(io.BufferedReader, file).peek(1)[:1] == b"["
-            document, tables = document_or_tables(file, name, options, longest=LONGEST_DOCUMENT if is_list else 0)
+            document, tables = document_or_tables(
+                file, name, options, longest=LONGEST_DOCUMENT if is_list else 0
+            )
             if document is not None:
                 whole = table_of_document(document, name, options)
                 options.listener.expect(len(whole))
                 yield from whole.chunks(options.chunk_rows)
             else:
-                yield from _expecting(file, (_without_tasks(table, options) for table in tables), options)
+                yield from _expecting(
+                    file, (_without_tasks(table, options) for table in tables), options
+                )
             return
         lines = text_lines(file, name, options)
         if kind == "lines":
             numbered = enumerate((line.rstrip("\n").removesuffix("\r") for line in lines), start=1)
             chunks = in_chunks(numbered, options.chunk_rows, weight=_characters)
-            tables = (Table({"text": [text for _, text in chunk]}, name, [n for n, _ in chunk]) for chunk in chunks)
+            tables = (
+                Table({"text": [text for _, text in chunk]}, name, [n for n, _ in chunk])
+                for chunk in chunks
+            )
             if options.kind is None:
                 tables = _telling_json_lines(tables, name, options.listener)
         else:
@@ -182,7 +195,9 @@ def tell_json_lines(found: int, total: int, name: str, listener: Listener) -> No
     """Warns of lines that were read as texts and look like objects of JSON."""
     if found:
         are = "looks like JSON and was" if found == 1 else "look like JSON and were"
-        remedy = "--input-format jsonl reads JSON, --input-format lines reads texts without this warning"
+        remedy = (
+            "--input-format jsonl reads JSON, --input-format lines reads texts without this warning"
+        )
         listener.warn(f"{name}: {found:,} of {total:,} lines {are} read as a text ({remedy})")
 
 
@@ -197,7 +212,9 @@ def _require_parquet(file: BinaryIO, name: str) -> None:
         raise NoRowsError(f"{name} is empty: it has no rows", remedy="Give a file with rows.")
     if not head.startswith(PARQUET):
         what = f"{name} is no Parquet file: it begins with {head[:24]!r}"
-        raise DataError(what, remedy="Name it as what it is: .csv, .tsv, .jsonl or .txt, each also with .gz.")
+        raise DataError(
+            what, remedy="Name it as what it is: .csv, .tsv, .jsonl or .txt, each also with .gz."
+        )
 
 
 def _expecting(file: BinaryIO, tables: Iterable[Table], options: ReadOptions) -> Iterator[Table]:
@@ -210,29 +227,47 @@ def _expecting(file: BinaryIO, tables: Iterable[Table], options: ReadOptions) ->
         yield table
 
 
-def text_lines(file: BinaryIO, name: str, options: ReadOptions, *, longest: int = 0) -> Iterator[str]:
+def text_lines(
+    file: BinaryIO, name: str, options: ReadOptions, *, longest: int = 0
+) -> Iterator[str]:
     """Yields the lines of an open file; where bad records are left out, bytes that are no text become U+FFFD."""
     lenient = options.on_bad_record is not None and options.skipped is None
     errors: Literal["strict", "replace"] = "replace" if lenient else "strict"
     settings, longest = options.settings, max(longest, options.settings.longest_line * 1_000_000)
     return decoded_lines(
-        file, name, settings.encoding, options.listener, errors=errors, longest=longest, all_stay=options.whole
+        file,
+        name,
+        settings.encoding,
+        options.listener,
+        errors=errors,
+        longest=longest,
+        all_stay=options.whole,
     )
 
 
-def _delimited_tables(source: Source, lines: Iterator[str], options: ReadOptions, *, tabs: bool) -> Iterator[Table]:
+def _delimited_tables(
+    source: Source, lines: Iterator[str], options: ReadOptions, *, tabs: bool
+) -> Iterator[Table]:
     name, settings, listener = source_name(source), options.settings, options.listener
     detect = partial(detect_dialect, tabs=tabs, settings=settings, source=name, listener=listener)
     everything: Iterable[str]
     if options.whole and _is_large(source):
         sample = list(itertools.islice(lines, SAMPLE_LINES))
-        deque(lines, maxlen=0)  # refuses, or tells of, what is no text, before anything else is told
+        deque(
+            lines, maxlen=0
+        )  # refuses, or tells of, what is no text, before anything else is told
         silent = replace(options, listener=SILENT)
         with open_bytes(source) as again:
             dialect = detect(sample, text_lines(again, name, silent))
         with open_bytes(source) as again:
             everything = text_lines(again, name, silent)
-            found = records(everything, dialect, source=name, listener=listener, on_bad_record=options.on_bad_record)
+            found = records(
+                everything,
+                dialect,
+                source=name,
+                listener=listener,
+                on_bad_record=options.on_bad_record,
+            )
             yield table_of_records(dialect.names, found, name, header=dialect.header)
         return
     if options.whole:
@@ -245,10 +280,16 @@ def _delimited_tables(source: Source, lines: Iterator[str], options: ReadOptions
             dialect = detect(sample, sample)
         else:  # a file can be read twice, so quoting is judged by all of it
             with open_bytes(source) as again:
-                of_all = text_lines(again, name, replace(options, listener=SILENT, on_bad_record=None))
+                of_all = text_lines(
+                    again, name, replace(options, listener=SILENT, on_bad_record=None)
+                )
                 dialect = detect(sample, of_all)
-    found = records(everything, dialect, source=name, listener=listener, on_bad_record=options.on_bad_record)
-    for chunk in [found] if options.whole else in_chunks(found, options.chunk_rows, weight=weight_of_record):
+    found = records(
+        everything, dialect, source=name, listener=listener, on_bad_record=options.on_bad_record
+    )
+    for chunk in (
+        [found] if options.whole else in_chunks(found, options.chunk_rows, weight=weight_of_record)
+    ):
         yield table_of_records(dialect.names, chunk, name, header=dialect.header)
 
 
@@ -275,7 +316,9 @@ def document_or_tables(
     return None, _tables_of_objects(numbered, source, options)
 
 
-def _tables_of_objects(numbered: Iterable[tuple[int, str]], source: str, options: ReadOptions) -> Iterator[Table]:
+def _tables_of_objects(
+    numbered: Iterable[tuple[int, str]], source: str, options: ReadOptions
+) -> Iterator[Table]:
     """Yields the objects that stand one per line as tables."""
     for lines in in_chunks(numbered, options.chunk_rows, weight=_characters):
         objects = list(_json_objects(lines, source, options))
@@ -311,8 +354,14 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
     except (ValueError, RecursionError) as error:
         is_document = _begins_document(head, lines, error)
     else:
-        lists = [first.get(name) for name in ("data", "documents")] if isinstance(first, dict) else [first]
-        objects = any(isinstance(each, list) and all(isinstance(one, dict) for one in each) for each in lists)
+        lists = (
+            [first.get(name) for name in ("data", "documents")]
+            if isinstance(first, dict)
+            else [first]
+        )
+        objects = any(
+            isinstance(each, list) and all(isinstance(one, dict) for one in each) for each in lists
+        )
         is_list = isinstance(first, list) and not spacy_json.is_example(first)
         is_document = objects or is_list or spacy_json.is_collection(first)
         if not is_document and _holds_columns(first) and _is_last(head, lines):
@@ -325,7 +374,11 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
     try:
         return [], parse(text)
     except (ValueError, RecursionError) as error:
-        if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data" and text.lstrip().startswith("{"):
+        if (
+            isinstance(error, json.JSONDecodeError)
+            and error.msg == "Extra data"
+            and text.lstrip().startswith("{")
+        ):
             return [], _json_values(text, source, form)
         raise _not_json(error, source, form) from error
 
@@ -388,11 +441,15 @@ def _holds_columns(document: Any) -> bool:
         return True  # orient="split"
     values = list(document.values())
     if all(isinstance(value, dict) for value in values):
-        is_numbered = all(key.isdecimal() for key in document) or all(key.isdecimal() for key in values[0])
+        is_numbered = all(key.isdecimal() for key in document) or all(
+            key.isdecimal() for key in values[0]
+        )
         is_table = is_numbered or len(values) > 1
         return is_table and all(value.keys() == values[0].keys() for value in values)
     are_lists = all(isinstance(value, list) and len(value) == len(values[0]) for value in values)
-    are_words = any(folded(name) in _WORD_NAMES for name in document) or spacy_json.is_collection(document)
+    are_words = any(folded(name) in _WORD_NAMES for name in document) or spacy_json.is_collection(
+        document
+    )
     return are_lists and len(values) > 1 and len(values[0]) > 1 and not are_words
 
 
@@ -401,7 +458,9 @@ def _columns_not_rows(source: str) -> DataError:
         "Write it again: df.to_json(FILE, orient='records', lines=True, force_ascii=False). "
         "It is read by pandas.read_json(FILE), or by pandas.DataFrame(json.load(open(FILE)))."
     )
-    return DataError(f"{source}: this JSON has a table by its columns, where its rows are needed", remedy=remedy)
+    return DataError(
+        f"{source}: this JSON has a table by its columns, where its rows are needed", remedy=remedy
+    )
 
 
 def table_of_document(document: Any, source: str, options: ReadOptions) -> Table:
@@ -448,7 +507,9 @@ def _json_object(line: str, where: str, form: str) -> dict[str, Any]:
     try:
         value = parse(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: this is not JSON: {error}: {line.strip()[:80]!r}", remedy=form) from error
+        raise DataError(
+            f"{where}: this is not JSON: {error}: {line.strip()[:80]!r}", remedy=form
+        ) from error
     value = spacy_json.row_of(value)
     if not isinstance(value, dict):
         raise DataError(f"{where}: {type(value).__name__} where an object is needed", remedy=form)
@@ -464,8 +525,12 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
     """
     from bertctl.data.parquet_batches import ParquetBatches
 
-    with loading(source, remedy="Write the file again, with columns of texts, numbers or lists of them."):
-        parquet = ParquetBatches(file, source, longest_cell=options.settings.longest_line * 1_000_000)
+    with loading(
+        source, remedy="Write the file again, with columns of texts, numbers or lists of them."
+    ):
+        parquet = ParquetBatches(
+            file, source, longest_cell=options.settings.longest_line * 1_000_000
+        )
         features = class_features(parquet.schema.metadata)
         if options.chunk_rows is None and not is_many(parquet.num_rows):
             columns: dict[str, list[Any]] = {name: [] for name in parquet.schema.names}
@@ -486,11 +551,17 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
             first += len(batch)
 
 
-def _typed_table(columns: dict[str, list[Any]], features: Mapping[str, Any], source: str, *, first: int = 0) -> Table:
+def _typed_table(
+    columns: dict[str, list[Any]], features: Mapping[str, Any], source: str, *, first: int = 0
+) -> Table:
     """Returns columns of a file whose columns have types, with the names of classes in place of their numbers."""
     for column in features.keys() & columns.keys():
         columns[column] = [with_class_names(value, features[column]) for value in columns[column]]
-    class_names = {column: names for column, feature in features.items() if (names := names_of_classes(feature))}
+    class_names = {
+        column: names
+        for column, feature in features.items()
+        if (names := names_of_classes(feature))
+    }
     return Table(columns, source, first=first, is_typed=True, class_names=class_names)
 
 

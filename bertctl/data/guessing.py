@@ -39,20 +39,28 @@ def guess_task(path: Path, settings: DataSection) -> Guess:
         tasks.setdefault(reader, task)
     refusals: list[BertctlError] = []
     for reader, task in reversed(tasks.items()):
-        options = ReadOptions(settings, "train", label_needed=True, chunk_rows=_SEEN, form=reader.form)
+        options = ReadOptions(
+            settings, "train", label_needed=True, chunk_rows=_SEEN, form=reader.form
+        )
         try:
             if (reading := reader.guess(path, options)) is not None:
                 return _guess(path, task, reading, settings)
         except (UsageError, DataError) as error:
             is_for_task = isinstance(error, KnownFormatError)
             if isinstance(error, DataError) and not is_for_task:
-                is_of_rows = not isinstance(error, NoTableError) and error.remedy != reader.form  # it is JSON at all
-                is_for_task = (reader.is_sure and is_of_rows) or _is_mostly_for(reader, path, options)
+                is_of_rows = (
+                    not isinstance(error, NoTableError) and error.remedy != reader.form
+                )  # it is JSON at all
+                is_for_task = (reader.is_sure and is_of_rows) or _is_mostly_for(
+                    reader, path, options
+                )
             error.task = task if is_for_task else ""
             if is_for_task:
                 raise
             refusals.append(error)
-    raise next((error for error in reversed(refusals) if isinstance(error, DataError)), refusals[-1])
+    raise next(
+        (error for error in reversed(refusals) if isinstance(error, DataError)), refusals[-1]
+    )
 
 
 def _is_mostly_for(reader: Reader, path: Path, options: ReadOptions) -> bool:
@@ -67,12 +75,16 @@ def _is_mostly_for(reader: Reader, path: Path, options: ReadOptions) -> bool:
 
 def _guess(path: Path, task: str, reading: Reading, settings: DataSection) -> Guess:
     given = settings.model_dump()
-    found = {name: value for name, value in reading.settings.model_dump().items() if value != given[name]}
+    found = {
+        name: value for name, value in reading.settings.model_dump().items() if value != given[name]
+    }
     no_header = reading.settings.header is False
     parts = ["it has no header"] if no_header and settings.header is None else []
     for role, name in reading.columns.items():
         value = reading.rows.columns[role][0] if no_header and reading.rows.has(role) else None
-        parts.append(f"{role} from '{name}'" + (f" ({shorten(value, 30)})" if value is not None else ""))
+        parts.append(
+            f"{role} from '{name}'" + (f" ({shorten(value, 30)})" if value is not None else "")
+        )
     sentence = f"{path} looks like {task}" + (f": {', '.join(parts)}" if parts else "")
     if "text" in reading.columns:
         made = (*reading.columns, *ID_NAMES, *READERS[task].columns, "offsets")

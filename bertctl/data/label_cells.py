@@ -172,7 +172,11 @@ _Counted = Sequence[tuple[Any, int]]
 def _counted_cells(values: Sequence[Any]) -> list[tuple[Any, int]]:
     """Returns the cells that are not blank, each different text once."""
     texts = Counter(value for value in values if isinstance(value, str))
-    others = ((value, 1) for value in values if not isinstance(value, str | DataError | NoLabel | UnusableLabel))
+    others = (
+        (value, 1)
+        for value in values
+        if not isinstance(value, str | DataError | NoLabel | UnusableLabel)
+    )
     cells = [(_cell(value), n) for value, n in (*texts.items(), *others)]
     return [(cell, n) for cell, n in cells if cell is not None]
 
@@ -250,7 +254,11 @@ def _label(value: Any, form: LabelForm, rules: LabelRules) -> Any:
 def _list_of_names(items: list[Any], rules: LabelRules) -> Any:
     """Returns a list of names. 0 and 1 that stand in it several times are a vector among other lists."""
     texts = [str(item) for item in items]
-    is_vector = _is_vector(items) and len(set(texts)) < len(texts) and not all(text in rules.names for text in texts)
+    is_vector = (
+        _is_vector(items)
+        and len(set(texts)) < len(texts)
+        and not all(text in rules.names for text in texts)
+    )
     return _named_places(items, len(items), rules) if is_vector else items
 
 
@@ -382,7 +390,9 @@ def _width_of_written_vectors(names: _Counted, label_names: Sequence[str], n_cel
     if any(isinstance(cell, str) and cell in label_names for cell, _ in names):
         return 0
     width = _vector_width([(_flags_in(cell), n) for cell, n in names], (), n_cells)
-    digits = [cell for cell, _ in names if isinstance(cell, str) and _DIGITS_OF_FLAGS.fullmatch(cell)]
+    digits = [
+        cell for cell, _ in names if isinstance(cell, str) and _DIGITS_OF_FLAGS.fullmatch(cell)
+    ]
     if digits and len(label_names) != width and not any(cell.startswith("0") for cell in digits):
         return 0
     return width
@@ -416,12 +426,15 @@ def _named_places(cell: Any, width: int, rules: LabelRules) -> Any:
     shown = shorten(cell, 40)
     example = ", ".join("abcdefgh"[:width]) + (", ..." if width > 8 else "")
     if rules.can_name:
-        name_them = f"Name its places in their order: --set text_classification.labels='[{example}]'"
+        name_them = (
+            f"Name its places in their order: --set text_classification.labels='[{example}]'"
+        )
     else:
         name_them = "Write the names of the labels that hold in its place"
     if not _is_vector(items) or len(items) != width:
         return _Unreadable(
-            f"the label is {shown}, where nearly all rows have a vector of {width} times 0 or 1", "Correct the label."
+            f"the label is {shown}, where nearly all rows have a vector of {width} times 0 or 1",
+            "Correct the label.",
         )
     if not rules.names:
         return _Unreadable(

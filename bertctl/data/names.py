@@ -30,7 +30,9 @@ SPLIT_NAMES = (
 OWN_ID_NAMES = ("id", "_id", "guid", "uid", "uuid")
 """Columns with ids of a file's own. `idx` and `index` only count its rows: they are carried over as they are."""
 
-_ALL_NAMES = frozenset((*TEXT_NAMES, *(name for pair in PAIR_NAMES for name in pair), *LABEL_NAMES, *ID_NAMES))
+_ALL_NAMES = frozenset(
+    (*TEXT_NAMES, *(name for pair in PAIR_NAMES for name in pair), *LABEL_NAMES, *ID_NAMES)
+)
 
 
 def folded(name: str) -> str:

@@ -16,7 +16,10 @@ from bertctl.errors import DataError
 
 _NUMBERED = re.compile(r"(?:hard_?)?neg(?:ative)?s?_?(\d+)")
 
-_FOREIGN = {"positive_passages": ("Tevatron", "negative_passages"), "positive_ctxs": ("DPR", "hard_negative_ctxs")}
+_FOREIGN = {
+    "positive_passages": ("Tevatron", "negative_passages"),
+    "positive_ctxs": ("DPR", "hard_negative_ctxs"),
+}
 """Columns of formats that are told by their name, with what holds the wrong texts in them."""
 
 
@@ -38,7 +41,10 @@ def unfolded(table: Table, *, train: bool) -> Table:
     for name, (tool, negatives) in _FOREIGN.items():
         if name in table.columns:
             what = f"{table.source} has the form of {tool} (lists of objects under '{name}' and '{negatives}')"
-            raise DataError(what, remedy='Write it as JSON lines of texts: {"query": ..., "pos": [...], "neg": [...]}.')
+            raise DataError(
+                what,
+                remedy='Write it as JSON lines of texts: {"query": ..., "pos": [...], "neg": [...]}.',
+            )
     if "pos" in table.columns and any(isinstance(value, list) for value in table.columns["pos"]):
         return _unfold_lists(table, train=train)
     return _unfold_negatives(table) if train else table
@@ -52,8 +58,14 @@ def _unfold_lists(table: Table, *, train: bool) -> Table:
     for index, cell in enumerate(table.columns["pos"]):
         of_row = _texts(cell, table, index, "pos")
         if not of_row:
-            raise DataError(f"{table.where(index)}: 'pos' has no text", remedy="Give each query a right text.")
-        wrong = _texts(table.columns["neg"][index], table, index, "neg") if train and "neg" in table.columns else []
+            raise DataError(
+                f"{table.where(index)}: 'pos' has no text", remedy="Give each query a right text."
+            )
+        wrong = (
+            _texts(table.columns["neg"][index], table, index, "neg")
+            if train and "neg" in table.columns
+            else []
+        )
         for number in range(max(len(of_row), len(wrong))):
             rows.append(index)
             positives.append(of_row[number % len(of_row)])
@@ -74,15 +86,23 @@ def _texts(cell: Any, table: Table, index: int, column: str) -> list[str]:
     for text in texts:
         if not isinstance(text, str):
             what = f"{table.where(index)}: '{column}' holds {text!r:.60} where a text is needed"
-            raise DataError(what, remedy='Such as {"query": "...", "pos": ["..."], "neg": ["...", "..."]}')
+            raise DataError(
+                what, remedy='Such as {"query": "...", "pos": ["..."], "neg": ["...", "..."]}'
+            )
     return [text for text in texts if text.strip()]
 
 
 def _unfold_negatives(table: Table) -> Table:
     """Returns a row for each wrong text of a row; the numbered columns after the first one are gone."""
-    numbered = {name: int(match[1]) for name in table.columns if (match := _NUMBERED.fullmatch(folded(name)))}
+    numbered = {
+        name: int(match[1])
+        for name in table.columns
+        if (match := _NUMBERED.fullmatch(folded(name)))
+    }
     names = sorted(numbered, key=numbered.__getitem__)
-    unnumbered = [name for name in table.columns if folded(name) in ("negative", "hard_negative", "neg")]
+    unnumbered = [
+        name for name in table.columns if folded(name) in ("negative", "hard_negative", "neg")
+    ]
     names = [*unnumbered[:1], *names]
     if len(names) < 2:
         return table

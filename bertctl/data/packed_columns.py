@@ -194,7 +194,9 @@ class CodedValues(Sequence[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         for first in range(0, len(self.codes), _READ_AHEAD):
-            yield from map(self.values.__getitem__, self.codes[first : first + _READ_AHEAD].tolist())
+            yield from map(
+                self.values.__getitem__, self.codes[first : first + _READ_AHEAD].tolist()
+            )
 
     def __reduce__(self) -> Any:
         return CodedValues, (self.codes, self.values)
@@ -219,7 +221,9 @@ def _coded(codes: "Array", values: Sequence[Any]) -> Sequence[Any]:
     if is_used.all():
         return CodedValues(codes, values)
     numbers = np.cumsum(is_used) - 1
-    return CodedValues(numbers[codes].astype(codes.dtype), list(itertools.compress(values, is_used)))
+    return CodedValues(
+        numbers[codes].astype(codes.dtype), list(itertools.compress(values, is_used))
+    )
 
 
 class NumberedIds(Sequence[str]):
@@ -515,5 +519,9 @@ class _TextsBuilder:
         try:
             yield
         except OSError as error:
-            what = f"{tempfile.gettempdir()}: no room for the texts of more than {self._n_rows:,} rows"
-            raise UnavailableError(what, remedy="Set TMPDIR to a folder on a disk with more room.") from error
+            what = (
+                f"{tempfile.gettempdir()}: no room for the texts of more than {self._n_rows:,} rows"
+            )
+            raise UnavailableError(
+                what, remedy="Set TMPDIR to a folder on a disk with more room."
+            ) from error

@@ -84,16 +84,18 @@ class ParquetBatches:
         parquet = self._parquet
         if repeated_columns:
             self._file.seek(0)
-            parquet = pq.ParquetFile(self._file, pre_buffer=False, read_dictionary=sorted(repeated_columns))
+            parquet = pq.ParquetFile(
+                self._file, pre_buffer=False, read_dictionary=sorted(repeated_columns)
+            )
         for batch in parquet.iter_batches(batch_size=size):
             for part, n_bytes in self._bounded(batch, first=n_read):
                 n_decoded += n_bytes
                 if n_decoded > max(HEAVIEST_CHUNK, _LARGEST_RATIO * self._n_bytes):
-                    sizes = (
-                        f"{human_bytes(self._n_bytes)} became {human_bytes(n_decoded)} by row {n_read + len(part):,}"
-                    )
+                    sizes = f"{human_bytes(self._n_bytes)} became {human_bytes(n_decoded)} by row {n_read + len(part):,}"
                     message = f"{self._source} becomes more than {_LARGEST_RATIO:,} times its size: {sizes}"
-                    raise DataError(message, remedy="Write it again without the cells that are repeated.")
+                    raise DataError(
+                        message, remedy="Write it again without the cells that are repeated."
+                    )
                 yield part
                 n_read += len(part)
                 memory_guard.check(n_read, n_expected)
@@ -105,12 +107,18 @@ class ParquetBatches:
         for chunk in chunks:
             most = self._longest_cell * chunk.num_values + _FEWEST_REFUSED
             if chunk.total_uncompressed_size > most:
-                raise self._too_long(chunk.path_in_schema, f"{chunk.num_values:,} values have", most)
+                raise self._too_long(
+                    chunk.path_in_schema, f"{chunk.num_values:,} values have", most
+                )
 
         # A page is unpacked and decoded as a whole, and may be as large as its column.
         n_plain = 2 * sum(chunk.total_uncompressed_size for chunk in chunks)
         n_fixed = sum(
-            _WIDEST_NUMBER * min(chunk.num_values, size if chunk.num_values == metadata.num_rows else chunk.num_values)
+            _WIDEST_NUMBER
+            * min(
+                chunk.num_values,
+                size if chunk.num_values == metadata.num_rows else chunk.num_values,
+            )
             for chunk in chunks
             if chunk.physical_type != "BYTE_ARRAY"
         )
@@ -141,7 +149,9 @@ class ParquetBatches:
             return 0
         return max(map(_longest_in_dictionary, batch.columns), default=0)
 
-    def _bounded(self, batch: pa.RecordBatch, *, first: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+    def _bounded(
+        self, batch: pa.RecordBatch, *, first: int
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yields a batch in parts that have not too many bytes once they are Python objects, each with its bytes.
 
         Raises:

@@ -49,7 +49,9 @@ def regular(path: Path, *, seen_by_others: bool = False) -> Path:
         return path
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         message = f"{path} is a pipe, and of several processes each would read a part of it"
-        raise UnavailableError(message, remedy="Give a file, or start the processes with --num-processes.", file=path)
+        raise UnavailableError(
+            message, remedy="Give a file, or start the processes with --num-processes.", file=path
+        )
     status = path.stat()
     key = (status.st_dev, status.st_ino)
     if key not in _kept:
@@ -71,7 +73,9 @@ def _bytes_of(path: Path) -> BinaryIO:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise UnavailableError(f"{path} can't be read: {error.strerror or error}", file=path) from error
+        raise UnavailableError(
+            f"{path} can't be read: {error.strerror or error}", file=path
+        ) from error
     kept.flush()
     return kept
 
@@ -105,7 +109,9 @@ def _room() -> int:
 def _disk_is_full(subject: str, temporary: BinaryIO) -> UnavailableError:
     size = human_bytes(temporary.tell())
     message = f"{subject} is larger than the disk of {tempfile.gettempdir()}: after {size} it is nearly full"
-    return UnavailableError(message, remedy="Write it to a file, or set TMPDIR to a folder with more room.")
+    return UnavailableError(
+        message, remedy="Write it to a file, or set TMPDIR to a folder with more room."
+    )
 
 
 def _copy(descriptor: int, kept: BinaryIO, path: Path) -> None:

@@ -13,7 +13,14 @@ from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.column_contents import content_of
-from bertctl.data.columns import FileColumns, columns_named, distinct_ids, ids_of, other_columns, shown_columns
+from bertctl.data.columns import (
+    FileColumns,
+    columns_named,
+    distinct_ids,
+    ids_of,
+    other_columns,
+    shown_columns,
+)
 from bertctl.data.files import document_or_tables, input_kind, read_tables, table_of_document
 from bertctl.data.names import folded
 from bertctl.data.reading import Reader, Reading, ReadOptions
@@ -27,7 +34,10 @@ from bertctl.words import count
 
 _USUAL = {
     "question": ("--text-column", ("question", "query")),
-    "context": ("--pair-column", ("context", "passage", "paragraph", "document", "text", "article")),
+    "context": (
+        "--pair-column",
+        ("context", "passage", "paragraph", "document", "text", "article"),
+    ),
     "answers": ("--label-column", ("answers", "answer", "answer_text", "label", "gold")),
 }
 """Option that names a column, and its usual names, the likeliest first."""
@@ -48,11 +58,31 @@ _OTHER_FORMATS: tuple[tuple[frozenset[str], str, str], ...] = (
         "Its offsets count bytes of UTF-8; TyDi QA-GoldP is in SQuAD's form and can be read. ",
     ),
     (frozenset({"question_text", "annotations"}), "Natural Questions", _AS_SQUAD),
-    (frozenset({"story", "questions"}), "CoQA", f"{_AS_SQUAD}Each question needs the ones before it in its text. "),
-    (frozenset({"passage", "answers_spans"}), "DROP", f"{_AS_SQUAD}Numbers and dates are no spans of the text. "),
-    (frozenset({"passage", "qa_pairs"}), "DROP", f"{_AS_SQUAD}Numbers and dates are no spans of the text. "),
-    (frozenset({"answer", "entitypages"}), "TriviaQA", f"{_AS_SQUAD}MRQA's version of it can be read. "),
-    (frozenset({"supporting_facts", "context"}), "HotpotQA", f"{_AS_SQUAD}MRQA's version of it can be read. "),
+    (
+        frozenset({"story", "questions"}),
+        "CoQA",
+        f"{_AS_SQUAD}Each question needs the ones before it in its text. ",
+    ),
+    (
+        frozenset({"passage", "answers_spans"}),
+        "DROP",
+        f"{_AS_SQUAD}Numbers and dates are no spans of the text. ",
+    ),
+    (
+        frozenset({"passage", "qa_pairs"}),
+        "DROP",
+        f"{_AS_SQUAD}Numbers and dates are no spans of the text. ",
+    ),
+    (
+        frozenset({"answer", "entitypages"}),
+        "TriviaQA",
+        f"{_AS_SQUAD}MRQA's version of it can be read. ",
+    ),
+    (
+        frozenset({"supporting_facts", "context"}),
+        "HotpotQA",
+        f"{_AS_SQUAD}MRQA's version of it can be read. ",
+    ),
 )
 """Columns of formats that can't be read, their names, and what to do."""
 _ANSWERS = (
@@ -79,8 +109,12 @@ class QuestionReader(Reader):
             kind = "jsonl"
         if kind == "lines":
             what = f"{source_name(source)}: lines of text are no questions with a context"
-            raise UsageError(what, remedy=f'{_FORMS} One question alone: --question "..." --context FILE.')
-        tables = json_tables(source, options) if kind == "jsonl" else read_tables(source, kind, options)
+            raise UsageError(
+                what, remedy=f'{_FORMS} One question alone: --question "..." --context FILE.'
+            )
+        tables = (
+            json_tables(source, options) if kind == "jsonl" else read_tables(source, kind, options)
+        )
         return self.table_readings(tables, options)
 
     def guess(self, path: Path, options: ReadOptions) -> Reading | None:
@@ -94,9 +128,13 @@ class QuestionReader(Reader):
 
     def columns_of(self, table: Table, options: ReadOptions) -> "QuestionColumns":
         """Returns which column of a file is which."""
-        return find_columns(table, _SQUAD if isinstance(table, NestedTable) else options.settings, options)
+        return find_columns(
+            table, _SQUAD if isinstance(table, NestedTable) else options.settings, options
+        )
 
-    def rows_of(self, table: Table, columns: "QuestionColumns", options: ReadOptions, *, first_id: int) -> Rows:
+    def rows_of(
+        self, table: Table, columns: "QuestionColumns", options: ReadOptions, *, first_id: int
+    ) -> Rows:
         """Returns a file's columns under their canonical names."""
         return rows_of_questions(table, columns, options, first_id=first_id)
 
@@ -137,8 +175,14 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
     _refuse_other_format(table, settings)
     if settings.text_column not in table.columns and {"question", "context"} <= set(table.columns):
         # A prediction file, or another file than the one the settings were made for: it has the canonical names.
-        settings = settings.model_copy(update={"text_column": None, "pair_column": None, "label_column": None})
-    roles = {"question": settings.text_column, "context": settings.pair_column, "answers": settings.label_column}
+        settings = settings.model_copy(
+            update={"text_column": None, "pair_column": None, "label_column": None}
+        )
+    roles = {
+        "question": settings.text_column,
+        "context": settings.pair_column,
+        "answers": settings.label_column,
+    }
     named = {**roles, "id": settings.id_column}
     label_needed = options.label_needed
     taken = columns_named(named, table, optional="" if label_needed else "answers")
@@ -152,7 +196,9 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
             raise UsageError(what, remedy=f"Name it: {option} NAME. {shown_columns(table)}")
     label = roles["answers"] if roles["answers"] in table.columns else None
     question, context = str(roles["question"]), str(roles["context"])
-    identity = settings.id_column or _usable_ids(table, free.get("id"), (question, context), options)
+    identity = settings.id_column or _usable_ids(
+        table, free.get("id"), (question, context), options
+    )
     return QuestionColumns(identity, question, context, label)
 
 
@@ -165,16 +211,27 @@ def _refuse_other_format(table: Table, settings: DataSection) -> None:
     if settings.text_column is not None or settings.label_column is not None:
         return
     first_cells = [values[0] for values in table.columns.values() if len(values)]
-    nested = next((cell for cell in first_cells if isinstance(cell, Mapping) and "qa_pairs" in cell), {})
+    nested = next(
+        (cell for cell in first_cells if isinstance(cell, Mapping) and "qa_pairs" in cell), {}
+    )
     names = {folded(name) for name in (*table.columns, *nested)}
     for columns, noun, remedy in _OTHER_FORMATS:
         if columns <= names:
-            raise DataError(f"{table.source}: this is the form of {noun}, which can't be read", remedy=remedy + _FORMS)
+            raise DataError(
+                f"{table.source}: this is the form of {noun}, which can't be read",
+                remedy=remedy + _FORMS,
+            )
 
 
-def _usable_ids(table: Table, name: str | None, texts: tuple[str, str], options: ReadOptions) -> str | None:
+def _usable_ids(
+    table: Table, name: str | None, texts: tuple[str, str], options: ReadOptions
+) -> str | None:
     """Returns a column called `id` that nobody named; where rows are labelled, only if each question has its own."""
-    values = [str(value) for value in table.columns[name] if not _is_blank(value)] if name is not None else []
+    values = (
+        [str(value) for value in table.columns[name] if not _is_blank(value)]
+        if name is not None
+        else []
+    )
     if not values or not options.keep_labels or name is None:
         return name if values else None
     if len(values) == len(table) and _are_of_questions(table, name, texts):
@@ -207,11 +264,17 @@ def require_distinct_ids(rows: Rows) -> None:
     """
     ids = rows.columns.get("id", rows.ids)
     if not all(map(_is_blank, ids)):
-        remedy = "Give each question an id of its own, or take --format jsonl, which has a line per row."
-        distinct_ids(ids, rows.where, remedy=remedy, why=", and these answers are written by their ids")
+        remedy = (
+            "Give each question an id of its own, or take --format jsonl, which has a line per row."
+        )
+        distinct_ids(
+            ids, rows.where, remedy=remedy, why=", and these answers are written by their ids"
+        )
 
 
-def rows_of_questions(table: Table, names: QuestionColumns, options: ReadOptions, *, first_id: int = 0) -> Rows:
+def rows_of_questions(
+    table: Table, names: QuestionColumns, options: ReadOptions, *, first_id: int = 0
+) -> Rows:
     """Returns a file's columns under their canonical names.
 
     Args:
@@ -231,17 +294,28 @@ def rows_of_questions(table: Table, names: QuestionColumns, options: ReadOptions
         ids: Sequence[str] = _ids_with_repeats(table, str(names.id))
     else:
         ids = ids_of(table, names.id if options.keep_labels else None, first_id=first_id)
-    given = table.columns.get(names.id, ()) if names.id is not None and not options.keep_labels else ()
+    given = (
+        table.columns.get(names.id, ()) if names.id is not None and not options.keep_labels else ()
+    )
     complete = not any(map(_is_blank, given))
     if given:
-        ids = [number if _is_blank(value) else str(value) for number, value in zip(ids, given, strict=True)]
+        ids = [
+            number if _is_blank(value) else str(value)
+            for number, value in zip(ids, given, strict=True)
+        ]
     found: dict[str, Sequence[Any]] = {
-        canonical: [_text(table, i, value, canonical, ids) for i, value in enumerate(table.columns[name])]
+        canonical: [
+            _text(table, i, value, canonical, ids) for i, value in enumerate(table.columns[name])
+        ]
         for canonical, name in (("question", names.question), ("context", names.context))
     }
     if names.label is not None:
         found["label"] = _labels_of(table, names.label, found["context"], ids, options)
-    read = (*names.used, names.id if complete else None, _IMPOSSIBLE if isinstance(table, NestedTable) else None)
+    read = (
+        *names.used,
+        names.id if complete else None,
+        _IMPOSSIBLE if isinstance(table, NestedTable) else None,
+    )
     found |= other_columns(table, read, _CANONICAL)
     rows = Rows(options.split, found, ids, table.source, table.lines)
     return _with_all_answers(rows, options) if "label" in found else rows
@@ -264,7 +338,9 @@ def _labels_of(
             start = _start_by_other_names(row, further, answers, contexts[i])
         blank = "answer_start" in table.columns and _is_blank(answers) and _is_blank(start)
         none = _is_true(impossible[i]) or blank
-        label = _answers(None if none else _with_start(answers, start, end), contexts[i], none, several)
+        label = _answers(
+            None if none else _with_start(answers, start, end), contexts[i], none, several
+        )
         if label is None:
             raise _refused_answers(answers, table, i, ids)
         if none and not blank:
@@ -358,23 +434,32 @@ def _ids_with_repeats(table: Table, name: str) -> list[str]:
     return [str(value) for value in table.columns[name]]
 
 
-def questions_about(questions: Sequence[str], context: str, *, source: str = "the question") -> Rows:
+def questions_about(
+    questions: Sequence[str], context: str, *, source: str = "the question"
+) -> Rows:
     """Returns questions about one text as a split, numbered from 0.
 
     Raises:
         DataError: the context is blank.
     """
     table = Table({"question": questions, "context": [context] * len(questions)}, source)
-    return rows_of_questions(table, QuestionColumns(None, "question", "context"), ReadOptions(DataSection(), "predict"))
+    return rows_of_questions(
+        table, QuestionColumns(None, "question", "context"), ReadOptions(DataSection(), "predict")
+    )
 
 
 def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -> str:
     where = f"{table.where(index)} (id '{ids[index]}')"
     if value is None or (role == "context" and isinstance(value, str) and not value.strip()):
         what = "the question has no context" if role == "context" else "there is no question"
-        raise DataError(f"{where}: {what}", remedy="Fill it in, or take the question out. " + shown_columns(table))
+        raise DataError(
+            f"{where}: {what}",
+            remedy="Fill it in, or take the question out. " + shown_columns(table),
+        )
     if not isinstance(value, str):
-        what = f"{where}: the {role} is {type(value).__name__} where a text is needed: {value!r:.80}"
+        what = (
+            f"{where}: the {role} is {type(value).__name__} where a text is needed: {value!r:.80}"
+        )
         remedy = f"Name the columns: --text-column QUESTION --pair-column CONTEXT. {shown_columns(table)}"
         raise DataError(what, remedy=remedy)
     return value
@@ -405,7 +490,9 @@ def _place(text: str, context: str, several: list[str]) -> int:
     return -1
 
 
-def _answers(value: Any, context: str, impossible: bool, several: list[str]) -> dict[str, list[Any]] | None:
+def _answers(
+    value: Any, context: str, impossible: bool, several: list[str]
+) -> dict[str, list[Any]] | None:
     """Returns answers in the canonical form; None where they can't be read, or one is blank."""
     if impossible:
         return {"text": [], "answer_start": []}
@@ -428,10 +515,17 @@ def _answers(value: Any, context: str, impossible: bool, several: list[str]) -> 
         if not any(name in entry for name in _OFFSETS[0]):
             start = _start_by_other_names(entry, _further_starts(entry), text, context)
             entry = {**entry, "answer_start": start}
-        start, end = (_offset(next((entry[name] for name in names if name in entry), None)) for names in _OFFSETS)
+        start, end = (
+            _offset(next((entry[name] for name in names if name in entry), None))
+            for names in _OFFSETS
+        )
         if start is _NO_OFFSET or end is _NO_OFFSET or not text.strip():
             return None
-        if isinstance(start, int) and isinstance(end, int) and end - start not in (len(text), len(text) - 1):
+        if (
+            isinstance(start, int)
+            and isinstance(end, int)
+            and end - start not in (len(text), len(text) - 1)
+        ):
             return None
         found["text"].append(text)
         found["answer_start"].append(_place(text, context, several) if start is None else start)
@@ -440,8 +534,24 @@ def _answers(value: Any, context: str, impossible: bool, several: list[str]) -> 
 
 _OTHER_STARTS = frozenset(
     (
-        *("start", "start_char", "char_start", "start_position", "start_offset", "start_idx", "start_index"),
-        *("start_character", "span_start", "begin", "offset", "answer_offset", "answer_start_char", "answer_start_idx"),
+        *(
+            "start",
+            "start_char",
+            "char_start",
+            "start_position",
+            "start_offset",
+            "start_idx",
+            "start_index",
+        ),
+        *(
+            "start_character",
+            "span_start",
+            "begin",
+            "offset",
+            "answer_offset",
+            "answer_start_char",
+            "answer_start_idx",
+        ),
         *("start_pos", "answer_begin", "position"),
     )
 )
@@ -452,7 +562,9 @@ def _further_starts(names: Iterable[str], *, but: str = "") -> list[str]:
     return [name for name in names if name != but and folded(name) in _OTHER_STARTS]
 
 
-def _start_by_other_names(entry: Mapping[str, Any], names: Iterable[str], answer: str, context: str) -> int | None:
+def _start_by_other_names(
+    entry: Mapping[str, Any], names: Iterable[str], answer: str, context: str
+) -> int | None:
     """Returns where an answer begins, by fields that say it under other names; None where none of them does.
 
     Args:
@@ -463,13 +575,19 @@ def _start_by_other_names(entry: Mapping[str, Any], names: Iterable[str], answer
         context: The text with the answer.
     """
     offsets = {name: _offset(entry[name]) for name in names}
-    counted = {name: offset for name, offset in offsets.items() if isinstance(offset, int) and offset >= 0}
+    counted = {
+        name: offset for name, offset in offsets.items() if isinstance(offset, int) and offset >= 0
+    }
     for offset in counted.values():
         if answer and context.startswith(answer, offset):
             return offset
     for name, offset in counted.items():
         end = _offset(entry.get(name.replace("start", "end").replace("begin", "end")))
-        if name.count("start") + name.count("begin") and isinstance(end, int) and end - offset == len(answer):
+        if (
+            name.count("start") + name.count("begin")
+            and isinstance(end, int)
+            and end - offset == len(answer)
+        ):
             return offset
     return None
 
@@ -523,19 +641,30 @@ def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -
     answers = written_value(value) if isinstance(value, str) else value
     if isinstance(answers, Mapping):
         answers = _answers_of_lists(answers)
-    entries = [entry if isinstance(entry, Mapping) else {"text": entry} for entry in _as_list(answers) or ()]
+    entries = [
+        entry if isinstance(entry, Mapping) else {"text": entry}
+        for entry in _as_list(answers) or ()
+    ]
     for entry in entries:
         text = entry.get("text")
         if isinstance(text, str) and not text.strip():
-            remedy = f"Has the question no answer? Then write [], or true in a column `{_IMPOSSIBLE}`."
+            remedy = (
+                f"Has the question no answer? Then write [], or true in a column `{_IMPOSSIBLE}`."
+            )
             return DataError(f"{where}: an answer is blank: {value!r:.120}", remedy=remedy)
-        end = entry.get("answer_end", entry.get("end", table.columns.get("answer_end", {index: None})[index]))
+        end = entry.get(
+            "answer_end", entry.get("end", table.columns.get("answer_end", {index: None})[index])
+        )
         if isinstance(text, str) and not _is_blank(end):
             start = entry.get(
-                "answer_start", entry.get("start", table.columns.get("answer_start", {index: None})[index])
+                "answer_start",
+                entry.get("start", table.columns.get("answer_start", {index: None})[index]),
             )
             what = f"the answer {text!r:.80} has {len(text)} characters, and its offsets say {start} to {end}"
-            return DataError(f"{where}: {what}", remedy="Correct answer_end, or leave it out: it is only compared.")
+            return DataError(
+                f"{where}: {what}",
+                remedy="Correct answer_end, or leave it out: it is only compared.",
+            )
     return DataError(f"{where}: these answers can't be read: {value!r:.120}", remedy=_ANSWERS)
 
 
@@ -584,7 +713,9 @@ def _flat_table(table: Table) -> Table:
             questions = list(_flat_paragraph(article, article.get("title"), place))
         else:
             questions = list(
-                _flat_article(article, f"{table.source}, article {index + 1} ('{article.get('title', '')}')")
+                _flat_article(
+                    article, f"{table.source}, article {index + 1} ('{article.get('title', '')}')"
+                )
             )
         rows += questions
         lines += [table.lines[index] if table.lines else len(rows)] * len(questions)
@@ -595,7 +726,11 @@ def _flat_table(table: Table) -> Table:
 def _objects(table: Table) -> Iterator[dict[str, Any]]:
     """Yields the objects of a table, without what each of them lacks."""
     for values in zip(*table.columns.values(), strict=True):
-        yield {name: value for name, value in zip(table.columns, values, strict=True) if value is not None}
+        yield {
+            name: value
+            for name, value in zip(table.columns, values, strict=True)
+            if value is not None
+        }
 
 
 def _flat_article(article: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
@@ -604,7 +739,9 @@ def _flat_article(article: Mapping[str, Any], place: str) -> Iterator[dict[str, 
         yield from _flat_paragraph(paragraph, article.get("title"), f"{place}, paragraph {number}")
 
 
-def _flat_paragraph(paragraph: Mapping[str, Any], title: Any, place: str) -> Iterator[dict[str, Any]]:
+def _flat_paragraph(
+    paragraph: Mapping[str, Any], title: Any, place: str
+) -> Iterator[dict[str, Any]]:
     for question in _list_of(paragraph, "qas", place):
         flat = {
             "id": _first_of(question, ("id", "qid", "query_id")),
@@ -624,7 +761,10 @@ def _flat_paragraph(paragraph: Mapping[str, Any], title: Any, place: str) -> Ite
 def _of_mrqa(answers: Any) -> Any:
     """Returns answers of MRQA, which has the places of each, as SQuAD has them."""
     try:
-        return [{"text": answer["text"], "answer_start": answer["char_spans"][0][0]} for answer in answers]
+        return [
+            {"text": answer["text"], "answer_start": answer["char_spans"][0][0]}
+            for answer in answers
+        ]
     except (KeyError, TypeError, IndexError):
         return answers
 

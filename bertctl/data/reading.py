@@ -70,7 +70,9 @@ class SkippedRows:
             return {}
         first = "\n".join(f"  {error.message}" for error in self.errors[:_SHOWN])
         more = f"\n  ... and {len(self.errors) - _SHOWN} more" if len(self.errors) > _SHOWN else ""
-        listener.warn(f"{count(len(self.errors), 'row')} left out (--on-error skip):\n{first}{more}")
+        listener.warn(
+            f"{count(len(self.errors), 'row')} left out (--on-error skip):\n{first}{more}"
+        )
         found: dict[str, Any] = {"skipped": len(self.errors)}
         if output is not None:
             path = output.with_name(f"{output.name}.skipped.jsonl")
@@ -138,13 +140,21 @@ class ReadOptions:
     def fitting(self, table: Table) -> "ReadOptions":
         """Returns the options without the hints that mean nothing in this file."""
         named = {field: getattr(self.settings, field) or () for field in self.hints}
-        wanted = {field: {name} if isinstance(name, str) else set(name) for field, name in named.items()}
-        absent = {field: None for field, names in wanted.items() if not names <= table.columns.keys()}
+        wanted = {
+            field: {name} if isinstance(name, str) else set(name) for field, name in named.items()
+        }
+        absent = {
+            field: None for field, names in wanted.items() if not names <= table.columns.keys()
+        }
         return replace(self, settings=self.settings.model_copy(update=absent))
 
     def skipping(self, skipped: SkippedRows | None) -> "ReadOptions":
         """Returns the same, where `skipped` gets what can't be read; None changes nothing."""
-        return self if skipped is None else replace(self, skipped=skipped, on_bad_record=skipped.errors.append)
+        return (
+            self
+            if skipped is None
+            else replace(self, skipped=skipped, on_bad_record=skipped.errors.append)
+        )
 
 
 def _one_row_per_task(table: Table, columns: Any, options: ReadOptions) -> Table:
@@ -167,10 +177,14 @@ def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int
             unusable[index] = cell.error(table.where(index))
     answers = table.columns.get("answer", ())
     learned = options.whole and options.label_needed and label not in (None, "answer")
-    if not learned or not all(answer in ("accept", "reject", "ignore", None) for answer in different_values(answers)):
+    if not learned or not all(
+        answer in ("accept", "reject", "ignore", None) for answer in different_values(answers)
+    ):
         return unusable
     rest = """with: grep '"answer": *"accept"' FILE > accepted.jsonl"""
-    remedy = f"Keep the accepted rows, {rest}, or learn the answers themselves: --label-column answer."
+    remedy = (
+        f"Keep the accepted rows, {rest}, or learn the answers themselves: --label-column answer."
+    )
     what = "its label was not accepted (Prodigy)"
     return unusable | {
         index: DataError(f"{table.where(index)}: 'answer' is '{answer}': {what}", remedy=remedy)
@@ -274,21 +288,35 @@ class Reader(ABC):
                 options = options.fitting(table)
                 known = self.columns_of(table, options)
                 labels = table.columns[known.label] if known.label is not None else ()
-                unlabelled = not options.label_needed and all(label in self.no_label for label in labels)
-                known = replace(known, label=None) if unlabelled or not options.keep_labels else known
+                unlabelled = not options.label_needed and all(
+                    label in self.no_label for label in labels
+                )
+                known = (
+                    replace(known, label=None) if unlabelled or not options.keep_labels else known
+                )
                 table = _one_row_per_task(table, known, options)
                 known, file_ids = self._with_ids(table, known, options)
-                say_guesses(table, replace(known, id=file_ids.column), options.settings, options.listener)
+                say_guesses(
+                    table, replace(known, id=file_ids.column), options.settings, options.listener
+                )
                 if options.whole and options.label_needed:
                     warn_of_splits(table, known, options.listener)
             else:
                 known = self.further_columns(known, table, options)
-                lacking = {name: [None] * len(table) for name in known.used[1:] if name not in table.columns}
-                table = replace(table, columns={**table.columns, **lacking}) if table.lines else table
+                lacking = {
+                    name: [None] * len(table)
+                    for name in known.used[1:]
+                    if name not in table.columns
+                }
+                table = (
+                    replace(table, columns={**table.columns, **lacking}) if table.lines else table
+                )
                 table = _one_row_per_task(table, known, options)
             rows = self._sound_rows(table, known, options, file_ids, first_id=total)
             if table.lines and file_ids.column is None and options.skipped is not None:
-                rows = replace(rows, ids=options.skipped.ids(rows.lines, table.source, first_id=kept))
+                rows = replace(
+                    rows, ids=options.skipped.ids(rows.lines, table.source, first_id=kept)
+                )
             total, kept = total + len(table), kept + len(rows)
             if not len(rows):
                 continue
@@ -299,7 +327,9 @@ class Reader(ABC):
                 settings = known.as_settings(settings, header=table.header)
             class_names = table.class_names.get(known.names().get("label", ""), ())
             has_ids = file_ids.column is not None
-            file_names = known.names() | ({"id": file_ids.column} if file_ids.column is not None else {})
+            file_names = known.names() | (
+                {"id": file_ids.column} if file_ids.column is not None else {}
+            )
             rows = replace(rows, file_names=file_names)
             yield Reading(rows, known.names(), settings, class_names, has_ids=has_ids)
         if total:
@@ -319,7 +349,9 @@ class Reader(ABC):
             return columns, FileIds(column)
         labels = table.columns[columns.label] if columns.label is not None else ()
         labelled = (
-            table.select(labelled_places(labels)) if len(labels) and not is_packed(labels) else table
+            table.select(labelled_places(labels))
+            if len(labels) and not is_packed(labels)
+            else table
         )  # of several annotators one row stays
         if not can_stand_for_rows(labelled, column, options.listener):
             return columns, FileIds()
@@ -344,20 +376,28 @@ class Reader(ABC):
             options.listener.warn(f"{table.source}: {message}")
             if options.skipped is not None and table.lines:
                 absent = set(range(len(table))).difference(labelled)
-                options.skipped.unlabelled += [(table.source, table.lines[place]) for place in absent]
-            rows = self._sound_rows(table.select(labelled), columns, options, file_ids, first_id=first_id)
+                options.skipped.unlabelled += [
+                    (table.source, table.lines[place]) for place in absent
+                ]
+            rows = self._sound_rows(
+                table.select(labelled), columns, options, file_ids, first_id=first_id
+            )
             if columns.id is not None or file_ids.column is not None:
                 return rows
             if table.lines:
                 places = {line: place for place, line in enumerate(table.lines)}
                 return replace(rows, ids=[str(first_id + places[line]) for line in rows.lines])
-            return replace(rows, ids=[str(first_id + number - table.first - 1) for number in rows.numbers])
+            return replace(
+                rows, ids=[str(first_id + number - table.first - 1) for number in rows.numbers]
+            )
         rejected = _rejected(table, columns.label, options)
         try:
             if rejected:
                 raise rejected[min(rejected)]
             rows = self.rows_of(table, columns, options, first_id=first_id)
-            return file_ids.attach(_numbered(rows, table, range(len(table))), table, as_ids=not self.finds_ids)
+            return file_ids.attach(
+                _numbered(rows, table, range(len(table))), table, as_ids=not self.finds_ids
+            )
         except DataError as whole:
             if options.skipped is None or (len(table) > 1 and isinstance(whole, WholeFileError)):
                 raise
@@ -382,7 +422,13 @@ class Reader(ABC):
         return file_ids.attach(rows, sound, as_ids=not self.finds_ids)
 
     def read(
-        self, path: Path | FileList, settings: DataSection, *, split: str, label_needed: bool, **told: Unpack[Told]
+        self,
+        path: Path | FileList,
+        settings: DataSection,
+        *,
+        split: str,
+        label_needed: bool,
+        **told: Unpack[Told],
     ) -> Reading:
         """Returns a whole file; see `ReadOptions`.
 
@@ -409,7 +455,12 @@ class Reader(ABC):
         return found[0]
 
     def stream(
-        self, source: Source | FileList, settings: DataSection, *, chunk_rows: int | None = 2048, **told: Unpack[Told]
+        self,
+        source: Source | FileList,
+        settings: DataSection,
+        *,
+        chunk_rows: int | None = 2048,
+        **told: Unpack[Told],
     ) -> Iterator[Rows]:
         """Yields the rows of a file or of stdin (`-`) in chunks of at most `chunk_rows` (None: all), labels optional.
 
@@ -425,9 +476,16 @@ class Reader(ABC):
             yield reading.rows
 
     def stream_readings(
-        self, source: Source | FileList, settings: DataSection, *, chunk_rows: int | None = 2048, **told: Unpack[Told]
+        self,
+        source: Source | FileList,
+        settings: DataSection,
+        *,
+        chunk_rows: int | None = 2048,
+        **told: Unpack[Told],
     ) -> Iterator[Reading]:
         """Yields the same as `stream`, with the names of the columns."""
         told.setdefault("keep_labels", self.streams_labels)
         options = ReadOptions(settings, "predict", chunk_rows=chunk_rows, **told)
-        yield from self.all_readings(source, replace(options.skipping(options.skipped), form=self.form))
+        yield from self.all_readings(
+            source, replace(options.skipping(options.skipped), form=self.form)
+        )

@@ -73,7 +73,9 @@ class LoadedData:
 
     def groups_of(self, *splits: str) -> Sequence[Hashable]:
         """Returns one key per row of these splits, the same for rows that hang together (`data.group_column`)."""
-        return groups_of(joined([self.splits[split] for split in splits]), self.recipe, self.columns)
+        return groups_of(
+            joined([self.splits[split] for split in splits]), self.recipe, self.columns
+        )
 
 
 def load_data(
@@ -101,7 +103,11 @@ def load_data(
     """
     if recipe.task == PRETRAINING:
         return _held_out(recipe, splits or ("validation",), listener)
-    source: _Source = _CatalogSource(recipe, listener) if recipe.data.name else _OwnFiles(recipe, listener, skipped)
+    source: _Source = (
+        _CatalogSource(recipe, listener)
+        if recipe.data.name
+        else _OwnFiles(recipe, listener, skipped)
+    )
     validation = source.validation_splits(optional_too=splits is not None)
     confirms = recipe.data.confirm_fraction is not None and bool(validation) and not whole
     wanted = recipe.evaluation.splits if splits is None else splits
@@ -118,7 +124,9 @@ def load_data(
         whole_splits = source.read(named)
         read = limited(whole_splits, recipe, listener)
         if "train" in read and READERS[recipe.task].stratify:
-            lost_labels = _lost_labels(source.unlimited_train or whole_splits["train"], read["train"], listener)
+            lost_labels = _lost_labels(
+                source.unlimited_train or whole_splits["train"], read["train"], listener
+            )
     if confirms and validation[0] in read:
         read |= _confirming(read[validation[0]], recipe, source.columns, listener)
         validation = (*validation, CONFIRM)
@@ -151,13 +159,19 @@ def _lost_labels(every: Rows, train: Rows, listener: Listener) -> frozenset[str]
     lost = known - _label_names(train)
     if lost and len(known) <= _MANY_LABELS:
         names = listing(sorted(lost))
-        listener.warn(f"train: the sample of {len(train)} of {len(every)} rows has no row with the label {names}")
+        listener.warn(
+            f"train: the sample of {len(train)} of {len(every)} rows has no row with the label {names}"
+        )
     return frozenset(lost)
 
 
 def _label_names(rows: Rows) -> set[str]:
     labels = different_values(rows.columns["label"])
-    return {label_name(name) for label in labels for name in (label if isinstance(label, list) else [label])}
+    return {
+        label_name(name)
+        for label in labels
+        for name in (label if isinstance(label, list) else [label])
+    }
 
 
 def _held_out(recipe: Recipe, splits: Sequence[str], listener: Listener) -> LoadedData:
@@ -173,7 +187,9 @@ def _held_out(recipe: Recipe, splits: Sequence[str], listener: Listener) -> Load
     return LoadedData(rows, ("validation",), _hashes(recipe, rows), recipe)
 
 
-def _confirming(rows: Rows, recipe: Recipe, columns: Mapping[str, str], listener: Listener) -> dict[str, Rows]:
+def _confirming(
+    rows: Rows, recipe: Recipe, columns: Mapping[str, str], listener: Listener
+) -> dict[str, Rows]:
     """Returns validation rows in two: those that choose, and those that confirm the choice."""
     chooses, confirms, _ = hold_out(
         rows,
@@ -182,11 +198,18 @@ def _confirming(rows: Rows, recipe: Recipe, columns: Mapping[str, str], listener
         stratify=READERS[recipe.task].stratify,
         groups=groups_of(rows, recipe, columns),
     )
-    listener.say(f"{rows.split}: {len(confirms)} of {len(rows)} rows choose nothing and are scored as '{CONFIRM}'")
-    return {rows.split: replace(chooses, split=rows.split), CONFIRM: replace(confirms, split=CONFIRM)}
+    listener.say(
+        f"{rows.split}: {len(confirms)} of {len(rows)} rows choose nothing and are scored as '{CONFIRM}'"
+    )
+    return {
+        rows.split: replace(chooses, split=rows.split),
+        CONFIRM: replace(confirms, split=CONFIRM),
+    }
 
 
-def groups_of(rows: Rows, recipe: Recipe, columns: Mapping[str, str], *, required: bool = True) -> Sequence[Hashable]:
+def groups_of(
+    rows: Rows, recipe: Recipe, columns: Mapping[str, str], *, required: bool = True
+) -> Sequence[Hashable]:
     """Returns one key per row, the same for rows that hang together.
 
     Args:
@@ -214,7 +237,9 @@ def limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> d
     seed, each = recipe.data.split_seed, recipe.data.train_rows_per_label
     if each is not None and "train" in splits:
         found["train"] = sample_of_labels(splits["train"], each, seed=seed)
-        listener.say(f"train: {len(found['train'])} of {len(splits['train'])} rows, {each} of each label (seed {seed})")
+        listener.say(
+            f"train: {len(found['train'])} of {len(splits['train'])} rows, {each} of each label (seed {seed})"
+        )
         warn_of_rare_labels(splits["train"], each, listener)
     for name, rows in [*found.items()]:
         limit = recipe.data.max_train_rows if name == "train" else recipe.data.max_eval_rows
@@ -240,10 +265,14 @@ def warn_of_rare_labels(train: Rows, rows_per_label: int, listener: Listener) ->
 def _canonical(given: str, rows: Rows, columns: Mapping[str, str]) -> str:
     """Returns what rows call a column of their file."""
     own = beside_canonical(given)
-    return {name: role for role, name in columns.items()}.get(given, own if rows.has(own) else given)
+    return {name: role for role, name in columns.items()}.get(
+        given, own if rows.has(own) else given
+    )
 
 
-def _hashes(recipe: Recipe, splits: Mapping[str, Rows], source: "_Source | None" = None) -> dict[str, str]:
+def _hashes(
+    recipe: Recipe, splits: Mapping[str, Rows], source: "_Source | None" = None
+) -> dict[str, str]:
     """Returns what decides the numbers of each split; also the labels' order, where a person's own file says it."""
     found, group = dict[str, str](), recipe.data.group_column
     dataset = source.dataset if source else None
@@ -319,19 +348,28 @@ class _Source(abc.ABC):
     def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
         data, seed = self._recipe.data, self._recipe.data.split_seed
         groups = groups_of(rows, self._recipe, self.columns)
-        both: Any = {"seed": seed, "stratify": READERS[self._recipe.task].stratify, "groups": groups}
+        both: Any = {
+            "seed": seed,
+            "stratify": READERS[self._recipe.task].stratify,
+            "groups": groups,
+        }
         if data.folds is not None and data.fold is not None:
             train, held, stratified = hold_out_fold(rows, folds=data.folds, fold=data.fold, **both)
         else:
             train, held, stratified = hold_out(rows, fraction=data.validation_fraction, **both)
-        n_groups, how = number_of_groups(groups), "stratified by label" if stratified else "not stratified"
+        n_groups, how = (
+            number_of_groups(groups),
+            "stratified by label" if stratified else "not stratified",
+        )
         if n_groups < len(rows):
             how += f"; {n_groups} groups of rows that hang together, each on one side whatever its labels"
         told = f"{len(held)} of the {len(rows)} training rows are held out for validation (seed {seed}, {how})"
         fold = f"fold {data.fold} of {data.folds}: {told}"
         if data.folds is not None and both["stratify"] and (single := labels_of_single_rows(rows)):
             fold += f"; {count(len(single), 'label')} with a single row, which stays in training: {listing(single, 8)}"
-        self._listener.say(f"{self._lacking}: {told}{self._way_out}" if data.folds is None else fold)
+        self._listener.say(
+            f"{self._lacking}: {told}{self._way_out}" if data.folds is None else fold
+        )
         return train, held
 
 
@@ -345,12 +383,18 @@ class _CatalogSource(_Source):
         self.labels = self._row.labels or None
         if self._row.task != recipe.task:
             what = f"the data set '{self._row.name}' is for {self._row.task}, the recipe's task is {recipe.task}"
-            raise UsageError(what, remedy=f"Set task: {self._row.task}, or `bertctl finetune {self._row.name}`.")
-        self.has_validation = bool(self._row.validation_splits) or "train" not in self._row.split_names
+            raise UsageError(
+                what, remedy=f"Set task: {self._row.task}, or `bertctl finetune {self._row.name}`."
+            )
+        self.has_validation = (
+            bool(self._row.validation_splits) or "train" not in self._row.split_names
+        )
         self._lacking = f"'{self._row.name}' has no validation split"
         self._folder = self._find_folder(section.data_dir or os.environ.get("BERTCTL_DATA"))
         if self._row.bundled and section.data_dir:
-            listener.say(f"'{self._row.name}' ships inside the package: {section.data_dir} is not looked at")
+            listener.say(
+                f"'{self._row.name}' ships inside the package: {section.data_dir} is not looked at"
+            )
 
     def _find_folder(self, given: str | None) -> Path | None:
         """Returns the given folder, that of the `datasets.yaml` or of the package; None where the hub has the rows."""
@@ -369,7 +413,9 @@ class _CatalogSource(_Source):
     def require(self, split: str) -> None:
         if split == "train" and "train" not in self._row.split_names:
             what = f"the data set '{self._row.name}' has no training rows"
-            raise UsageError(what, remedy=f"It is for prediction: {self._row.note or 'bertctl predict'}.")
+            raise UsageError(
+                what, remedy=f"It is for prediction: {self._row.note or 'bertctl predict'}."
+            )
         if split != "validation" or self.has_validation:
             self._row.split(split)
 
@@ -386,7 +432,9 @@ class _CatalogSource(_Source):
             if name in asked or self._file(name, self._folder):
                 there += (name,)
             else:
-                self._listener.warn(f"{self._folder} has no {name} file of '{self._row.name}': it is not scored")
+                self._listener.warn(
+                    f"{self._folder} has no {name} file of '{self._row.name}': it is not scored"
+                )
         return there
 
     def read_whole(self, split: str) -> Rows:
@@ -412,7 +460,9 @@ class _OwnFiles(_Source):
 
     def require(self, split: str) -> None:
         if split not in self._files:
-            raise UsageError(unknown("split", split, self._files), remedy="Splits: train, validation, test.")
+            raise UsageError(
+                unknown("split", split, self._files), remedy="Splits: train, validation, test."
+            )
         if not self._files[split] and not (split == "validation" and self._files["train"]):
             remedy = f"In training: --{split}-file FILE. A run: `bertctl evaluate RUN --file FILE`, `predict RUN FILE`."
             raise UsageError(f"there are no {split} rows", remedy=remedy)
@@ -430,11 +480,15 @@ class _OwnFiles(_Source):
         path = expanded_path(self._files[split] or "")
         noted(Found("dataset", path.name, {path.name: regular(path)}))
         reader = READERS[self._recipe.task]
-        told = Told(listener=self._listener, skipped=self._skipped, labels=label_rules(self._recipe))
+        told = Told(
+            listener=self._listener, skipped=self._skipped, labels=label_rules(self._recipe)
+        )
         if not self.columns:
             files = [expanded_path(file) for file in self._files.values() if file]
             self._settings = reader.settled(self._settings, files)
-        reading = reader.read(path, self._settings, split=split, label_needed=split != "test", **told)
+        reading = reader.read(
+            path, self._settings, split=split, label_needed=split != "test", **told
+        )
         if not self.columns:
             self.columns = reading.columns
             self._settings = reading.settings

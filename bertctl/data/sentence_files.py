@@ -38,7 +38,10 @@ class SentenceColumns(TextColumns):
         negative: a text that does not belong to the first one, or None.
     """
 
-    settings_of: ClassVar[Mapping[str, str]] = {**TextColumns.settings_of, "negative": "negative_column"}
+    settings_of: ClassVar[Mapping[str, str]] = {
+        **TextColumns.settings_of,
+        "negative": "negative_column",
+    }
 
     negative: str | None = None
 
@@ -61,7 +64,9 @@ class SentenceReader(TextReader):
     ) -> Iterator[Reading]:
         """Yields the rows; those with several right or wrong texts are unfolded first."""
         is_train = options.split == "train"
-        return super().table_readings((unfolded(table, train=is_train) for table in tables), options, columns)
+        return super().table_readings(
+            (unfolded(table, train=is_train) for table in tables), options, columns
+        )
 
     def guess(self, path: Any, options: ReadOptions) -> None:
         """Returns None: what such pairs are for is said, by the recipe."""
@@ -71,21 +76,34 @@ class SentenceReader(TextReader):
         kind, in a column of another name.
         """
         settings = options.settings
-        columns_named({"negative": settings.negative_column if options.split == "train" else None}, table)
+        columns_named(
+            {"negative": settings.negative_column if options.split == "train" else None}, table
+        )
         if options.split == "train" and options.label_needed:
             columns_named({"label": settings.label_column}, table)
         elif settings.label_column not in table.columns:
             settings = settings.model_copy(update={"label_column": None})
         free = {folded(name): name for name in table.columns}
-        named = (settings.negative_column, *map(free.get, _NEGATIVES))  # the first may be another file's
+        named = (
+            settings.negative_column,
+            *map(free.get, _NEGATIVES),
+        )  # the first may be another file's
         negative = next((name for name in named if name in table.columns), None)
-        others = replace(table, columns={name: each for name, each in table.columns.items() if name != negative})
+        others = replace(
+            table, columns={name: each for name, each in table.columns.items() if name != negative}
+        )
         found = choose_columns(others, settings, label_needed=False)
-        if found.pair is not None and settings.label_column is None and folded(found.label or "") not in LABEL_NAMES:
+        if (
+            found.pair is not None
+            and settings.label_column is None
+            and folded(found.label or "") not in LABEL_NAMES
+        ):
             found = replace(found, label=None)  # a title, say: pairs need no label
         return SentenceColumns(**vars(found), negative=negative)
 
-    def rows_of(self, table: Table, columns: TextColumns, options: ReadOptions, *, first_id: int) -> Rows:
+    def rows_of(
+        self, table: Table, columns: TextColumns, options: ReadOptions, *, first_id: int
+    ) -> Rows:
         """Returns a file's columns under their canonical names; pairs without a label belong together.
 
         Raises:
@@ -98,7 +116,10 @@ class SentenceReader(TextReader):
             return replace(rows, columns={**rows.columns, "label": [MATCH] * len(rows)})
         if options.label_needed:
             what = f"{table.source} has single texts and no label: what is near what is not known"
-            raise DataError(what, remedy="Name a second text with --pair-column, or a label with --label-column.")
+            raise DataError(
+                what,
+                remedy="Name a second text with --pair-column, or a label with --label-column.",
+            )
         return rows
 
 

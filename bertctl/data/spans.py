@@ -14,7 +14,17 @@ _STARTS = ("start_char", "start", "start_offset", "begin")
 _ENDS = ("end_char", "end", "end_offset", "stop")
 _LABELS = ("label", "type", "tag", "entity", "entity_group", "class")
 _SURFACES = (
-    *("text", "surface", "mention", "surface_form", "string", "word", "phrase", "span_text", "entity_text"),
+    *(
+        "text",
+        "surface",
+        "mention",
+        "surface_form",
+        "string",
+        "word",
+        "phrase",
+        "span_text",
+        "entity_text",
+    ),
     *("covered_text", "coveredText", "matched_text", "mention_text"),
 )
 _BEGINNINGS_OF_WORDS = "\u0120\u2581"
@@ -50,12 +60,18 @@ class Misaligned:
     def tell(self, source: str, total: int, listener: Listener) -> None:
         """Tells what was found; nothing where all was well."""
         if self.overlapping:
-            listener.warn(f"{source}: {self.overlapping} of {total} spans lie over longer ones and are left out")
+            listener.warn(
+                f"{source}: {self.overlapping} of {total} spans lie over longer ones and are left out"
+            )
         if not self.examples:
             return
-        lost = f", {self.lost} can't be kept because other spans have their words" if self.lost else ""
+        lost = (
+            f", {self.lost} can't be kept because other spans have their words" if self.lost else ""
+        )
         more = self.count + self.lost - len(self.examples)
-        shown = "\n".join(f"  {example}" for example in self.examples) + (f"\n  ... and {more} more" if more else "")
+        shown = "\n".join(f"  {example}" for example in self.examples) + (
+            f"\n  ... and {more} more" if more else ""
+        )
         listener.warn(
             f"{source}: {self.count + self.lost} of {total} spans begin or end inside a word; {self.count} are taken "
             f"as the whole words{lost}:\n{shown}\n  To tag parts of these words, give the words yourself: a column "
@@ -65,7 +81,10 @@ class Misaligned:
 
 def named_parts(span: Mapping[str, Any]) -> list[Any]:
     """Returns start, end and label by their usual names, the first of several; None for what is not there."""
-    return [next((span[name] for name in names if name in span), None) for names in (_STARTS, _ENDS, _LABELS)]
+    return [
+        next((span[name] for name in names if name in span), None)
+        for names in (_STARTS, _ENDS, _LABELS)
+    ]
 
 
 def read_span(value: Any, where: str) -> Span:
@@ -80,9 +99,13 @@ def read_span(value: Any, where: str) -> Span:
         labels = value.get("labels")
         if label is None and isinstance(labels, list):  # Label Studio's short form
             if len(labels) != 1:
-                counted = f"{len(labels)} labels: {', '.join(map(str, labels))}" if labels else "no label"
+                counted = (
+                    f"{len(labels)} labels: {', '.join(map(str, labels))}" if labels else "no label"
+                )
                 what = f"{where}: the span {start} to {end} has {counted}"
-                raise DataError(what, remedy="A word has one label: correct it where it was annotated.")
+                raise DataError(
+                    what, remedy="A word has one label: correct it where it was annotated."
+                )
             label = labels[0]
     elif isinstance(value, list | tuple) and len(value) == 3:
         start, end, label = value
@@ -104,7 +127,11 @@ def surface_of(value: Any) -> str | None:
 
 
 def tags_of_spans(
-    spans: Sequence[Span], text: str, offsets: Sequence[tuple[int, int]], where: str, misaligned: Misaligned
+    spans: Sequence[Span],
+    text: str,
+    offsets: Sequence[tuple[int, int]],
+    where: str,
+    misaligned: Misaligned,
 ) -> list[str]:
     """Returns spans as tags in IOB2, one per word; a span that begins or ends inside a word becomes the whole word.
 
@@ -127,7 +154,9 @@ def tags_of_spans(
         shown = f"{text[max(start, 0) : end]!r} ({start} to {end}, {label})"
         if not 0 <= start < end <= len(text) or not text[start:end].strip():
             what = f"{where}: the span {shown} is not in its text of {len(text)} characters, or is empty"
-            raise DataError(what, remedy="Spans count characters of `text` from 0, the end not included.")
+            raise DataError(
+                what, remedy="Spans count characters of `text` from 0, the end not included."
+            )
         if start < last_end:
             raise DataError(
                 f"{where}: the spans {last_span} and {shown} overlap; a word has one tag",

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from bertctl.arrays import Bools, Ints, numbers_of
-from bertctl.data.packed_columns import CodedValues, codes_of, column_of, int_column, mapped_values, numbered_ids
+from bertctl.data.packed_columns import (
+    CodedValues,
+    codes_of,
+    column_of,
+    int_column,
+    mapped_values,
+    numbered_ids,
+)
 from bertctl.data.rows import Rows
 from bertctl.data.table import in_chunks
 from bertctl.errors import DataError
@@ -26,7 +33,12 @@ _HOLD_OUT_STREAM, _SAMPLE_STREAM, _FOLD_STREAM, _LABEL_STREAM = 1, 2, 3, 4
 
 
 def hold_out(
-    rows: Rows, *, fraction: float, seed: int, stratify: bool, groups: Sequence[Hashable] | None = None
+    rows: Rows,
+    *,
+    fraction: float,
+    seed: int,
+    stratify: bool,
+    groups: Sequence[Hashable] | None = None,
 ) -> tuple[Rows, Rows, bool]:
     """Divides training rows in two, each in file order.
 
@@ -71,7 +83,13 @@ def hold_out(
 
 
 def hold_out_fold(
-    rows: Rows, *, folds: int, fold: int, seed: int, stratify: bool, groups: Sequence[Hashable] | None = None
+    rows: Rows,
+    *,
+    folds: int,
+    fold: int,
+    seed: int,
+    stratify: bool,
+    groups: Sequence[Hashable] | None = None,
 ) -> tuple[Rows, Rows, bool]:
     """Divides training rows in two, each in file order: one of K folds, and the rest. Each row is in one fold only.
 
@@ -105,7 +123,9 @@ def hold_out_fold(
     stratified = of_label is not None and 2 * len(of_label) <= n
     if of_label is not None and stratified:
         # One label after the other: each fold gets its share of each, and the folds differ by one row at most.
-        order = np.concatenate([of_label[i][rng.permutation(of_label.sizes[i])] for i in range(len(of_label))])
+        order = np.concatenate(
+            [of_label[i][rng.permutation(of_label.sizes[i])] for i in range(len(of_label))]
+        )
         sides[order] = np.arange(n) % folds
         whole = with_whole_groups(sides, members.torn(sides), [n / folds] * folds)
         stratified, sides = whole is not None, sides if whole is None else whole
@@ -139,7 +159,9 @@ def _two_parts(rows: Rows, held: Bools) -> tuple[Rows, Rows]:
     return rows.select(np.flatnonzero(~held)), rows.select(np.flatnonzero(held), split="validation")
 
 
-def with_whole_groups(sides: Ints, members: Sequence[Sequence[int]], wanted: Sequence[float]) -> Ints | None:
+def with_whole_groups(
+    sides: Ints, members: Sequence[Sequence[int]], wanted: Sequence[float]
+) -> Ints | None:
     """Returns the sides with no group on two of them: a torn one goes, the largest first, to that of its sides which
     then lacks most rows; None where a side ends with less than half (or more than twice) of what it should have.
 
@@ -240,9 +262,14 @@ def _stratified(groups: _Groups, wanted: int, rng: np.random.Generator) -> Ints 
         return None
     quota = sizes * (wanted / n_rows)
     take = np.minimum(np.floor(quota).astype(int), room)
-    while take.sum() < wanted:  # the largest remainder that still has room, the first label on a tie
+    while (
+        take.sum() < wanted
+    ):  # the largest remainder that still has room, the first label on a tie
         take[int(np.argmax(np.where(take < room, quota - take, -np.inf)))] += 1
-    drawn = [groups[label][rng.permutation(sizes[label])[:count]] for label, count in enumerate(take.tolist())]
+    drawn = [
+        groups[label][rng.permutation(sizes[label])[:count]]
+        for label, count in enumerate(take.tolist())
+    ]
     return np.concatenate(drawn)
 
 
@@ -271,7 +298,9 @@ def joined(parts: Sequence[Rows]) -> Rows:
     if len(parts) == 1:
         columns = {name: parts[0].columns[name] for name in names}
     else:
-        columns = {name: _behind_each_other([rows.columns[name] for rows in parts]) for name in names}
+        columns = {
+            name: _behind_each_other([rows.columns[name] for rows in parts]) for name in names
+        }
     ids = numbered_ids(sum(map(len, parts)))
     all_have_ids = all(rows.file_ids for rows in parts)
     file_ids = _behind_each_other([rows.file_ids for rows in parts]) if all_have_ids else ()
@@ -310,7 +339,11 @@ def sample_of_labels(rows: Rows, size: int, *, seed: int) -> Rows:
 
 def labels_with_fewer_rows(rows: Rows, size: int) -> dict[str, int]:
     """Returns the labels with fewer rows than `size`, and how many they have."""
-    return {label: len(positions) for label, positions in _positions_by_label(rows) if len(positions) < size}
+    return {
+        label: len(positions)
+        for label, positions in _positions_by_label(rows)
+        if len(positions) < size
+    }
 
 
 def _positions_by_label(rows: Rows) -> list[tuple[str, Ints]]:
@@ -318,7 +351,10 @@ def _positions_by_label(rows: Rows) -> list[tuple[str, Ints]]:
     coded = codes_of(mapped_values(rows.columns["label"], str))
     groups = _Groups.of(coded)
     names = [coded[int(groups[number][0])] for number in range(len(groups))]
-    return [(name, groups[number]) for name, number in sorted(zip(names, range(len(groups)), strict=True))]
+    return [
+        (name, groups[number])
+        for name, number in sorted(zip(names, range(len(groups)), strict=True))
+    ]
 
 
 def first(rows: Rows, size: int) -> Rows:

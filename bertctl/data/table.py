@@ -47,7 +47,11 @@ class Table:
 
     def where(self, index: int) -> str:
         """Returns `file:line` (or `file, row n`) of a row, for messages."""
-        return f"{self.source}:{self.lines[index]}" if self.lines else f"{self.source}, row {self.number(index)}"
+        return (
+            f"{self.source}:{self.lines[index]}"
+            if self.lines
+            else f"{self.source}, row {self.number(index)}"
+        )
 
     def number(self, index: int) -> int:
         """Returns the number of a row in the file, counted from 1."""
@@ -63,7 +67,13 @@ class Table:
         columns = {name: selected(values, indices) for name, values in self.columns.items()}
         lines = selected(self.lines, indices) if self.lines else ()
         numbers = [] if self.lines else [self.number(i) for i in indices]
-        return replace(self, columns=columns, lines=lines, first=self.first + min(indices, default=0), numbers=numbers)
+        return replace(
+            self,
+            columns=columns,
+            lines=lines,
+            first=self.first + min(indices, default=0),
+            numbers=numbers,
+        )
 
 
 def in_chunks(
@@ -111,7 +121,9 @@ def table_of_records(
     builders = [ColumnBuilder() for _ in names]
     for chunk in in_chunks(records, _RECORDS):
         lines.extend([line for line, _ in chunk])
-        for builder, values in zip(builders, zip(*(fields for _, fields in chunk), strict=True), strict=True):
+        for builder, values in zip(
+            builders, zip(*(fields for _, fields in chunk), strict=True), strict=True
+        ):
             builder.extend(values)
     columns = {name: builder.finish() for name, builder in zip(names, builders, strict=True)}
     return Table(columns, source, _line_column(lines), header=header)
@@ -170,7 +182,10 @@ def require_label(rows: Rows | Table, index: int, column: str = "label") -> Any:
     if label == "" or is_missing(label):
         shown = "NaN" if isinstance(label, float) else "empty"
         what = f"{rows.where(index)}: the label is {shown}"
-        raise DataError(what, remedy="Every row of a labelled split needs a label: fill it in, or take the row out.")
+        raise DataError(
+            what,
+            remedy="Every row of a labelled split needs a label: fill it in, or take the row out.",
+        )
     return label
 
 

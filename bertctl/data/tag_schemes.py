@@ -22,7 +22,9 @@ _LETTERS = {scheme: frozenset(scheme) - {"1", "2"} for scheme in SCHEMES}
 _ALL_LETTERS = frozenset("BIOESLU")
 _OUTSIDE = frozenset({"o", "0", "_", "-", "*", "out", "outside", "other", "none", "null"})
 """How O is written elsewhere, in small letters."""
-_PREFIXED = re.compile(r"(?P<letter>[BIESLUMbieslum])[-_:./|~ \u2010-\u2015](?P<type>\S.*)", re.DOTALL)
+_PREFIXED = re.compile(
+    r"(?P<letter>[BIESLUMbieslum])[-_:./|~ \u2010-\u2015](?P<type>\S.*)", re.DOTALL
+)
 _SUFFIXED = re.compile(r"(?P<type>\S{2,})[-_:./|~\u2010-\u2015](?P<letter>[BIESLUM])", re.DOTALL)
 _BY_USE: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
 _EXCEPTIONS = 0.05
@@ -103,7 +105,9 @@ def tag_kind(sentences: Iterable[Sequence[str]], where: Callable[[int], str]) ->
                 found.setdefault(tag, (row, word))
     if not _mark_entities(set(found)):
         _refuse_other_writing(found, where)
-        words = {tag: sum(times for (_, last), times in steps.items() if last == tag) for tag in found}
+        words = {
+            tag: sum(times for (_, last), times in steps.items() if last == tag) for tag in found
+        }
         has_outside = "O" in found and 2 * (words["O"] - row - 1) > sum(words.values()) - row - 1
         return TagKind(entities=False, has_outside=has_outside)
     _refuse_strangers(found, where)
@@ -111,7 +115,9 @@ def tag_kind(sentences: Iterable[Sequence[str]], where: Callable[[int], str]) ->
     letters = {tag.partition("-")[0] for tag in found} | {"O"}
     breaks: dict[Scheme, Break] = {}
     for scheme in _BY_USE:
-        if letters <= _LETTERS[scheme] and (scheme in ("IOB1", "IOB2") or letters - _LETTERS["IOB2"]):
+        if letters <= _LETTERS[scheme] and (
+            scheme in ("IOB1", "IOB2") or letters - _LETTERS["IOB2"]
+        ):
             left = _break(scheme, steps)
             if left is None:
                 return TagKind(entities=True, scheme=scheme, marks=marks)
@@ -159,11 +165,16 @@ def entity_types(tags: Iterable[str]) -> list[str]:
 
 def _mark_entities(found: set[str]) -> bool:
     """Whether tags are meant as marks of entities: `B-PER`; or `B`, `I` and `O` without any type."""
-    if any(letter in _ALL_LETTERS - {"O"} and kind for letter, _, kind in (tag.partition("-") for tag in found)):
+    if any(
+        letter in _ALL_LETTERS - {"O"} and kind
+        for letter, _, kind in (tag.partition("-") for tag in found)
+    ):
         return "O" in found or all(tag[:1].isupper() and tag[1:2] == "-" for tag in found)
     if "O" not in found:
         return False
-    return found <= _ALL_LETTERS or any(tag[:1].isupper() and tag[1:2] == "-" and tag[2:] for tag in found)
+    return found <= _ALL_LETTERS or any(
+        tag[:1].isupper() and tag[1:2] == "-" and tag[2:] for tag in found
+    )
 
 
 def written_as_mark(tag: str) -> str | None:
@@ -188,7 +199,9 @@ def as_marks(tags: Sequence[str]) -> tuple[str, ...]:
     return tuple(mark for mark in marks if mark is not None)
 
 
-def _refuse_other_writing(found: Mapping[str, tuple[int, int]], where: Callable[[int], str]) -> None:
+def _refuse_other_writing(
+    found: Mapping[str, tuple[int, int]], where: Callable[[int], str]
+) -> None:
     """Refuses tags that mark entities in another writing, which would be taken for parts of speech.
 
     Raises:
@@ -197,14 +210,19 @@ def _refuse_other_writing(found: Mapping[str, tuple[int, int]], where: Callable[
     marks = {tag: mark for tag in found if (mark := written_as_mark(tag)) is not None}
     typed = {tag: mark for tag, mark in marks.items() if mark != "O"}
     letters = {mark[0] for mark in typed.values()}
-    only_letters = {tag.upper() for tag in found} <= _ALL_LETTERS | {"M"} and {"b", "o"} <= found.keys()
+    only_letters = {tag.upper() for tag in found} <= _ALL_LETTERS | {"M"} and {
+        "b",
+        "o",
+    } <= found.keys()
     outside = [tag for tag, mark in marks.items() if mark == "O"]
     is_scheme = bool({"O", "o", "0"} & found.keys()) or ("B" in letters and len(found) > 1)
     is_most = 2 * len(typed) > len(found) - len(outside)
     if not only_letters and not (is_scheme and is_most):
         return
 
-    misspelt = [tag for tag, mark in marks.items() if tag != mark] or [tag for tag in found if tag.islower()]
+    misspelt = [tag for tag, mark in marks.items() if tag != mark] or [
+        tag for tag in found if tag.islower()
+    ]
     if not misspelt:
         return
     tag = min(misspelt, key=lambda misspelt_tag: (misspelt_tag not in typed, found[misspelt_tag]))
@@ -219,7 +237,9 @@ def _refuse_other_writing(found: Mapping[str, tuple[int, int]], where: Callable[
 
 
 def _refuse_strangers(found: Mapping[str, tuple[int, int]], where: Callable[[int], str]) -> None:
-    strangers = {tag for tag in found if tag.partition("-")[0] not in _ALL_LETTERS or tag.startswith("O-")}
+    strangers = {
+        tag for tag in found if tag.partition("-")[0] not in _ALL_LETTERS or tag.startswith("O-")
+    }
     if not strangers:
         return
     tag = min(strangers, key=found.__getitem__)

@@ -14,7 +14,14 @@ from typing import Any, Literal, cast, get_args
 
 from bertctl.data.annotations import bioc, brat, docbin, label_studio, pubtator
 from bertctl.data.annotations.document import Document
-from bertctl.data.conll import ENTITY_KEY, Sentence, are_piped, conll_sentences, kinds_of_tags, piped_sentences
+from bertctl.data.conll import (
+    ENTITY_KEY,
+    Sentence,
+    are_piped,
+    conll_sentences,
+    kinds_of_tags,
+    piped_sentences,
+)
 from bertctl.data.file_names import SUFFIXES, FileKind, suffix_of
 from bertctl.data.files import (
     KnownFormatError,
@@ -29,7 +36,14 @@ from bertctl.data.rows import Rows
 from bertctl.data.table import Table, entries_of, in_chunks
 from bertctl.data.tag_schemes import TagKind, tag_kind
 from bertctl.data.tagged_tables import TaggedColumns, find_columns, rows_of_table
-from bertctl.data.text_files import Source, decoded_lines, open_bytes, require_file, rows_expected, source_name
+from bertctl.data.text_files import (
+    Source,
+    decoded_lines,
+    open_bytes,
+    require_file,
+    rows_expected,
+    source_name,
+)
 from bertctl.data.word_splitting import split_tagged_words
 from bertctl.data.word_tables import sentence_column, sentences_of_words
 from bertctl.data.written_values import with_lists
@@ -38,7 +52,9 @@ from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT
 from bertctl.words import count, unknown
 
-TaggedKind = Literal["lines", "conll", "conllu", "csv", "jsonl", "json", "parquet", "brat", "pubtator", "docbin"]
+TaggedKind = Literal[
+    "lines", "conll", "conllu", "csv", "jsonl", "json", "parquet", "brat", "pubtator", "docbin"
+]
 TAGGED_KINDS: tuple[TaggedKind, ...] = get_args(TaggedKind)
 
 _COLUMN_SUFFIXES = (".conll", ".iob", ".iob2", ".bio", ".tsv")
@@ -136,10 +152,14 @@ class TaggingReader(Reader):
             kind = _kind_by_sight(source, options)
         if kind == "parquet" or kind == "csv" or kind == "tsv":
             tables = sentences_of_words(read_tables(source, cast(FileKind, kind), options))
-            yield from self.table_readings((_with_lists(table, kind, options) for table in tables), options)
+            yield from self.table_readings(
+                (_with_lists(table, kind, options) for table in tables), options
+            )
             return
         if kind not in ("lines", "conll", "conllu", "piped"):
-            yield from self.table_readings(sentences_of_words(_annotated_tables(source, kind, options)), options)
+            yield from self.table_readings(
+                sentences_of_words(_annotated_tables(source, kind, options)), options
+            )
             return
         name = source_name(source)
         if kind == "conllu" and source != "-" and options.keep_labels:
@@ -165,7 +185,9 @@ class TaggingReader(Reader):
             return TaggedColumns("id", None, "text", "spans")
         return find_columns(table, options.settings, label_needed=options.label_needed)
 
-    def rows_of(self, table: Table, columns: TaggedColumns, options: ReadOptions, *, first_id: int) -> Rows:
+    def rows_of(
+        self, table: Table, columns: TaggedColumns, options: ReadOptions, *, first_id: int
+    ) -> Rows:
         """Returns a file's columns under their canonical names."""
         return _with_tag_kind(rows_of_table(table, columns, options, first_id=first_id), options)
 
@@ -175,14 +197,20 @@ def _with_entities(source: Path, options: ReadOptions) -> ReadOptions:
     if options.settings.label_column is not None and "label_column" not in options.hints:
         return options
     with open_bytes(source) as file:
-        lines = decoded_lines(file, str(source), options.settings.encoding, SILENT, errors="replace")
+        lines = decoded_lines(
+            file, str(source), options.settings.encoding, SILENT, errors="replace"
+        )
         kinds = kinds_of_tags(lines)
     if ENTITY_KEY not in kinds:
         return options
     if "upos" in kinds:
-        options.listener.say(f"{source}: there are entities, too ({ENTITY_KEY}= in MISC): --label-column {ENTITY_KEY}")
+        options.listener.say(
+            f"{source}: there are entities, too ({ENTITY_KEY}= in MISC): --label-column {ENTITY_KEY}"
+        )
         return options
-    return replace(options, settings=options.settings.model_copy(update={"label_column": ENTITY_KEY}))
+    return replace(
+        options, settings=options.settings.model_copy(update={"label_column": ENTITY_KEY})
+    )
 
 
 def _kind(source: Source, options: ReadOptions) -> TaggedKind:
@@ -196,7 +224,9 @@ def _kind(source: Source, options: ReadOptions) -> TaggedKind:
         return content
     if source == "-":
         return said or "lines"
-    return said or _kind_of(source) or ("conll" if options.whole else _sniffed_kind(source, options))
+    return (
+        said or _kind_of(source) or ("conll" if options.whole else _sniffed_kind(source, options))
+    )
 
 
 def _kind_by_content(source: Source, options: ReadOptions) -> TaggedKind | None:
@@ -230,7 +260,9 @@ def _with_lists(table: Table, kind: str, options: ReadOptions) -> Table:
     """
     columns = {name: with_lists(values) for name, values in table.columns.items()}
     has_none = all(columns[name] is values for name, values in table.columns.items())
-    is_text = kind in ("csv", "tsv") and not any(isinstance(v, list) for values in columns.values() for v in values)
+    is_text = kind in ("csv", "tsv") and not any(
+        isinstance(v, list) for values in columns.values() for v in values
+    )
     if is_text and options.label_needed and has_none:
         raise UsageError(
             f"{table.source}: CSV has no place for a tag per word but lists: \"['Anna', 'sleeps']\",\"['B-PER', 'O']\""
@@ -244,7 +276,9 @@ def _with_lists(table: Table, kind: str, options: ReadOptions) -> Table:
 def _sniffed_kind(source: Path, options: ReadOptions) -> TaggedKind:
     if not _look_like_columns(_first_lines(source, options)):
         return "lines"
-    options.listener.say(f"{source}: read as CoNLL columns; --input-format lines reads it as running text")
+    options.listener.say(
+        f"{source}: read as CoNLL columns; --input-format lines reads it as running text"
+    )
     return "conll"
 
 
@@ -258,7 +292,9 @@ def _are_sentences(lines: Sequence[str]) -> bool:
     """Whether lines look like columns, and are parted by blank lines or end in tags: not like a table's."""
     filled = [line.split() for line in lines if line.strip()]
     blank = any(not line.strip() for line in lines[:-1])
-    return _look_like_columns(lines) and (blank or all(_TAG.fullmatch(fields[-1]) for fields in filled))
+    return _look_like_columns(lines) and (
+        blank or all(_TAG.fullmatch(fields[-1]) for fields in filled)
+    )
 
 
 def _look_like_columns(lines: Sequence[str]) -> bool:
@@ -269,7 +305,9 @@ def _look_like_columns(lines: Sequence[str]) -> bool:
     if len(filled) > 1 and len(by_tabs) == 1 and by_tabs != {0}:
         return True
     parts = [line.split(" ") for line in filled]
-    return len({len(fields) for fields in parts}) == 1 and all(len(f) > 1 and _TAG.fullmatch(f[-1]) for f in parts)
+    return len({len(fields) for fields in parts}) == 1 and all(
+        len(f) > 1 and _TAG.fullmatch(f[-1]) for f in parts
+    )
 
 
 def _kind_by_sight(source: Path, options: ReadOptions) -> str:
@@ -291,11 +329,19 @@ def _kind_by_sight(source: Path, options: ReadOptions) -> str:
     return "conll" if sentence_column(header) is None else "tsv"
 
 
-def _rows_of_sentences_in_chunks(sentences: Iterable[Sentence], name: str, options: ReadOptions) -> Iterator[Rows]:
-    chunks = [list(sentences)] if options.chunk_rows is None else _whole_documents(sentences, options.chunk_rows)
+def _rows_of_sentences_in_chunks(
+    sentences: Iterable[Sentence], name: str, options: ReadOptions
+) -> Iterator[Rows]:
+    chunks = (
+        [list(sentences)]
+        if options.chunk_rows is None
+        else _whole_documents(sentences, options.chunk_rows)
+    )
     count = 0
     for chunk in chunks:
-        kept = chunk if options.keep_labels else [sentence._replace(tags=None) for sentence in chunk]
+        kept = (
+            chunk if options.keep_labels else [sentence._replace(tags=None) for sentence in chunk]
+        )
         rows = _rows_of_sentences(kept, name, split=options.split, first_id=count)
         if options.skipped is not None:
             rows = replace(rows, ids=options.skipped.ids(rows.lines, name, first_id=count))
@@ -308,7 +354,9 @@ def _whole_documents(sentences: Iterable[Sentence], size: int) -> Iterator[list[
     chunk: list[Sentence] = []
     for sentence in sentences:
         if len(chunk) >= size and (
-            sentence.document < 0 or sentence.document != chunk[-1].document or len(chunk) >= size * _LONGEST_DOCUMENT
+            sentence.document < 0
+            or sentence.document != chunk[-1].document
+            or len(chunk) >= size * _LONGEST_DOCUMENT
         ):
             yield chunk
             chunk = []
@@ -319,7 +367,9 @@ def _whole_documents(sentences: Iterable[Sentence], size: int) -> Iterator[list[
 
 def _rows_of_lines(lines: Iterable[str], name: str, options: ReadOptions) -> Iterator[Rows]:
     count = 0
-    for chunk in in_chunks((line.rstrip("\n").removesuffix("\r") for line in lines), options.chunk_rows):
+    for chunk in in_chunks(
+        (line.rstrip("\n").removesuffix("\r") for line in lines), options.chunk_rows
+    ):
         split = [split_tagged_words(text) for text in chunk]
         numbers = range(count, count + len(chunk))
         columns: dict[str, Sequence[Any]] = {
@@ -327,11 +377,15 @@ def _rows_of_lines(lines: Iterable[str], name: str, options: ReadOptions) -> Ite
             "words": [words for words, _ in split],
             "offsets": [offsets for _, offsets in split],
         }
-        yield Rows(options.split, columns, [str(i) for i in numbers], name, [i + 1 for i in numbers])
+        yield Rows(
+            options.split, columns, [str(i) for i in numbers], name, [i + 1 for i in numbers]
+        )
         count += len(chunk)
 
 
-def _rows_of_sentences(sentences: Sequence[Sentence], source: str, *, split: str, first_id: int = 0) -> Rows:
+def _rows_of_sentences(
+    sentences: Sequence[Sentence], source: str, *, split: str, first_id: int = 0
+) -> Rows:
     columns: dict[str, Sequence[Any]] = {"words": [sentence.words for sentence in sentences]}
     if all(sentence.tags is not None for sentence in sentences):
         columns["label"] = [sentence.tags for sentence in sentences]
@@ -374,8 +428,13 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
             for table in tables:
                 if label_studio.has_tasks(table):
                     yield from _of_tasks(entries_of(table), name, table.lines, options)
-                elif table.columns.keys() & _OF_BIOC and (entries := bioc.entries_of(entries_of(table))) is not None:
-                    yield from _of_documents(bioc.documents_of(entries, name, options), name, options)
+                elif (
+                    table.columns.keys() & _OF_BIOC
+                    and (entries := bioc.entries_of(entries_of(table))) is not None
+                ):
+                    yield from _of_documents(
+                        bioc.documents_of(entries, name, options), name, options
+                    )
                 else:
                     yield _with_lists(table, "jsonl", options)
         elif (entries := bioc.entries_of(document)) is not None:
@@ -385,7 +444,9 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
         else:
             table = table_of_document(document, name, options)
             _refuse_spacy_paragraphs(table)
-            yield from (_with_lists(chunk, "jsonl", options) for chunk in table.chunks(options.chunk_rows))
+            yield from (
+                _with_lists(chunk, "jsonl", options) for chunk in table.chunks(options.chunk_rows)
+            )
 
 
 def _holds_spans(path: Path, kind: str | None, options: ReadOptions) -> bool:
@@ -428,7 +489,9 @@ def _of_tasks(
         yield replace(table, lines=lines[table.first : table.first + len(table)])
 
 
-def _of_documents(documents: Iterator[Document], name: str, options: ReadOptions) -> Iterator[Table]:
+def _of_documents(
+    documents: Iterator[Document], name: str, options: ReadOptions
+) -> Iterator[Table]:
     first = parted = 0
     for chunk in in_chunks(documents, options.chunk_rows):
         parted += sum(document.parted for document in chunk)

@@ -7,7 +7,14 @@ from typing import Any, Literal
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.annotations.surface import require_surface
 from bertctl.data.column_contents import content_of
-from bertctl.data.columns import FileColumns, absent_column, columns_named, ids_of, other_columns, shown_columns
+from bertctl.data.columns import (
+    FileColumns,
+    absent_column,
+    columns_named,
+    ids_of,
+    other_columns,
+    shown_columns,
+)
 from bertctl.data.names import ID_NAMES, TEXT_NAMES, folded
 from bertctl.data.reading import ReadOptions
 from bertctl.data.rows import Rows
@@ -63,14 +70,22 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     if words is None and text is None:
         text = _text_of_any_name(table, contents)
     if words is None and text is None:
-        remedy = f"Name it: --text-column NAME (lists of words, or running text). {shown_columns(table)}"
+        remedy = (
+            f"Name it: --text-column NAME (lists of words, or running text). {shown_columns(table)}"
+        )
         raise UsageError(f"{table.source}: no column holds words or a text", remedy=remedy)
-    if label is None and (settings.label_column is None or _says_nothing(settings.label_column, table)):
+    if label is None and (
+        settings.label_column is None or _says_nothing(settings.label_column, table)
+    ):
         rest = {name: content for name, content in contents.items() if name != words}
         label = _first(_TAGS, rest, ("words", "numbers", "objects"))
         label = label or _first(SPAN_COLUMNS, rest, ("objects", "nothing"))
         if label is None and text is not None:  # a file in which every list of spans is empty
-            empty = {name: content for name, content in rest.items() if any(v == [] for v in table.columns[name])}
+            empty = {
+                name: content
+                for name, content in rest.items()
+                if any(v == [] for v in table.columns[name])
+            }
             label = _first(_TAGS, empty, ("nothing",))
     if label is None and label_needed:
         remedy = f"Name it: --label-column NAME (a tag for each word, or spans of the text). {shown_columns(table)}"
@@ -80,7 +95,11 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
 
 def _text_of_any_name(table: Table, contents: Mapping[str, Content]) -> str | None:
     """Returns the text column without a usual name: doccano's `data`, the only one beside spans, or the only one."""
-    named = [name for name, content in contents.items() if content == "text" and folded(name) not in ID_NAMES]
+    named = [
+        name
+        for name, content in contents.items()
+        if content == "text" and folded(name) not in ID_NAMES
+    ]
     spans = _first((*_TAGS, *SPAN_COLUMNS), contents, ("objects",))
     if spans is not None and "data" in named:
         return "data"
@@ -111,17 +130,29 @@ def _content(values: Sequence[Any]) -> Content:
         if isinstance(value, str):
             return "text"
         if isinstance(value, list | tuple) and value:
-            kinds: dict[type, Content] = {str: "words", int: "numbers", dict: "objects", list: "objects"}
+            kinds: dict[type, Content] = {
+                str: "words",
+                int: "numbers",
+                dict: "objects",
+                list: "objects",
+            }
             return kinds.get(type(value[0]), "nothing")
     return "nothing"
 
 
-def _first(names: Sequence[str], contents: Mapping[str, Content], fitting: Sequence[Content]) -> str | None:
+def _first(
+    names: Sequence[str], contents: Mapping[str, Content], fitting: Sequence[Content]
+) -> str | None:
     by_name = {name.lower(): name for name in contents}
-    return next((by_name[name] for name in names if name in by_name and contents[by_name[name]] in fitting), None)
+    return next(
+        (by_name[name] for name in names if name in by_name and contents[by_name[name]] in fitting),
+        None,
+    )
 
 
-def rows_of_table(table: Table, columns: TaggedColumns, options: ReadOptions, *, first_id: int = 0) -> Rows:
+def rows_of_table(
+    table: Table, columns: TaggedColumns, options: ReadOptions, *, first_id: int = 0
+) -> Rows:
     """Returns a file's columns under their canonical names.
 
     Args:
@@ -144,7 +175,11 @@ def rows_of_table(table: Table, columns: TaggedColumns, options: ReadOptions, *,
     given = table.columns[columns.label] if columns.label is not None else [None] * len(table)
     for i, label in enumerate(given):
         where = table.where(i)
-        text = _text(table.columns[columns.text][i], where, columns.text) if columns.text is not None else None
+        text = (
+            _text(table.columns[columns.text][i], where, columns.text)
+            if columns.text is not None
+            else None
+        )
         row_words, row_offsets = _words(table, columns, i, text, label)
         is_accepted = "answer" in table.columns and table.columns["answer"][i] == "accept"
         if label is None and is_accepted and columns.label in SPAN_COLUMNS and text is not None:
@@ -152,7 +187,10 @@ def rows_of_table(table: Table, columns: TaggedColumns, options: ReadOptions, *,
         tags = _tags(label, text, row_words, row_offsets, where, misaligned)
         if tags is None and options.label_needed:
             what = f"{where}: the sentence has no tags in the column '{columns.label}'"
-            raise DataError(what, remedy="Each row needs tags: leave out what nobody tagged. Is --label-column right?")
+            raise DataError(
+                what,
+                remedy="Each row needs tags: leave out what nobody tagged. Is --label-column right?",
+            )
         if tags and columns.label in ("upos", "xpos") and "_" in tags:
             # The hub's Universal Dependencies list contractions beside their words; `_` is the tag of these.
             kept = [word for word, tag in enumerate(tags) if tag != "_"]
@@ -167,18 +205,28 @@ def rows_of_table(table: Table, columns: TaggedColumns, options: ReadOptions, *,
     unlabelled = labels.count(None)
     if columns.label is not None and 0 < unlabelled < len(labels):
         counted = count_of(unlabelled, len(labels), "row")
-        options.listener.warn(f"{table.source}: {counted} have no tags, so those of the others are not used")
+        options.listener.warn(
+            f"{table.source}: {counted} have no tags, so those of the others are not used"
+        )
     found: dict[str, Sequence[Any]] = {"words": words}
     found |= {name: values for name, values in (("text", texts), ("offsets", offsets), ("label", labels))
               if all(value is not None for value in values)}  # fmt: skip
     found |= other_columns(table, (*columns.names().values(), "offsets"), _CANONICAL)
-    return Rows(options.split, found, ids_of(table, columns.id, first_id=first_id), table.source, table.lines)
+    return Rows(
+        options.split,
+        found,
+        ids_of(table, columns.id, first_id=first_id),
+        table.source,
+        table.lines,
+    )
 
 
 def _text(value: Any, where: str, column: str) -> str:
     if not isinstance(value, str):
         what = f"{where}: column '{column}' holds {type(value).__name__} where a text is needed: {value!r:.80}"
-        raise DataError(what, remedy="Name the column with the words or the text with --text-column.")
+        raise DataError(
+            what, remedy="Name the column with the words or the text with --text-column."
+        )
     return value
 
 
@@ -188,7 +236,9 @@ def _words(
     """Returns the words of a row, and where they stand in its text."""
     where = table.where(index)
     if columns.words is None:
-        if isinstance(label, list) and label and isinstance(label[0], str):  # tags of words with spaces between
+        if (
+            isinstance(label, list) and label and isinstance(label[0], str)
+        ):  # tags of words with spaces between
             parts = (text or "").split()
             return parts, find_words(parts, text or "")
         return split_tagged_words(text or "")
@@ -199,9 +249,13 @@ def _words(
             f"{value!r:.80}",
             remedy='A row is {"words": ["Anna", "sleeps"], "tags": ["B-PER", "O"]}.',
         )
-    if value and all(isinstance(token, dict) and isinstance(token.get("text"), str) for token in value):
+    if value and all(
+        isinstance(token, dict) and isinstance(token.get("text"), str) for token in value
+    ):
         offsets = [(token.get("start"), token.get("end")) for token in value]
-        if text is None or any(type(start) is not int or type(end) is not int for start, end in offsets):
+        if text is None or any(
+            type(start) is not int or type(end) is not int for start, end in offsets
+        ):
             return [token["text"] for token in value], None
         for token, (start, end) in zip(value, offsets, strict=True):
             require_surface(text, start, end, token["text"], where)
@@ -227,9 +281,17 @@ def _require_token_numbers(value: Any, span: tuple[int, int], offsets: Offsets, 
         return
     start, end = span
     inside = 0 <= first <= last < len(offsets)
-    if inside and offsets[first][0] <= start < offsets[first][1] and offsets[last][0] < end <= offsets[last][1]:
+    if (
+        inside
+        and offsets[first][0] <= start < offsets[first][1]
+        and offsets[last][0] < end <= offsets[last][1]
+    ):
         return
-    counted = f"characters {offsets[first][0]} to {offsets[last][1]}" if inside else f"not among its {len(offsets)}"
+    counted = (
+        f"characters {offsets[first][0]} to {offsets[last][1]}"
+        if inside
+        else f"not among its {len(offsets)}"
+    )
     raise DataError(
         f"{where}: the span {start} to {end} has the tokens {first} to {last}, which are {counted}",
         remedy="Export the rows again, or take `token_start` and `token_end` out if `start` and `end` are right.",
@@ -237,18 +299,29 @@ def _require_token_numbers(value: Any, span: tuple[int, int], offsets: Offsets, 
 
 
 def _tags(
-    label: Any, text: str | None, words: list[str], offsets: Offsets | None, where: str, misaligned: Misaligned
+    label: Any,
+    text: str | None,
+    words: list[str],
+    offsets: Offsets | None,
+    where: str,
+    misaligned: Misaligned,
 ) -> list[str] | None:
     """Returns one tag per word; None where the row has none."""
     if label is None or (not label and words and offsets is None):
         return None
     if not isinstance(label, list | tuple):
         remedy = 'A row is {"words": [...], "tags": [...]} or {"text": "...", "spans": [{"start", "end", "label"}]}.'
-        raise DataError(f"{where}: the label is {label!r:.60}, where a list of tags or spans is needed", remedy=remedy)
+        raise DataError(
+            f"{where}: the label is {label!r:.60}, where a list of tags or spans is needed",
+            remedy=remedy,
+        )
     if (not label and words) or (label and not isinstance(label[0], str | int)):
         if text is None or offsets is None:
             what = f"{where}: there are spans, but the words' places in the text are not known"
-            raise DataError(what, remedy="Spans need the column `text`, in which the words stand in their order.")
+            raise DataError(
+                what,
+                remedy="Spans need the column `text`, in which the words stand in their order.",
+            )
         spans = [read_span(span, where) for span in label]
         for value, (start, end, _) in zip(label, spans, strict=True):
             require_surface(text, start, end, surface_of(value), where)

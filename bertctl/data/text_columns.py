@@ -37,7 +37,13 @@ from bertctl.data.names import (
     TEXT_NAMES,
     folded,
 )
-from bertctl.data.packed_columns import CodedValues, PackedTexts, column_of, different_values, mapped_values
+from bertctl.data.packed_columns import (
+    CodedValues,
+    PackedTexts,
+    column_of,
+    different_values,
+    mapped_values,
+)
 from bertctl.data.rows import Rows, is_missing
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
@@ -60,7 +66,11 @@ class TextColumns(FileColumns):
         form: what nearly all cells of the label's column are; None for scores.
     """
 
-    settings_of: ClassVar[Mapping[str, str]] = {"text": "text_column", "pair": "pair_column", "label": "label_column"}
+    settings_of: ClassVar[Mapping[str, str]] = {
+        "text": "text_column",
+        "pair": "pair_column",
+        "label": "label_column",
+    }
 
     text: str
     pair: str | None = None
@@ -115,14 +125,20 @@ def rows_from(
         DataError: A column is missing, a text is no text, a label can't be read, an id is missing or stands twice.
     """
     names.require(table)
-    columns = {name: texts_of(table, of_file) for name, of_file in names.names().items() if name != "label"}
+    columns = {
+        name: texts_of(table, of_file) for name, of_file in names.names().items() if name != "label"
+    }
     if names.label is not None:
         columns["label"] = _labels_of(table, names, rules, lenient=lenient)
     columns |= other_columns(table, names.used, ("text", "pair", "label"))
-    return Rows(split, columns, ids_of(table, names.id, first_id=first_id), table.source, table.lines)
+    return Rows(
+        split, columns, ids_of(table, names.id, first_id=first_id), table.source, table.lines
+    )
 
 
-def _labels_of(table: Table, names: TextColumns, rules: LabelRules, *, lenient: bool) -> Sequence[Any]:
+def _labels_of(
+    table: Table, names: TextColumns, rules: LabelRules, *, lenient: bool
+) -> Sequence[Any]:
     """Returns the label column as labels, or as scores without blanks around them."""
     values = table.columns[names.label or ""]
     if names.form is None:
@@ -131,7 +147,10 @@ def _labels_of(table: Table, names: TextColumns, rules: LabelRules, *, lenient: 
     if isinstance(labels, CodedValues):  # none of them is an error
         return labels
     if lenient:
-        return [value if isinstance(label, DataError) else label for value, label in zip(values, labels, strict=True)]
+        return [
+            value if isinstance(label, DataError) else label
+            for value, label in zip(values, labels, strict=True)
+        ]
     for label in labels:
         if isinstance(label, DataError):
             raise label
@@ -165,7 +184,9 @@ def _text(value: Any, name: str, index: int, table: Table) -> str:
     if isinstance(value, (int, float)):
         return str(value)
     what = f"{table.where(index)}: column '{name}' holds {type(value).__name__} where a text is needed: {value!r:.80}"
-    raise DataError(what, remedy=f"Name the column with the texts with --text-column. {shown_columns(table)}")
+    raise DataError(
+        what, remedy=f"Name the column with the texts with --text-column. {shown_columns(table)}"
+    )
 
 
 def _guess_text(
@@ -184,7 +205,9 @@ def _guess_text(
     if len(pairs) == 1 and not singles:
         text, second = pairs[0]
         is_label = label_needed and label is None and len(free) == len(rest) == 2
-        return (text, None) if is_label and content_of(table.columns[second]) == "class" else pairs[0]
+        return (
+            (text, None) if is_label and content_of(table.columns[second]) == "class" else pairs[0]
+        )
     if not pairs and "text" in free:
         return free["text"], None
     if not pairs and not singles:
@@ -203,7 +226,9 @@ def texts_in(table: Table, names: Sequence[str]) -> list[str]:
     return filled_texts or texts
 
 
-def _guess_headerless(table: Table, free: Sequence[str], label: str | None) -> tuple[str, str | None]:
+def _guess_headerless(
+    table: Table, free: Sequence[str], label: str | None
+) -> tuple[str, str | None]:
     """Returns the text of two columns without names, the one with more different values; alone, it is the text.
 
     Of several columns, one or two that hold texts are the text and its partner.
@@ -228,7 +253,9 @@ def _guess_headerless(table: Table, free: Sequence[str], label: str | None) -> t
 def _guess_label(table: Table, taken: Sequence[str], *, needed: bool) -> str | None:
     free = {folded(name): name for name in table.columns if name not in taken}
     usual = LABEL_NAMES if table.header else tuple(free) if len(free) == 1 else ()
-    if not free.keys() & set(usual) and needed:  # where texts are answered only, no other column is taken for it
+    if (
+        not free.keys() & set(usual) and needed
+    ):  # where texts are answered only, no other column is taken for it
         usual = _label_candidates(table, free)
     return label_of(free, usual, table, needed=needed)
 
@@ -239,13 +266,21 @@ def _label_candidates(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
     Columns with few words that recur in nearly all rows go before numbers, which count or measure something as often,
     and before columns with blanks.
     """
-    filled_columns = {key: name for key, name in free.items() if not is_mostly_empty(table.columns[name])}
-    candidates = {key: name for key, name in filled_columns.items() if key not in (*ID_NAMES, *SPLIT_NAMES)}
+    filled_columns = {
+        key: name for key, name in free.items() if not is_mostly_empty(table.columns[name])
+    }
+    candidates = {
+        key: name for key, name in filled_columns.items() if key not in (*ID_NAMES, *SPLIT_NAMES)
+    }
     words = [key for key, name in candidates.items() if is_class_column(table.columns[name])]
     without_blanks = [key for key in words if is_filled(table.columns[candidates[key]])]
     if words:
         return tuple(without_blanks or words)
-    return tuple(key for key, name in candidates.items() if content_of(table.columns[name]) in ("class", "score"))
+    return tuple(
+        key
+        for key, name in candidates.items()
+        if content_of(table.columns[name]) in ("class", "score")
+    )
 
 
 def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSection) -> None:
@@ -257,11 +292,18 @@ def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSec
     text = columns["text"]
     if settings.text_column or "pair" in columns or folded(text) == "text":
         return
-    named = (*columns, *(name for name in rows.columns if folded(name) in (*ID_NAMES, *LABEL_NAMES)))
+    named = (
+        *columns,
+        *(name for name in rows.columns if folded(name) in (*ID_NAMES, *LABEL_NAMES)),
+    )
     free = {name: values for name, values in rows.columns.items() if name not in named}
-    others = [name for name, values in free.items() if is_prose(values) and not is_mostly_empty(values)]
+    others = [
+        name for name, values in free.items() if is_prose(values) and not is_mostly_empty(values)
+    ]
     if others:
-        both = f"As a pair: --text-column {shlex.quote(text)} --pair-column {shlex.quote(others[0])}."
+        both = (
+            f"As a pair: --text-column {shlex.quote(text)} --pair-column {shlex.quote(others[0])}."
+        )
         raise unclear_column("text", [text, *others], rows.source, more=both)
 
 
@@ -280,7 +322,10 @@ def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
     _refuse_dates(given, name, source)
     if len(different) > _FEW_CLASSES and all(map(_DECIMAL_COMMA.fullmatch, map(str, given))):
         remedy = "Write them with a point, as in 1.90. If they are classes, name the task: text-classification."
-        raise UsageError(f"{source}: '{name}' holds numbers with a decimal comma, such as {given[0]}", remedy=remedy)
+        raise UsageError(
+            f"{source}: '{name}' holds numbers with a decimal comma, such as {given[0]}",
+            remedy=remedy,
+        )
     is_class = len(different) <= _FEW_CLASSES or (kind == "class" and folded(name) in CLASS_NAMES)
     written = any(isinstance(label, float) or "." in str(label) for label in given)  # 3.0
     if not is_prose(given) and (not are_numbers(given) or (is_class and not written)):

@@ -30,7 +30,9 @@ LONGEST_LINE, LONGEST_DOCUMENT = 16_000_000, 250_000_000
 
 _SIGNATURE = 512  # bytes by which packed files and other documents are known
 
-_SURVEYED = 32_000_000  # bytes that are looked at, where a line is not UTF-8, to see how many are not
+_SURVEYED = (
+    32_000_000  # bytes that are looked at, where a line is not UTF-8, to see how many are not
+)
 _SURVEYED_LINES = 500
 
 _BETWEEN_CHECKS = 1_000_000  # bytes of lines, between two looks at the memory
@@ -61,14 +63,18 @@ def require_file(path: Path) -> None:
     if path.is_file():
         return
     if path.is_dir():
-        raise UnavailableError(f"{path} is a folder, not a file", remedy=names_in_folder(path), file=path)
+        raise UnavailableError(
+            f"{path} is a folder, not a file", remedy=names_in_folder(path), file=path
+        )
     if path.exists():  # a pipe, /dev/stdin
         return
     if not path.parent.is_dir():
         what = f"{path} does not exist, nor does the folder {path.parent}"
         raise UnavailableError(what, remedy=for_a_text(path), file=path)
     what = hinted(f"{path} does not exist", path.name, (p.name for p in path.parent.iterdir()))
-    raise UnavailableError(what, remedy=f"{names_in_folder(path.parent)} {for_a_text(path)}".strip(), file=path)
+    raise UnavailableError(
+        what, remedy=f"{names_in_folder(path.parent)} {for_a_text(path)}".strip(), file=path
+    )
 
 
 def for_a_text(path: Path) -> str:
@@ -109,7 +115,9 @@ def open_bytes(source: Source) -> Iterator[BinaryIO]:
             yield cast(BinaryIO, file)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         what = f"{name} breaks off or is damaged: {error}"
-        raise DataError(what, remedy=f"Get the file again; gzip -t {shlex.quote(name)} tests it.") from error
+        raise DataError(
+            what, remedy=f"Get the file again; gzip -t {shlex.quote(name)} tests it."
+        ) from error
     except OSError as error:
         raise UnavailableError(f"{name} can't be read: {error.strerror or error}") from error
 
@@ -128,10 +136,10 @@ def _check_signature(head: bytes, source: Source, *, is_packed: bool) -> None:
         raise DataError(f"{name} is {noun}", remedy=remedy.format(file=shlex.quote(name)))
     if source != "-" and source.suffix.lower() == ".gz" and head and not is_packed:
         plain = source.with_suffix("")
-        remedy = (
-            f"Rename it: mv {shlex.quote(name)} {shlex.quote(str(plain))}. Or pack it: gzip {shlex.quote(plain.name)}."
+        remedy = f"Rename it: mv {shlex.quote(name)} {shlex.quote(str(plain))}. Or pack it: gzip {shlex.quote(plain.name)}."
+        raise DataError(
+            f"{name} is named .gz but is not gzip: it begins with {head[:24]!r}", remedy=remedy
         )
-        raise DataError(f"{name} is named .gz but is not gzip: it begins with {head[:24]!r}", remedy=remedy)
 
 
 def is_gzip(path: Path) -> bool:
@@ -227,7 +235,9 @@ def decoded_lines(
     next_check = 0
     beyond_ascii = 0
     guard = _MojibakeGuard(source, used, listener) if encoding is not None else None
-    for lines, line in enumerate(itertools.chain([first], iter(lambda: file.readline(longest + 1), b""))):
+    for lines, line in enumerate(
+        itertools.chain([first], iter(lambda: file.readline(longest + 1), b""))
+    ):
         if len(line) > longest:
             raise _too_long(source, lines + 1, longest)
         try:
@@ -235,7 +245,9 @@ def decoded_lines(
         except UnicodeDecodeError as error:
             rest = itertools.chain([line], iter(lambda: file.readline(longest + 1), b""))
             bad_lines = _lines_not_utf8(rest, first_line=lines + 1, beyond_ascii=beyond_ascii)
-            raise _undecodable(line, error.start, used, source, (lines, offset), bad_lines) from error
+            raise _undecodable(
+                line, error.start, used, source, (lines, offset), bad_lines
+            ) from error
         if not text.isascii():
             beyond_ascii += 1
             if guard is not None:
@@ -249,7 +261,9 @@ def decoded_lines(
         guard.finish()
 
 
-def _refuse_utf8(data: bytes, encoding: str, source: str, listener: Listener, *, is_wide: bool) -> None:
+def _refuse_utf8(
+    data: bytes, encoding: str, source: str, listener: Listener, *, is_wide: bool
+) -> None:
     """Refuses a whole file of UTF-8 for which another encoding was named.
 
     Raises:
@@ -385,7 +399,9 @@ def _lines_not_utf8(lines: Iterable[bytes], *, first_line: int, beyond_ascii: in
 
 def _too_long(source: str, line: int, longest: int) -> DataError:
     what = f"{source}:{line}: this line has more than {human_bytes(longest)}"
-    return DataError(what, remedy="Cut it, or, if it is meant to, train with --set data.longest_line=MEGABYTES.")
+    return DataError(
+        what, remedy="Cut it, or, if it is meant to, train with --set data.longest_line=MEGABYTES."
+    )
 
 
 def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
@@ -396,7 +412,9 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
     if head.startswith(PARQUET):
         what = f"{source} is not text, but Parquet"
         raise DataError(what, remedy="Name it .parquet, or add --input-format parquet.")
-    if is_page(head) and not source.lower().removesuffix(".gz").endswith((".txt", ".html", ".htm", ".log", ".md")):
+    if is_page(head) and not source.lower().removesuffix(".gz").endswith(
+        (".txt", ".html", ".htm", ".log", ".md")
+    ):
         what = f"{source} is a page of HTML: a page about the file was saved, or an error"
         raise DataError(what, remedy="Download the file itself (the raw one) again.")
     if head.count(0) > len(head) // 10:
@@ -423,14 +441,20 @@ def _encoding_advice(bad: _BadLines) -> str:
             more = ", ..." if len(bad.numbers) > 5 else ""
             places = ", ".join(map(str, bad.numbers[:5])) + more
             which = f"{len(bad.numbers):,} lines are not UTF-8 ({places}){as_read}; {others} are"
-        return f"{which}. Correct it there, or export the file again: no one encoding reads all of it."
-    how_many = f"{len(bad.numbers):,} lines are not UTF-8" + ("" if bad.is_all else ", of those looked at")
+        return (
+            f"{which}. Correct it there, or export the file again: no one encoding reads all of it."
+        )
+    how_many = f"{len(bad.numbers):,} lines are not UTF-8" + (
+        "" if bad.is_all else ", of those looked at"
+    )
     if likely is None:
         return (
             f"{how_many}. Which encoding it is can't be seen: name it with --encoding, such as latin-1, cp1251, "
             "shift_jis or gb18030, and look at the texts."
         )
-    return f"{how_many}. It looks like {likely.encoding} ({shown!r}): add --encoding {likely.encoding}"
+    return (
+        f"{how_many}. It looks like {likely.encoding} ({shown!r}): add --encoding {likely.encoding}"
+    )
 
 
 def _shown_letters(text: str) -> str:
@@ -442,7 +466,12 @@ def _shown_letters(text: str) -> str:
 
 
 def _undecodable(
-    data: bytes, at: int, encoding: str, source: str, before: tuple[int, int], bad: _BadLines | None = None
+    data: bytes,
+    at: int,
+    encoding: str,
+    source: str,
+    before: tuple[int, int],
+    bad: _BadLines | None = None,
 ) -> DataError:
     """Returns the error for a byte that is not the encoding.
 
@@ -461,7 +490,9 @@ def _undecodable(
     if known not in ("utf-8", "ascii") and _is_utf8(data):
         remedy = "It is UTF-8: add --encoding utf-8."
     if known == "utf-8":
-        bad = bad or _lines_not_utf8(data.splitlines(keepends=True), first_line=before[0] + 1, beyond_ascii=0)
+        bad = bad or _lines_not_utf8(
+            data.splitlines(keepends=True), first_line=before[0] + 1, beyond_ascii=0
+        )
         remedy = _encoding_advice(bad)
     return DataError(
         f"{source}:{line}: byte 0x{data[at]:02x} is not {known} "

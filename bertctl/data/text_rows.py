@@ -18,7 +18,13 @@ from bertctl.data.names import ID_NAMES, LABEL_NAMES, SPLIT_NAMES, TEXT_NAMES, f
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table, require_label, require_score
-from bertctl.data.text_columns import TextColumns, choose_columns, label_kind, refuse_other_texts, rows_from
+from bertctl.data.text_columns import (
+    TextColumns,
+    choose_columns,
+    label_kind,
+    refuse_other_texts,
+    rows_from,
+)
 from bertctl.data.text_files import Source
 from bertctl.errors import DataError, UsageError
 
@@ -48,7 +54,9 @@ class TextReader(Reader):
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin. A .txt is lines in a stream that names no columns, else a table."""
         kind = input_kind(source, options)
-        is_table = any(getattr(options.settings, name) is not None for name in _OF_TABLES - options.hints)
+        is_table = any(
+            getattr(options.settings, name) is not None for name in _OF_TABLES - options.hints
+        )
         if kind == "lines" and (options.whole or options.label_needed or is_table):
             kind = "tsv"
         columns = TextColumns(None, "text") if kind == "lines" else None
@@ -64,7 +72,12 @@ class TextReader(Reader):
         if reading is None:
             return None
         labels = reading.rows.columns["label"]
-        if any(isinstance(part, list | dict) for label in labels if isinstance(label, list) for part in label):
+        if any(
+            isinstance(part, list | dict)
+            for label in labels
+            if isinstance(label, list)
+            for part in label
+        ):
             return None  # spans
         refuse_other_texts(reading.rows, reading.columns, options.settings)
         kind = label_kind(labels, reading.columns["label"], reading.rows.source)
@@ -84,8 +97,12 @@ class TextReader(Reader):
         joined = (_with_label_lists(table, names, lenient=not options.whole) for table in tables)
         settings = options.settings.model_copy(update={"label_column": ", ".join(names)})
         for reading in super().table_readings(joined, replace(options, settings=settings)):
-            kept = reading.settings.model_copy(update={"label_column": None, "label_columns": names})
-            file_names = {role: name for role, name in reading.rows.file_names.items() if role != "label"}
+            kept = reading.settings.model_copy(
+                update={"label_column": None, "label_columns": names}
+            )
+            file_names = {
+                role: name for role, name in reading.rows.file_names.items() if role != "label"
+            }
             yield replace(reading, rows=replace(reading.rows, file_names=file_names), settings=kept)
 
     def columns_of(self, table: Table, options: ReadOptions) -> TextColumns:
@@ -96,20 +113,34 @@ class TextReader(Reader):
         form = label_form(table.columns[found.label], options.labels, is_typed=table.is_typed)
         return replace(found, form=form)
 
-    def rows_of(self, table: Table, columns: TextColumns, options: ReadOptions, *, first_id: int) -> Rows:
+    def rows_of(
+        self, table: Table, columns: TextColumns, options: ReadOptions, *, first_id: int
+    ) -> Rows:
         """Returns a file's columns under their canonical names.
 
         Raises:
             DataError: a label that can't be read, in a whole file; where rows are skipped, also one that is missing.
         """
         rows = rows_from(
-            table, columns, split=options.split, first_id=first_id, rules=options.labels, lenient=not options.whole
+            table,
+            columns,
+            split=options.split,
+            first_id=first_id,
+            rules=options.labels,
+            lenient=not options.whole,
         )
-        if options.skipped is not None and options.whole and options.label_needed and rows.has("label"):
+        if (
+            options.skipped is not None
+            and options.whole
+            and options.label_needed
+            and rows.has("label")
+        ):
             self._refuse_unusable_labels(rows, columns, options)
         return rows
 
-    def _refuse_unusable_labels(self, rows: Rows, columns: TextColumns, options: ReadOptions) -> None:
+    def _refuse_unusable_labels(
+        self, rows: Rows, columns: TextColumns, options: ReadOptions
+    ) -> None:
         """Refuses what the task would refuse of a whole file, so that such rows can be skipped one by one.
 
         Raises:
@@ -129,7 +160,9 @@ class TextReader(Reader):
 
 def _as_annotated(table: Table, options: ReadOptions) -> Table:
     """Returns a table with labels as annotators chose them, where it is what Prodigy or Label Studio write."""
-    return label_studio.with_listed_choices(with_chosen_options(table, options.settings.label_column))
+    return label_studio.with_listed_choices(
+        with_chosen_options(table, options.settings.label_column)
+    )
 
 
 def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
@@ -148,12 +181,24 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
         return [] if missing else named
     if any(folded(name) in LABEL_NAMES for name in table.columns):
         return []
-    free = {name: values for name, values in table.columns.items() if folded(name) not in (*ID_NAMES, *SPLIT_NAMES)}
+    free = {
+        name: values
+        for name, values in table.columns.items()
+        if folded(name) not in (*ID_NAMES, *SPLIT_NAMES)
+    }
     flags = [name for name, values in free.items() if are_flags(values)]
     if len(flags) < 2:
         return []
-    texts = {settings.text_column, settings.pair_column, *(name for name in free if folded(name) in TEXT_NAMES)}
-    classes = [name for name in free if name not in texts and name not in flags and is_class_column(free[name])]
+    texts = {
+        settings.text_column,
+        settings.pair_column,
+        *(name for name in free if folded(name) in TEXT_NAMES),
+    }
+    classes = [
+        name
+        for name in free
+        if name not in texts and name not in flags and is_class_column(free[name])
+    ]
     if classes:
         raise UsageError(
             f"{table.source}: the label could be '{classes[0]}', or {', '.join(flags)} with 0 or 1 for each label",
@@ -167,7 +212,9 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
             f"{table.source}: {', '.join(flags)} hold 0 or 1. Not all may be labels: {', '.join(of_rows)}",
             remedy=f"Name the labels: {label_columns_option(labels)}, or {label_columns_option(flags)}.",
         )
-    options.listener.say(f"{table.source}: labels from {', '.join(flags)}, 0 or 1 in each (guessed)")
+    options.listener.say(
+        f"{table.source}: labels from {', '.join(flags)}, 0 or 1 in each (guessed)"
+    )
     return flags
 
 

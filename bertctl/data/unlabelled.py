@@ -41,7 +41,11 @@ class UnusableLabel:
 
 def without_marks(table: Table) -> Table:
     """Returns a table of which no label is needed: None in place of cells that say why there is none."""
-    marked = [name for name, values in table.columns.items() if not is_packed(values) and any(map(_is_mark, values))]
+    marked = [
+        name
+        for name, values in table.columns.items()
+        if not is_packed(values) and any(map(_is_mark, values))
+    ]
     if not marked:
         return table
     columns = dict(table.columns)

@@ -90,9 +90,13 @@ def is_within_word(text: str, place: int) -> bool:
 
     Scripts without blanks have no such places but before marks: where their words end can't be seen.
     """
-    if not 0 < place < len(text) or not (is_word_character(text[place - 1]) and is_word_character(text[place])):
+    if not 0 < place < len(text) or not (
+        is_word_character(text[place - 1]) and is_word_character(text[place])
+    ):
         return False
-    return unicodedata.category(text[place])[0] == "M" or not _is_unspaced(text[place - 1] + text[place])
+    return unicodedata.category(text[place])[0] == "M" or not _is_unspaced(
+        text[place - 1] + text[place]
+    )
 
 
 def cuts_word(text: str, start: int, end: int) -> bool:
@@ -113,7 +117,10 @@ def words_alone(text: str) -> str:
     """Returns the words of a text with one blank between them: all that is no word character is left out."""
     if text.isascii():
         return _NO_ASCII_WORD.sub(" ", text).strip()
-    characters = (character if is_word_character(character) and character != "_" else " " for character in text)
+    characters = (
+        character if is_word_character(character) and character != "_" else " "
+        for character in text
+    )
     return " ".join("".join(characters).split())
 
 

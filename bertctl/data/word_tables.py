@@ -14,7 +14,16 @@ from bertctl.data.table import Table
 from bertctl.errors import DataError
 
 _SENTENCE_NAMES = frozenset(
-    {"sentence #", "sentence_id", "sentence id", "sentence_idx", "sentence_no", "sentenceid", "sent_id", "sentence"}
+    {
+        "sentence #",
+        "sentence_id",
+        "sentence id",
+        "sentence_idx",
+        "sentence_no",
+        "sentenceid",
+        "sent_id",
+        "sentence",
+    }
 )
 _WORD_NAMES = ("word", "words", "token", "tokens", "form")
 _NUMBER = re.compile(r"(?:[A-Za-z]+\W*)?\d+(?:\.0)?")
@@ -39,7 +48,9 @@ def sentences_of_words(tables: Iterable[Table]) -> Iterator[Table]:
     column = ""
     for table in tables:
         numbers = sentence_column(table.columns)
-        if numbers is None or not (column or _is_word_table(table, numbers)):  # the first table decides
+        if numbers is None or not (
+            column or _is_word_table(table, numbers)
+        ):  # the first table decides
             yield table
             continue
         column = numbers
@@ -47,11 +58,18 @@ def sentences_of_words(tables: Iterable[Table]) -> Iterator[Table]:
             yield _joined(blocks[:-1], column)
             del blocks[:-1]
         for row, number in enumerate(table.columns[column]):
-            goes_on = bool(blocks) and (_is_blank(number) or str(number) == _number_of(blocks[-1], column))
+            goes_on = bool(blocks) and (
+                _is_blank(number) or str(number) == _number_of(blocks[-1], column)
+            )
             if not goes_on:
                 if str(number) in seen:
-                    what = f"{table.where(row)}: the sentence '{number}' has begun before another one"
-                    raise DataError(what, remedy=f"Sort the rows by '{column}', so that a sentence stands together.")
+                    what = (
+                        f"{table.where(row)}: the sentence '{number}' has begun before another one"
+                    )
+                    raise DataError(
+                        what,
+                        remedy=f"Sort the rows by '{column}', so that a sentence stands together.",
+                    )
                 seen.add(str(number))
                 blocks.append([])
             blocks[-1].append((table, row))
@@ -102,4 +120,11 @@ def _joined(blocks: Sequence[Sequence[tuple[Table, int]]], column: str) -> Table
     beginnings = [block[0] for block in blocks]
     lines = [table.lines[row] for table, row in beginnings] if first.lines else []
     numbers = [] if lines else [table.number(row) for table, row in beginnings]
-    return Table(columns, first.source, lines, header=first.header, first=first.number(first_row) - 1, numbers=numbers)
+    return Table(
+        columns,
+        first.source,
+        lines,
+        header=first.header,
+        first=first.number(first_row) - 1,
+        numbers=numbers,
+    )

@@ -10,7 +10,9 @@ from typing import Any
 from bertctl.words import nearly_all
 
 _STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
-_STRINGS_WITHOUT_COMMAS = re.compile(rf"\[(?:\s*(?:{_STRING.pattern})(?=\s))+\s*(?:{_STRING.pattern})\s*\]", re.DOTALL)
+_STRINGS_WITHOUT_COMMAS = re.compile(
+    rf"\[(?:\s*(?:{_STRING.pattern})(?=\s))+\s*(?:{_STRING.pattern})\s*\]", re.DOTALL
+)
 _ITEM = r"(?:[-+]?[\d.][\d.eE+-]*|True|False)"
 _ITEMS_WITHOUT_COMMAS = re.compile(rf"\[\s*{_ITEM}(?:\s+{_ITEM})+\s*\]")
 _LISTS = ("[", "{", "array(")
@@ -65,7 +67,11 @@ def _read(text: str, openings: tuple[str, ...]) -> Any:
 
 def is_shortened(value: Any) -> bool:
     """Returns whether a cell is an array of which numpy shows the beginning and the end alone."""
-    return isinstance(value, str) and value.lstrip().startswith(("[", "{", "array(")) and "..." in value
+    return (
+        isinstance(value, str)
+        and value.lstrip().startswith(("[", "{", "array("))
+        and "..." in value
+    )
 
 
 def _python_value(text: str) -> Any:

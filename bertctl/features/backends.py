@@ -28,7 +28,12 @@ _SAMPLE, _ROUNDS = 64, 5
 
 
 def open_encoder(
-    source: ModelSource, spec: VectorSpec, compute: Compute, job: ExtractJob, sample: Rows, listener: Listener = SILENT
+    source: ModelSource,
+    spec: VectorSpec,
+    compute: Compute,
+    job: ExtractJob,
+    sample: Rows,
+    listener: Listener = SILENT,
 ) -> Encoder:
     """Returns the encoder on the job's backend.
 
@@ -47,7 +52,10 @@ def open_encoder(
     if job.backend == "torch":
         return Encoder.open(source, spec, compute)
     loaded = load_frozen(source, replace(compute, precision="fp32"), plain=True)
-    names = [*(f"hidden_states.{i}" for i in range(layer_count(source.config))), "last_hidden_state"]
+    names = [
+        *(f"hidden_states.{i}" for i in range(layer_count(source.config))),
+        "last_hidden_state",
+    ]
     needed = [names[state] for state in states_needed(spec.layers) if state != WORD_EMBEDDINGS]
     if has_trained_pooler(loaded):
         names.append("pooler_output")
@@ -55,7 +63,9 @@ def open_encoder(
         needed.append("pooler_output")
     ours = frozen_engine(loaded, compute)
     path = converted(source, loaded, names, listener=listener)
-    engine = replace(ours, backend=open_session(job.backend, path, needed, compute)) if needed else ours
+    engine = (
+        replace(ours, backend=open_session(job.backend, path, needed, compute)) if needed else ours
+    )
     encoder = Encoder(source, loaded, spec, engine)
     windows = _some_windows(encoder, job, sample)
     lowest = lowest_cosine(encoder, Encoder(source, loaded, spec, ours), windows)
@@ -63,14 +73,22 @@ def open_encoder(
         raise DeviceError(
             f"--backend {job.backend} gives other vectors than torch for '{source.name}' ({compute.precision}): the "
             f"lowest cosine of {windows.rows} rows of the input is {lowest:.6f}, and {LOWEST_COSINE} is asked for",
-            remedy="Leave --backend out" + ("." if compute.precision == "fp32" else ", or use --precision fp32."),
+            remedy="Leave --backend out"
+            + ("." if compute.precision == "fp32" else ", or use --precision fp32."),
         )
-    listener.say(f"{job.backend} agrees with torch on {windows.rows} rows: lowest cosine {lowest:.7f}")
+    listener.say(
+        f"{job.backend} agrees with torch on {windows.rows} rows: lowest cosine {lowest:.7f}"
+    )
     return encoder
 
 
 def fastest_backend(
-    source: ModelSource, spec: VectorSpec, compute: Compute, job: ExtractJob, sample: Rows, listener: Listener = SILENT
+    source: ModelSource,
+    spec: VectorSpec,
+    compute: Compute,
+    job: ExtractJob,
+    sample: Rows,
+    listener: Listener = SILENT,
 ) -> str:
     """Returns the fastest of the backends that are installed; another one than torch has to be `WORTH` its conversion.
 
@@ -84,17 +102,23 @@ def fastest_backend(
         sample: rows of the input; some of them, short to long, are what is measured with.
         listener: told of the speeds, and of a backend that can't have this model.
     """
-    names = [name for name in PACKAGES if not lacking(name) and compute.precision in precisions(name)]
+    names = [
+        name for name in PACKAGES if not lacking(name) and compute.precision in precisions(name)
+    ]
     if compute.device != "cpu" or names == ["torch"] or len(sample) < _SAMPLE:
         only = f"the only one here on {compute.device} in {compute.precision}"
-        listener.say("torch computes: " + (f"fewer than {_SAMPLE} rows" if len(sample) < _SAMPLE else only))
+        listener.say(
+            "torch computes: " + (f"fewer than {_SAMPLE} rows" if len(sample) < _SAMPLE else only)
+        )
         return "torch"
 
     def measure() -> Speeds:
         encoders = {}
         for name in names:
             try:
-                encoders[name] = open_encoder(source, spec, compute, replace(job, backend=name), sample, listener)
+                encoders[name] = open_encoder(
+                    source, spec, compute, replace(job, backend=name), sample, listener
+                )
             except (DeviceError, UnavailableError) as error:
                 listener.say(f"{name} is left out: {error.message}")
         windows = _some_windows(encoders["torch"], job, sample)
@@ -104,7 +128,9 @@ def fastest_backend(
     versions = [version(package) for name in names for package in PACKAGES[name]]
     about = [source.content_hash(), compute.precision, *names, *versions]
     speeds = measured_once("backends", names, about, compute.threads, measure)
-    listener.say("texts/s here: " + ", ".join(f"{name} {speed:.0f}" for name, speed in speeds.items()))
+    listener.say(
+        "texts/s here: " + ", ".join(f"{name} {speed:.0f}" for name, speed in speeds.items())
+    )
     best = max(names, key=lambda name: speeds[name])
     return best if speeds[best] >= WORTH * speeds["torch"] else "torch"
 
@@ -123,7 +149,9 @@ def _in_turns(encoders: Mapping[str, Encoder], windows: EncodedWindows) -> dict[
 def _some_windows(encoder: Encoder, job: ExtractJob, rows: Rows) -> EncodedWindows:
     """Returns the windows of some rows, short to long."""
     spec = encoder.spec
-    row_encoder = RowEncoder(encoder.engine.tokenizer, job.long, by_token=spec.by_token, said=spec.said)
+    row_encoder = RowEncoder(
+        encoder.engine.tokenizer, job.long, by_token=spec.by_token, said=spec.said
+    )
     by_length = sorted(range(len(rows)), key=lambda i: len(rows.columns["text"][i]))
     return row_encoder.encode(rows.select(by_length[:: max(1, len(by_length) // _SAMPLE)]))
 
@@ -141,5 +169,7 @@ def _vectors(encoder: Encoder, windows: EncodedWindows) -> list[Floats32]:
 def _cosines(a: Floats32, b: Floats32) -> Floats:
     x, y = a.astype(np.float64), b.astype(np.float64)
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    both_zero = (np.abs(x).max(axis=1) == 0) & (np.abs(y).max(axis=1) == 0)  # a word without a token
+    both_zero = (np.abs(x).max(axis=1) == 0) & (
+        np.abs(y).max(axis=1) == 0
+    )  # a word without a token
     return np.where(both_zero, 1.0, (x * y).sum(axis=1) / np.where(lengths > 0, lengths, 1.0))

@@ -15,7 +15,9 @@ CHUNK_ROWS = 8192
 CHUNK_CHARACTERS = 2_000_000
 """A chunk ends with the rows that reach this many characters, so that long texts take no more memory."""
 
-_TOKEN_NUMBERS = 1 << 25  # of token vectors in memory at once (128 MB); a row has as many as it has tokens
+_TOKEN_NUMBERS = (
+    1 << 25
+)  # of token vectors in memory at once (128 MB); a row has as many as it has tokens
 
 
 def require_rows(stream: Iterable[Rows], source: str) -> Iterator[Rows]:
@@ -27,7 +29,9 @@ def require_rows(stream: Iterable[Rows], source: str) -> Iterator[Rows]:
     left = iter(stream)
     first = next(left, None)
     if first is None or not len(first):
-        raise DataError(f"{source} has no rows", remedy="Give texts, one per line, or a file with rows.")
+        raise DataError(
+            f"{source} has no rows", remedy="Give texts, one per line, or a file with rows."
+        )
     return itertools.chain([first], left)
 
 
@@ -50,10 +54,17 @@ def joined(parts: list[Rows]) -> Rows:
     """Returns the rows of several parts of one source, with the columns that any of them has."""
     columns: dict[str, list[Any]] = {}
     for name in dict.fromkeys(name for rows in parts for name in rows.columns):
-        columns[name] = [value for rows in parts for value in rows.columns.get(name, [None] * len(rows))]
-    ids, lines = [one for rows in parts for one in rows.ids], [line for rows in parts for line in rows.lines]
+        columns[name] = [
+            value for rows in parts for value in rows.columns.get(name, [None] * len(rows))
+        ]
+    ids, lines = (
+        [one for rows in parts for one in rows.ids],
+        [line for rows in parts for line in rows.lines],
+    )
     file_ids = [one for rows in parts for one in rows.file_ids]
-    return replace(parts[0], columns=columns, ids=ids, lines=lines, numbers=(), groups=(), file_ids=file_ids)
+    return replace(
+        parts[0], columns=columns, ids=ids, lines=lines, numbers=(), groups=(), file_ids=file_ids
+    )
 
 
 def split_for_memory(rows: Rows, numbers_per_token: int) -> Iterator[Rows]:

@@ -100,14 +100,22 @@ class RowEncoder:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, long: LongText, *, by_token: bool, said: SentenceModules | None = None
+        self,
+        tokenizer: Tokenizer,
+        long: LongText,
+        *,
+        by_token: bool,
+        said: SentenceModules | None = None,
     ) -> None:
         self._tokenizer, self._long, self._by_token, self._said = tokenizer, long, by_token, said
         room = long.max_length - tokenizer.num_special_tokens_to_add(False)
         if long.mode == "window":
             check_stride(long.stride, room)
         if by_token and long.mode.endswith("tail"):
-            raise UsageError(f"--long-text {long.mode} is for one vector per text", remedy="Use --long-text window.")
+            raise UsageError(
+                f"--long-text {long.mode} is for one vector per text",
+                remedy="Use --long-text window.",
+            )
 
     def encode(self, rows: Rows) -> EncodedWindows:
         """Returns the windows of these rows.
@@ -117,7 +125,9 @@ class RowEncoder:
         """
         before = 0 if self._said is None else len(self._said.prompt())
         if self._said is not None:
-            rows = replace(rows, columns={**rows.columns, "text": self._said.prepared(rows.columns["text"])})
+            rows = replace(
+                rows, columns={**rows.columns, "text": self._said.prepared(rows.columns["text"])}
+            )
         texts = rows.columns["text"]
         pairs = rows.columns["pair"] if rows.has("pair") else None
         words = rows.columns["words"] if rows.has("words") else None
@@ -126,11 +136,18 @@ class RowEncoder:
             raise UsageError(what, remedy="Leave it out: pairs are cut.")
         if not self._by_token and words is None:
             n_special = self._tokenizer.num_special_tokens_to_add(pairs is not None)
-            return EncodedWindows.of(encode_rows(rows, None, self._tokenizer, self._long), n_special=n_special)
-        sides = [_Side.of(self._tokenizer, words or texts, are_words=words is not None, before=before)]
+            return EncodedWindows.of(
+                encode_rows(rows, None, self._tokenizer, self._long), n_special=n_special
+            )
+        sides = [
+            _Side.of(self._tokenizer, words or texts, are_words=words is not None, before=before)
+        ]
         if pairs is not None:
             sides.append(_Side.of(self._tokenizer, pairs, are_words=False))
-        return self._windows(sides, None if words is None else np.array([len(each) for each in words], dtype=np.int64))
+        return self._windows(
+            sides,
+            None if words is None else np.array([len(each) for each in words], dtype=np.int64),
+        )
 
     def _windows(self, sides: "Sequence[_Side]", word_counts: Ints | None) -> EncodedWindows:
         layout = Layout.of(self._tokenizer, pair=len(sides) > 1)
@@ -146,14 +163,20 @@ class RowEncoder:
             step = zeros + (room - self._long.stride)
             windows = sliding_windows(zeros, kept, room=zeros + room, step=step, reach_back=True)
         first = sides[0].tokens
-        inside = [Ragged(first.flat, first.starts[windows.rows] + windows.first, windows.last - windows.first)]
+        inside = [
+            Ragged(
+                first.flat, first.starts[windows.rows] + windows.first, windows.last - windows.first
+            )
+        ]
         if kept_of_pair is not None:
             inside.append(sides[1].tokens.cut(kept_of_pair))
         ids, type_ids, starts = layout.fill(inside)
         lost = sum(lengths) - kept - (0 if kept_of_pair is None else kept_of_pair)
         unknown = unknown_id(self._tokenizer)
         return EncodedWindows(
-            EncodedTexts(ids, type_ids, starts, np.diff(starts), np.zeros(len(starts) - 1, dtype=np.int64)),
+            EncodedTexts(
+                ids, type_ids, starts, np.diff(starts), np.zeros(len(starts) - 1, dtype=np.int64)
+            ),
             owner=windows.rows,
             rows=n,
             truncated=int((lost > 0).sum()),
@@ -178,7 +201,9 @@ class _Side:
     words: Ints
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, texts: Sequence[Any], *, are_words: bool, before: int = 0) -> Self:
+    def of(
+        cls, tokenizer: Tokenizer, texts: Sequence[Any], *, are_words: bool, before: int = 0
+    ) -> Self:
         """Encodes texts, or lists of words: each word as it stands in a text, as fine-tuning reads it."""
         space = 1 if are_words and needs_space(tokenizer) else 0
         if space:
@@ -186,23 +211,38 @@ class _Side:
         encodings = [
             encoding
             for chunk in ([texts] if are_words else chunks(texts))
-            for encoding in tokenizer.encode_batch(list(chunk), is_pretokenized=are_words, add_special_tokens=False)
+            for encoding in tokenizer.encode_batch(
+                list(chunk), is_pretokenized=are_words, add_special_tokens=False
+            )
         ]
         found = [[*zip(each.ids, each.offsets, each.word_ids, strict=True)] for each in encodings]
         if are_words and (unknown := unknown_id(tokenizer)) is not None:
-            for words, tokens in zip(texts, found, strict=True):  # a word of which nothing is left is not known
+            for words, tokens in zip(
+                texts, found, strict=True
+            ):  # a word of which nothing is left is not known
                 gone = {*range(len(words))}.difference(word for *_, word in tokens)
                 tokens += [(unknown, (0, len(words[word])), word) for word in sorted(gone)]
                 tokens.sort(key=lambda token: token[2] or 0)
         flat = [token for tokens in found for token in tokens]
         spans = np.array([span for _, span, _ in flat], np.int32).reshape(-1, 2)
-        ids, lengths = np.array([i for i, *_ in flat], np.int32), np.array([*map(len, found)], np.int64)
+        ids, lengths = (
+            np.array([i for i, *_ in flat], np.int32),
+            np.array([*map(len, found)], np.int64),
+        )
         words = np.array([word for *_, word in flat], dtype=np.int64)
-        return cls(Ragged.joined(ids, lengths), np.maximum(spans - (space if are_words else before), 0), words)
+        return cls(
+            Ragged.joined(ids, lengths),
+            np.maximum(spans - (space if are_words else before), 0),
+            words,
+        )
 
 
 def _places(
-    layout: Layout, sides: Sequence[_Side], inside: Sequence[Ragged], windows: SlidingWindows, word_counts: Ints | None
+    layout: Layout,
+    sides: Sequence[_Side],
+    inside: Sequence[Ragged],
+    windows: SlidingWindows,
+    word_counts: Ints | None,
 ) -> TokenPlaces:
     """Returns where the tokens of windows come from.
 
@@ -217,7 +257,9 @@ def _places(
     blank = Layout(tuple(replace(slot, ids=(-1,) * len(slot.ids)) for slot in layout.slots))
     offsets = np.cumsum([0, *(len(side.spans) for side in sides)])
     numbered = [
-        Ragged(np.arange(offset, offset + len(each.flat), dtype=np.int32), each.starts, each.lengths)
+        Ragged(
+            np.arange(offset, offset + len(each.flat), dtype=np.int32), each.starts, each.lengths
+        )
         for each, offset in zip(inside, offsets, strict=False)
     ]
     source, _, starts = blank.fill(numbered)
@@ -234,7 +276,19 @@ def _places(
     words = [side.words for side in sides]
     if len(sides) > 1:  # the second text's words are counted on
         last = np.where(inside[0].lengths > 0, inside[0].starts + inside[0].lengths - 1, 0)
-        shift = np.where(inside[0].lengths > 0, 1 + words[0][last], 0) if len(words[0]) else np.zeros_like(last)
+        shift = (
+            np.where(inside[0].lengths > 0, 1 + words[0][last], 0)
+            if len(words[0])
+            else np.zeros_like(last)
+        )
         words[1] = words[1] + np.repeat(shift, sides[1].tokens.lengths)
-    spans = np.concatenate([*(side.spans for side in sides), np.zeros((1, 2), dtype=np.int32)])  # -1: of special tokens
-    return TokenPlaces(kept, spans[source], np.concatenate([*words, [-1]])[source], word_counts, source >= offsets[1])
+    spans = np.concatenate(
+        [*(side.spans for side in sides), np.zeros((1, 2), dtype=np.int32)]
+    )  # -1: of special tokens
+    return TokenPlaces(
+        kept,
+        spans[source],
+        np.concatenate([*words, [-1]])[source],
+        word_counts,
+        source >= offsets[1],
+    )

@@ -85,9 +85,14 @@ class VectorSpec:
         if names.words is not None:
             check_poolings([names.words], of="words")
         check_poolings([windows], of="windows")
-        layers, poolings = choose_layers(names.layers, layer_count(source.config)), check_poolings(names.poolings)
+        layers, poolings = (
+            choose_layers(names.layers, layer_count(source.config)),
+            check_poolings(names.poolings),
+        )
         said = folder_modules(source, names.prompt) if "model" in poolings or names.prompt else None
-        return cls(layers, poolings, names.words, names.special_tokens, names.normalize, windows, said)
+        return cls(
+            layers, poolings, names.words, names.special_tokens, names.normalize, windows, said
+        )
 
     @property
     def by_token(self) -> bool:
@@ -100,10 +105,14 @@ class VectorSpec:
         Raises:
             UsageError: one of these two without the last layer.
         """
-        last = [layer for layer in self.layers if layer.join == "one" and layer.states == (n_layers,)]
+        last = [
+            layer for layer in self.layers if layer.join == "one" and layer.states == (n_layers,)
+        ]
         for name in _OF_LAST & {*self.poolings}:
             if not last:
-                what = f"the pooling '{name}' reads the last layer, and that is not among the layers"
+                what = (
+                    f"the pooling '{name}' reads the last layer, and that is not among the layers"
+                )
                 raise UsageError(what, remedy="Add it: --layers last.")
         return [
             (layer, pooling)
@@ -132,9 +141,17 @@ class Encoder:
     """
 
     def __init__(
-        self, source: ModelSource, loaded: "Model", spec: VectorSpec, engine: Engine, *, budget: int | None = None
+        self,
+        source: ModelSource,
+        loaded: "Model",
+        spec: VectorSpec,
+        engine: Engine,
+        *,
+        budget: int | None = None,
     ) -> None:
-        if source.config.get(WORD_VECTORS):  # unknown words, and what stands before a text, count in nothing
+        if source.config.get(
+            WORD_VECTORS
+        ):  # unknown words, and what stands before a text, count in nothing
             spec = replace(spec, special_tokens=False)
         self.source, self.spec, self.engine = source, spec, engine
         self.n_layers = layer_count(source.config)
@@ -144,7 +161,9 @@ class Encoder:
         self._table: nn.Module = loaded.network.get_input_embeddings()  # type: ignore[operator]
         hidden = int(loaded.network.config.hidden_size)  # type: ignore[union-attr, arg-type]
         table = int(self._table.weight.shape[1])  # ALBERT's is narrower
-        self.widths = {state: table if state == WORD_EMBEDDINGS else hidden for state in self.states}
+        self.widths = {
+            state: table if state == WORD_EMBEDDINGS else hidden for state in self.states
+        }
         self._budget = budget or (CPU_BUDGET if engine.compute.device == "cpu" else GPU_BUDGET)
         self._special = sorted(special_ids(engine.tokenizer))
         self.cls_last = _cls_last(loaded) if "cls" in spec.poolings else False
@@ -154,7 +173,9 @@ class Encoder:
         if spec.said is not None:
             from bertctl.modeling.sentence_head import SentenceHead, load_head
 
-            self.sentences = load_head(SentenceHead(spec.said, hidden), source.folder).to(engine.compute.device)
+            self.sentences = load_head(SentenceHead(spec.said, hidden), source.folder).to(
+                engine.compute.device
+            )
 
     @classmethod
     def open(cls, source: ModelSource, spec: VectorSpec, compute: Compute) -> Self:
@@ -174,7 +195,9 @@ class Encoder:
             for layer, how in self.pairs
         ]
 
-    def texts(self, windows: EncodedWindows, *, done: Callable[[int], None] | None = None) -> list[Floats32]:
+    def texts(
+        self, windows: EncodedWindows, *, done: Callable[[int], None] | None = None
+    ) -> list[Floats32]:
         """Returns (N, D) vectors of the rows for each layer and pooling.
 
         Windows of one row are pooled together; see `join_windows`.
@@ -193,15 +216,21 @@ class Encoder:
                 join_windows(vectors, windows.owner, counts, how, self.spec.windows)
                 for vectors, (_, how) in zip(found, self.pairs, strict=True)
             ]
-        normalise = self.spec.normalize or (self.sentences is not None and self.sentences.said.normalised)
+        normalise = self.spec.normalize or (
+            self.sentences is not None and self.sentences.said.normalised
+        )
         return [unit_length(vectors) for vectors in found] if normalise else found
 
-    def _pooled(self, batch: "_EncodedBatch", layer: LayerChoice, poolings: Sequence[str]) -> "dict[str, Tensor]":
+    def _pooled(
+        self, batch: "_EncodedBatch", layer: LayerChoice, poolings: Sequence[str]
+    ) -> "dict[str, Tensor]":
         """Returns the windows' vectors by pooling."""
         found = {} if batch.pooled is None else {"pooler": batch.pooled}
         if poolings or "model" in self.spec.poolings:
             vectors = join_states(layer, batch.states)
-            pooled = pool(vectors, batch.mask, poolings, counted=batch.counted, cls_last=self.cls_last)
+            pooled = pool(
+                vectors, batch.mask, poolings, counted=batch.counted, cls_last=self.cls_last
+            )
             found |= dict(zip(poolings, pooled, strict=True))
             if "model" in self.spec.poolings:
                 found["model"] = self.sentences(vectors, batch.mask)
@@ -215,10 +244,16 @@ class Encoder:
         encoded = windows.encoded
         found = [np.empty((len(encoded.ids), size), dtype=np.float32) for size in self.sizes]
         for batch in self._forward(encoded):
-            inside = np.concatenate([np.arange(encoded.starts[i], encoded.starts[i + 1]) for i in batch.indices])
+            inside = np.concatenate(
+                [np.arange(encoded.starts[i], encoded.starts[i + 1]) for i in batch.indices]
+            )
             for target, (layer, _) in zip(found, self.pairs, strict=True):
                 joined = join_states(layer, batch.states)
-                flat = joined.reshape(-1, joined.shape[-1]) if batch.mask is None else joined[batch.mask]
+                flat = (
+                    joined.reshape(-1, joined.shape[-1])
+                    if batch.mask is None
+                    else joined[batch.mask]
+                )
                 target[inside] = flat.float().cpu().numpy()
         kept = places.kept
         if self.spec.words is not None or not self.spec.special_tokens:
@@ -243,7 +278,11 @@ class Encoder:
         return TokenVectors(vectors, counts, ids, spans, second)
 
     def first_tokens(
-        self, features: WordFeatures, into: Mapping[int, Floats32], *, done: Callable[[int], None] | None = None
+        self,
+        features: WordFeatures,
+        into: Mapping[int, Floats32],
+        *,
+        done: Callable[[int], None] | None = None,
     ) -> None:
         """Computes the hidden states of each word's first token, as fine-tuning reads them.
 
@@ -267,7 +306,9 @@ class Encoder:
         """Yields batches of similar lengths."""
         import torch
 
-        plan = token_budget_plan(encoded.lengths, self._budget, one_length=self.engine.padding.unwanted)
+        plan = token_budget_plan(
+            encoded.lengths, self._budget, one_length=self.engine.padding.unwanted
+        )
         special = torch.tensor(self._special, device=self.engine.compute.device)
         work = functools.partial(self._batch, encoded, special)
         with self.engine.backend.inference():
@@ -279,11 +320,17 @@ class Encoder:
         inputs = padded_texts(encoded, indices, self.engine.padding)
         inputs = {name: tensor.to(self.engine.compute.device) for name, tensor in inputs.items()}
         is_text = inputs["attention_mask"].bool()
-        counted = None if self.spec.special_tokens else is_text & ~torch.isin(inputs["input_ids"], special)
+        counted = (
+            None
+            if self.spec.special_tokens
+            else is_text & ~torch.isin(inputs["input_ids"], special)
+        )
         is_full = bool(is_text.all())
         if is_full:
             del inputs["attention_mask"]
-        states, pooled = read_states(self.engine.backend, self._table, inputs, self.states, self.n_layers)
+        states, pooled = read_states(
+            self.engine.backend, self._table, inputs, self.states, self.n_layers
+        )
         return _EncodedBatch(indices, states, pooled, None if is_full else is_text, counted)
 
     def _counted(self, encoded: EncodedTexts) -> Ints:
@@ -346,7 +393,9 @@ def folder_modules(source: ModelSource, prompt: str | None) -> SentenceModules:
     said = read_modules(source.folder)
     if said is None:
         what = f"the folder of '{source.name}' does not say how a text's vector is made (it has no modules.json)"
-        raise UsageError(what, remedy="Use --pooling mean, or cls; to search an index, leave --model out.")
+        raise UsageError(
+            what, remedy="Use --pooling mean, or cls; to search an index, leave --model out."
+        )
     if prompt is not None and prompt not in said.prompts:
         what = unknown(f"prompt in the folder of '{source.name}'", prompt, said.prompts)
         raise UsageError(what, remedy=f"Prompts: {', '.join(said.prompts) or 'none'}.")
@@ -361,7 +410,9 @@ def check_pooler(source: ModelSource, loaded: "Model") -> None:
     """
     if not has_trained_pooler(loaded):
         what = f"'{source.name}' has no pooler with trained weights"
-        raise UsageError(what, remedy="Use --pooling cls for the vector that a pooler would read, or mean.")
+        raise UsageError(
+            what, remedy="Use --pooling cls for the vector that a pooler would read, or mean."
+        )
 
 
 def has_trained_pooler(loaded: "Model") -> bool:
@@ -394,7 +445,10 @@ def _by_word(
     """
     import torch
 
-    joined = [pool_words(torch.from_numpy(each), torch.from_numpy(word_of), n_words, how).numpy() for each in vectors]
+    joined = [
+        pool_words(torch.from_numpy(each), torch.from_numpy(word_of), n_words, how).numpy()
+        for each in vectors
+    ]
     begins = np.full(n_words, np.iinfo(np.int32).max, dtype=np.int32)
     ends = np.zeros(n_words, dtype=np.int32)
     np.minimum.at(begins, word_of, spans[:, 0])

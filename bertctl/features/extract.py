@@ -51,7 +51,9 @@ class _Progress:
     """Counts what is done, as the state file keeps it."""
 
     rows: int = 0
-    chunks: list[list[int]] = field(default_factory=list)  # process, rows, vectors of each; with several processes
+    chunks: list[list[int]] = field(
+        default_factory=list
+    )  # process, rows, vectors of each; with several processes
     truncated: int = 0
     lost_tokens: int = 0
     unknown_tokens: int = 0
@@ -68,7 +70,9 @@ class _State:
         left: content of the file of an earlier attempt to go on from.
     """
 
-    def __init__(self, path: Path, settings: Mapping[str, Any], left: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, path: Path, settings: Mapping[str, Any], left: Mapping[str, Any] | None
+    ) -> None:
         self._path, self._settings = path, settings
         self._hash, self._expected = hashlib.sha256(), left["texts_sha256"] if left else None
         self.progress = _Progress(**left.get("progress", {})) if left else _Progress()
@@ -130,34 +134,54 @@ def extract_features(
     check_backend(job.backend, device=runtime.device, precision=runtime.precision)
     if job.backend == "auto" and job.sharing != Sharing():
         remedy = f"Name one for all of them: --backend {'|'.join(PACKAGES)}."
-        raise UsageError("--backend auto may choose another one on the machine of each shard", remedy=remedy)
+        raise UsageError(
+            "--backend auto may choose another one on the machine of each shard", remedy=remedy
+        )
     if job.backend not in ("auto", "torch"):
         precision = "fp32" if runtime.precision == "auto" else runtime.precision
         runtime = runtime.model_copy(update={"device": "cpu", "precision": precision})
     by_folder = "model" in vectors.poolings and "max_length" not in recipe.model.model_fields_set
-    source = inspect_model(recipe.with_fields("model", max_length=4).model if by_folder else recipe.model)
+    source = inspect_model(
+        recipe.with_fields("model", max_length=4).model if by_folder else recipe.model
+    )
     spec = VectorSpec.of(vectors, source, job.long.pooling)
     if by_folder and spec.said is not None:
-        job = replace(job, long=replace(job.long, max_length=spec.said.max_length or read_length(source.config)))
+        job = replace(
+            job,
+            long=replace(job.long, max_length=spec.said.max_length or read_length(source.config)),
+        )
     stream = require_rows(rows.stream(listener=listener), rows.name)
     first = next(stream)
     compute = source.compute(runtime)
     if job.backend == "auto":
-        chosen = fastest_backend(source, spec, compute, job, first, listener) if workers.is_first else ""
+        chosen = (
+            fastest_backend(source, spec, compute, job, first, listener) if workers.is_first else ""
+        )
         job = replace(job, backend=workers.share(chosen))
-    listener.say(f"compute: {compute.why}" + ("" if job.backend == "torch" else f", by {job.backend}"))
+    listener.say(
+        f"compute: {compute.why}" + ("" if job.backend == "torch" else f", by {job.backend}")
+    )
     encoder = open_encoder(source, spec, compute, job, first, listener)
-    document = extract(itertools.chain([first], stream), encoder, job, workers=workers, listener=listener)
+    document = extract(
+        itertools.chain([first], stream), encoder, job, workers=workers, listener=listener
+    )
     if document:
         counts = {**document, "examples": document["rows"]}
         length = job.long.max_length
-        cut = TruncationMessage(remedy=f"--stride {min(32, length // 8)} reads them whole, in windows")
+        cut = TruncationMessage(
+            remedy=f"--stride {min(32, length // 8)} reads them whole, in windows"
+        )
         warn_of_truncation(rows.name, counts, message=cut, max_length=length, listener=listener)
     return document
 
 
 def extract(
-    stream: Iterable[Rows], encoder: Encoder, job: ExtractJob, *, workers: Workers = ALONE, listener: Listener = SILENT
+    stream: Iterable[Rows],
+    encoder: Encoder,
+    job: ExtractJob,
+    *,
+    workers: Workers = ALONE,
+    listener: Listener = SILENT,
 ) -> dict[str, Any]:
     """Computes the vectors of all rows and writes them to `job.output`.
 
@@ -192,7 +216,9 @@ def extract(
         [path] = job.sharing.paths
         folder = path.with_suffix("")
     # What another number of processes has begun is told apart by its settings.
-    states = (one for one in job.folder.glob("[0-9]*.json") if one.stem.isdecimal())  # 1-of-3.json is a shard's
+    states = (
+        one for one in job.folder.glob("[0-9]*.json") if one.stem.isdecimal()
+    )  # 1-of-3.json is a shard's
     begun_in = [path] if shard else [job.sidecar, *(states if workers.count == 1 else (path,))]
     left = _left_by_an_earlier_attempt(job, next(filter(Path.exists, begun_in), path), settings)
     if left is not None and left.get("complete"):
@@ -211,8 +237,12 @@ def extract(
     try:
         with outliving(rows_saved):
             with hold(folder / ".lock"):
-                for stale in (job.sidecar, folder.with_suffix(".json")) if left is None and not shard else ():
-                    stale.unlink(missing_ok=True)  # it says what is in the folder, which is made anew
+                for stale in (
+                    (job.sidecar, folder.with_suffix(".json")) if left is None and not shard else ()
+                ):
+                    stale.unlink(
+                        missing_ok=True
+                    )  # it says what is in the folder, which is made anew
                 with closing(VectorStore(folder, layout, begun)) as store:
                     _compute_all(stream, encoder, job, state, store, workers, listener)
             if job.sharing.paths:
@@ -222,12 +252,16 @@ def extract(
         if "disk is full" not in error.message:
             raise
         what = f"{error.message}; {state.saved_rows} rows are whole"
-        raise UnavailableError(what, remedy=f"{error.remedy} Then type the same command with --resume.") from error
+        raise UnavailableError(
+            what, remedy=f"{error.remedy} Then type the same command with --resume."
+        ) from error
     finally:
         listener.finish("rows")
 
 
-def _merge(rows: Iterable[Rows], job: ExtractJob, layout: VectorLayout, settings: dict[str, Any]) -> dict[str, Any]:
+def _merge(
+    rows: Iterable[Rows], job: ExtractJob, layout: VectorLayout, settings: dict[str, Any]
+) -> dict[str, Any]:
     """Makes the file of all shards, once the input is seen to be theirs."""
     state, paths = _State(job.sidecar, settings, None), job.sharing.paths
     for part in chunks(rows):
@@ -235,10 +269,20 @@ def _merge(rows: Iterable[Rows], job: ExtractJob, layout: VectorLayout, settings
         state.progress.rows += len(part)
     whole = state.document(complete=True)
     for number, path in enumerate(paths, start=1):
-        left, wanted = read_json(path, kind=DataError, remedy=AGAIN), {**whole, "shard": [number, len(paths)]}
-        other = [name for name in (*_MUST_AGREE, "shard", "rows", "texts_sha256") if left.get(name) != wanted.get(name)]
+        left, wanted = (
+            read_json(path, kind=DataError, remedy=AGAIN),
+            {**whole, "shard": [number, len(paths)]},
+        )
+        other = [
+            name
+            for name in (*_MUST_AGREE, "shard", "rows", "texts_sha256")
+            if left.get(name) != wanted.get(name)
+        ]
         if other:
-            raise UsageError(f"{path} is of another whole, or not finished: other {', '.join(other)}", remedy=AGAIN)
+            raise UsageError(
+                f"{path} is of another whole, or not finished: other {', '.join(other)}",
+                remedy=AGAIN,
+            )
     return _finish(job, layout, state, ALONE)
 
 
@@ -251,7 +295,9 @@ def _compute_all(
     workers: Workers,
     listener: Listener,
 ) -> None:
-    row_encoder = RowEncoder(encoder.engine.tokenizer, job.long, by_token=encoder.spec.by_token, said=encoder.spec.said)
+    row_encoder = RowEncoder(
+        encoder.engine.tokenizer, job.long, by_token=encoder.spec.by_token, said=encoder.spec.said
+    )
     progress = state.progress
     started = committed = time.monotonic()
     seen = computed = 0
@@ -268,7 +314,9 @@ def _compute_all(
             parts = split_for_memory(rows, sum(encoder.sizes)) if encoder.spec.by_token else [rows]
             vectors = sum(_compute(encoder, row_encoder, part, progress, store) for part in parts)
             computed += len(rows)
-            if number // workers.count % 4 == 3:  # to fill it again costs a sixtieth of a chunk's time
+            if (
+                number // workers.count % 4 == 3
+            ):  # to fill it again costs a sixtieth of a chunk's time
                 trim_heap()  # vectors and layers of all sizes leave holes: 12 MB more every few chunks
         progress.rows = seen
         if workers.count > 1 or job.sharing.shard:
@@ -284,7 +332,9 @@ def _compute_all(
     state.save(store.commit())
 
 
-def _compute(encoder: Encoder, row_encoder: RowEncoder, rows: Rows, progress: _Progress, store: VectorStore) -> int:
+def _compute(
+    encoder: Encoder, row_encoder: RowEncoder, rows: Rows, progress: _Progress, store: VectorStore
+) -> int:
     """Adds the vectors of these rows to the store; returns how many they are."""
     windows = row_encoder.encode(rows)
     progress.truncated += windows.truncated
@@ -307,7 +357,9 @@ def _left_by_an_earlier_attempt(
         return None
     remedy = "Start again with --overwrite."
     state = read_json(state_path, kind=DataError, remedy=remedy) if state_path.exists() else None
-    if state is not None and state.get("complete") and not output.exists():  # somebody has deleted it
+    if (
+        state is not None and state.get("complete") and not output.exists()
+    ):  # somebody has deleted it
         return None
     if not job.resume:
         how, go_on = "there", ""
@@ -321,7 +373,9 @@ def _left_by_an_earlier_attempt(
     for name in _MUST_AGREE:
         if state.get(name) != settings.get(name):
             what = f"{output} was begun with {name} {state.get(name)!r}, and now it is {settings.get(name)!r}"
-            raise UsageError(what, remedy="Give the same settings as before, or start again with --overwrite.")
+            raise UsageError(
+                what, remedy="Give the same settings as before, or start again with --overwrite."
+            )
     return state
 
 
@@ -336,10 +390,15 @@ def _layout(encoder: Encoder, job: ExtractJob) -> VectorLayout:
     learned = [layer.name for layer in spec.layers if layer.is_learned]
     if learned:
         what = f"'{learned[0]}' is a mix whose weights a probe learns; by itself it has no vectors"
-        raise UsageError(what, remedy=f"Take the layers it is made of, or `bertctl probe ... --layers {learned[0]}`.")
+        raise UsageError(
+            what,
+            remedy=f"Take the layers it is made of, or `bertctl probe ... --layers {learned[0]}`.",
+        )
     if not spec.by_token and len(spec.poolings) > 1:
         what = "one file holds one pooling"
-        raise UsageError(what, remedy="Run it once for each, or use `bertctl probe` to compare them.")
+        raise UsageError(
+            what, remedy="Run it once for each, or use `bertctl probe` to compare them."
+        )
     if len(set(encoder.sizes)) > 1:
         what = "these layers have vectors of different sizes, which do not fit into one array"
         raise UsageError(what, remedy="Run it once for each size.")
@@ -351,12 +410,16 @@ def _layout(encoder: Encoder, job: ExtractJob) -> VectorLayout:
         dtype="float32" if is_text else job.dtype,
         by_token=spec.by_token,
         pooling=f"words-{spec.words}" if spec.words else spec.poolings[0],
-        token_names=tuple(tokens_by_id(encoder.engine.tokenizer)) if is_text and spec.by_token else (),
+        token_names=tuple(tokens_by_id(encoder.engine.tokenizer))
+        if is_text and spec.by_token
+        else (),
         keep_text=job.keep_text or is_text,
     )
 
 
-def _settings(encoder: Encoder, job: ExtractJob, layout: VectorLayout, processes: int) -> dict[str, Any]:
+def _settings(
+    encoder: Encoder, job: ExtractJob, layout: VectorLayout, processes: int
+) -> dict[str, Any]:
     spec = encoder.spec
     return {
         "schema": SCHEMA,
@@ -380,7 +443,9 @@ def _settings(encoder: Encoder, job: ExtractJob, layout: VectorLayout, processes
     }
 
 
-def _finish(job: ExtractJob, layout: VectorLayout, state: _State, workers: Workers) -> dict[str, Any]:
+def _finish(
+    job: ExtractJob, layout: VectorLayout, state: _State, workers: Workers
+) -> dict[str, Any]:
     """Makes the file, in the first process, once all have stored their rows, which have to be of one input."""
     workers.agree(state.document(complete=True)["texts_sha256"])
     if workers.rank:

@@ -39,11 +39,19 @@ def check_output(output: Path, *, by_token: bool) -> None:
     """
     suffix = output.suffix.lower()
     if suffix not in _WRITERS:
-        what = f"'{suffix}' is no format of features" if suffix else "the output has no suffix that says its format"
-        raise UsageError(hinted(f"{output}: {what}", suffix, _WRITERS), remedy=f"Formats: {', '.join(_WRITERS)}.")
+        what = (
+            f"'{suffix}' is no format of features"
+            if suffix
+            else "the output has no suffix that says its format"
+        )
+        raise UsageError(
+            hinted(f"{output}: {what}", suffix, _WRITERS), remedy=f"Formats: {', '.join(_WRITERS)}."
+        )
     if by_token and suffix == ".npy":
         what = f"{output}: token vectors are flat vectors and offsets, and {suffix} holds one array"
-        remedy = f"Formats that hold both: {', '.join(name for name in _WRITERS if name != suffix)}."
+        remedy = (
+            f"Formats that hold both: {', '.join(name for name in _WRITERS if name != suffix)}."
+        )
         raise UsageError(what, remedy=remedy)
     if suffix == ".h5" and find_spec("h5py") is None:
         what = "writing .h5 needs the package h5py"
@@ -94,9 +102,13 @@ def _write_jsonl(path: Path, layout: VectorLayout, folder: Path) -> None:
                 if "ids" in arrays:
                     names = [layout.token_names[i] for i in arrays["ids"][inside].tolist()]
                 else:
-                    names = row.get("words") or [row["text"][a:b] for a, b in arrays["spans"][inside].tolist()]
+                    names = row.get("words") or [
+                        row["text"][a:b] for a, b in arrays["spans"][inside].tolist()
+                    ]
                 tokens = zip(names, vectors[inside], strict=True)
-                document["features"] = [{"token": name, "layers": _layers(layout.layers, v)} for name, v in tokens]
+                document["features"] = [
+                    {"token": name, "layers": _layers(layout.layers, v)} for name, v in tokens
+                ]
             else:
                 document |= {"id": row["id"], "pooling": layout.pooling}
                 document["layers"] = _layers(layout.layers, vectors[number])
@@ -124,7 +136,9 @@ def _write_parquet(path: Path, layout: VectorLayout, folder: Path) -> None:
                 writer.write_table(_cast(table, first.schema))
     except (pa.ArrowException, OverflowError) as error:
         remedy = "Make them of one kind in the input, or take .npz, which has no labels."
-        raise DataError(f"the labels are of kinds that fit no column of Parquet: {error}", remedy=remedy) from error
+        raise DataError(
+            f"the labels are of kinds that fit no column of Parquet: {error}", remedy=remedy
+        ) from error
 
 
 def _label_type(folder: Path) -> "pa.DataType | None":
@@ -144,7 +158,9 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
 
     arrays = stored_arrays(folder, layout)
     vectors = arrays["vectors"].reshape(-1, len(layout.layers), layout.size)
-    names = ["vector"] if len(layout.layers) == 1 else [f"vector_{layer}" for layer in layout.layers]
+    names = (
+        ["vector"] if len(layout.layers) == 1 else [f"vector_{layer}" for layer in layout.layers]
+    )
     group = max(1, min(_GROUP_ROWS, _GROUP_NUMBERS // (layout.size * len(layout.layers))))
     rows, first, label = stored_rows(folder), 0, _label_type(folder)
     begun = False
@@ -158,7 +174,9 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
         if not inside:
             names_of_rows = dict.fromkeys(["id", "text"] if layout.keep_text else ["id"])
         of = {"id": pa.string(), "text": pa.string(), "label": label}
-        columns: dict[str, Any] = {n: pa.array([row.get(n) for row in inside], of.get(n)) for n in names_of_rows}
+        columns: dict[str, Any] = {
+            n: pa.array([row.get(n) for row in inside], of.get(n)) for n in names_of_rows
+        }
         begin, end = first, last
         if layout.by_token:
             offsets = arrays["offsets"][first : last + 1]
@@ -176,7 +194,10 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
             values = {"begin": spans[:, 0].copy(), "end": spans[:, 1].copy()}
             if "ids" in arrays:
                 values["token_ids"] = np.array(arrays["ids"][begin:end])
-            columns |= {name: pa.ListArray.from_arrays(starts, pa.array(each)) for name, each in values.items()}
+            columns |= {
+                name: pa.ListArray.from_arrays(starts, pa.array(each))
+                for name, each in values.items()
+            }
         yield pa.table(columns)
         first = last
 

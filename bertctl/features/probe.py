@@ -18,7 +18,14 @@ from bertctl.data.recipe_data import load_data
 from bertctl.errors import UsageError, said_of
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
-from bertctl.features.selection import ProbeJob, ProbeTrainer, TrainedProbe, labels_of, other_hold_outs, table_document
+from bertctl.features.selection import (
+    ProbeJob,
+    ProbeTrainer,
+    TrainedProbe,
+    labels_of,
+    other_hold_outs,
+    table_document,
+)
 from bertctl.inference.engine import Engine
 from bertctl.inference.environment import describe_environment
 from bertctl.inference.evaluate import SplitResult, report_truncation, windows_of, write_predictions
@@ -60,13 +67,19 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
     settings = _settings(recipe, task)
     read = time.perf_counter()
     compute = source.compute(recipe.runtime)
-    found = {"layers": [layer.name for layer in layers], "pooling": poolings, "classifier": settings.classifier}
+    found = {
+        "layers": [layer.name for layer in layers],
+        "pooling": poolings,
+        "classifier": settings.classifier,
+    }
     resolved = resolved_for(recipe, compute).with_fields("probe", **found)
     section = resolved.probe
     model = load_frozen(source, compute)
     words = FIRST_OF_WORD if by_word else None
     windows = LongText.of(recipe.model).pooling
-    spec = VectorSpec(layers, tuple(poolings), words, section.special_tokens, section.normalize, windows)
+    spec = VectorSpec(
+        layers, tuple(poolings), words, section.special_tokens, section.normalize, windows
+    )
     job = ProbeJob(
         recipe=resolved,
         data=data,
@@ -77,7 +90,9 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
         primary=primary_metric(resolved, data, task),
         evaluated=tuple(dict.fromkeys((data.validation_splits[0], *evaluated))),
         settings=settings,
-        environment=describe_environment(resolved, compute, data=data, model_hash=source.content_hash()),
+        environment=describe_environment(
+            resolved, compute, data=data, model_hash=source.content_hash()
+        ),
     )
     job.seconds = {"read": read - started, "load": time.perf_counter() - read}
     return job
@@ -92,16 +107,24 @@ def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
     check_poolings([LongText.of(recipe.model).pooling], of="windows")
     named: list[str] = list(dict.fromkeys(recipe.probe.pooling))
     if by_word:
-        if named not in (["mean"], [FIRST_OF_WORD]):  # the default of texts stands for the only one there is
+        if named not in (
+            ["mean"],
+            [FIRST_OF_WORD],
+        ):  # the default of texts stands for the only one there is
             what = f"'{named[0]}' makes one vector of a text, and {recipe.task} needs one for each word"
             remedy = f"Leave --pooling out: a word is read by its first token ('{FIRST_OF_WORD}'), as in fine-tuning."
             raise UsageError(what, remedy=remedy)
         return [FIRST_OF_WORD]
     if "text" not in TASKS[recipe.task].columns:
         what = f"a probe learns a label or a score of a text, or a tag of a word, and the task is {recipe.task}"
-        raise UsageError(what, remedy="Fine-tune for it: `bertctl finetune` takes the same recipe or file.")
+        raise UsageError(
+            what, remedy="Fine-tune for it: `bertctl finetune` takes the same recipe or file."
+        )
     if FIRST_OF_WORD in named:
-        raise UsageError(f"'{FIRST_OF_WORD}' is for words, and the task is {recipe.task}", remedy="Use cls or mean.")
+        raise UsageError(
+            f"'{FIRST_OF_WORD}' is for words, and the task is {recipe.task}",
+            remedy="Use cls or mean.",
+        )
     return named
 
 
@@ -112,7 +135,10 @@ def _refuse_repeats(recipe: Recipe, *, by_word: bool) -> None:
         what = "probe.repeats holds rows out of the training rows again and again, and these have validation rows"
         raise UsageError(what, remedy="Leave the validation file out, or probe.repeats.")
     if by_word:
-        raise UsageError("probe.repeats is for labels of texts", remedy="Leave it out, and give a validation file.")
+        raise UsageError(
+            "probe.repeats is for labels of texts",
+            remedy="Leave it out, and give a validation file.",
+        )
 
 
 def _settings(recipe: Recipe, task: Task) -> ClassifierSettings:
@@ -131,7 +157,8 @@ def _settings(recipe: Recipe, task: Task) -> ClassifierSettings:
         strengths=tuple(sorted(section.strengths)),
         folds=section.folds,
         seed=recipe.training.seed,
-        stratify=head["problem_type"] == "single_label_classification" and "words" not in task.columns,
+        stratify=head["problem_type"] == "single_label_classification"
+        and "words" not in task.columns,
     )
 
 
@@ -146,7 +173,11 @@ def announce(job: ProbeJob, *, listener: Listener) -> None:
     if job.guess:
         listener.say(job.guess)
     n = len(job.encoder.pairs)
-    listener.say(f"{n} combinations of layer and pooling from one forward pass" if n > 1 else "one forward pass")
+    listener.say(
+        f"{n} combinations of layer and pooling from one forward pass"
+        if n > 1
+        else "one forward pass"
+    )
 
 
 def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> dict[str, Any]:
@@ -177,27 +208,45 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]
     folds = [trainer.check(rows) for rows, _ in hold_outs]
     for sentence in dict.fromkeys(sentence for one in folds for sentence in one.sentences()):
         listener.say(sentence)
-    listener.say(f"features: the encoder reads {windows_of(train).sum() + windows_of(held).sum():,} windows, once")
+    listener.say(
+        f"features: the encoder reads {windows_of(train).sum() + windows_of(held).sum():,} windows, once"
+    )
     vectors = _vectors(job, listener)
     computed = time.perf_counter()
-    listener.say(f"training: {len(vectors)} x {len(job.settings.strengths)} classifiers, chosen by cross-validation")
+    listener.say(
+        f"training: {len(vectors)} x {len(job.settings.strengths)} classifiers, chosen by cross-validation"
+    )
     listener.advance("training", 0, len(vectors))
     for number, pair in enumerate(job.encoder.pairs):
         table.append(trainer.train(pair, vectors[number], hold_outs))
         listener.finish("fitting, step")
-        listener.advance("training", number + 1, len(vectors), {job.primary: table[-1].metrics[job.primary].value})
+        listener.advance(
+            "training",
+            number + 1,
+            len(vectors),
+            {job.primary: table[-1].metrics[job.primary].value},
+        )
     listener.finish("training")
     best = max(table, key=lambda probe: job.sign * probe.cross_validation)  # the first of equals
     listener.say(f"scoring: layer {best.layer.name}, {best.pooling} pooling")
     trained = time.perf_counter()
     results = _keep(job, best, folder, listener)
     compared = {"layer": len(table), "C": len(job.settings.strengths)}
-    chosen = {name: {"split": "train", "of": of} for name, of in compared.items() if of > 1}  # by cross-validation
-    metrics = job.metrics(results) | {"probe": table_document(job, table, best, folds[0]), "selected_on": chosen}
+    chosen = {
+        name: {"split": "train", "of": of} for name, of in compared.items() if of > 1
+    }  # by cross-validation
+    metrics = job.metrics(results) | {
+        "probe": table_document(job, table, best, folds[0]),
+        "selected_on": chosen,
+    }
     write_predictions(folder, results, job.recipe.evaluation)
     write_json(folder.metrics, metrics)
     ended = time.perf_counter()
-    job.seconds |= {"features": computed - started, "train": trained - computed, "evaluate": ended - trained}
+    job.seconds |= {
+        "features": computed - started,
+        "train": trained - computed,
+        "evaluate": ended - trained,
+    }
     folder.set_status("done", step=0)
     return metrics
 
@@ -230,14 +279,21 @@ class WordVectors(Sequence[Floats32]):
     The hidden states are kept, not what is made of them: the layers of the paper would take 2.4 times as much memory.
     """
 
-    def __init__(self, encoder: Encoder, parts: Sequence[WordFeatures], done: Callable[[int], None]) -> None:
+    def __init__(
+        self, encoder: Encoder, parts: Sequence[WordFeatures], done: Callable[[int], None]
+    ) -> None:
         self._encoder = encoder
         words = sum(part.num_predictions for part in parts)
-        self._states = {state: np.empty((words, width), dtype=np.float32) for state, width in encoder.widths.items()}
+        self._states = {
+            state: np.empty((words, width), dtype=np.float32)
+            for state, width in encoder.widths.items()
+        }
         at = 0
         for part in parts:
             inside = slice(at, at + part.num_predictions)
-            encoder.first_tokens(part, {state: values[inside] for state, values in self._states.items()}, done=done)
+            encoder.first_tokens(
+                part, {state: values[inside] for state, values in self._states.items()}, done=done
+            )
             at = inside.stop
 
     def __len__(self) -> int:
@@ -253,12 +309,29 @@ class WordVectors(Sequence[Floats32]):
         return unit_length(vectors) if self._encoder.spec.normalize else vectors
 
 
-def _keep(job: ProbeJob, best: TrainedProbe, folder: RunFolder, listener: Listener) -> dict[str, SplitResult]:
+def _keep(
+    job: ProbeJob, best: TrainedProbe, folder: RunFolder, listener: Listener
+) -> dict[str, SplitResult]:
     """Writes the best probe, and scores it the way `evaluate` will: text in, answers out."""
     from bertctl.modeling.probe_network import with_head
 
-    source, spec, fitted, kind = job.encoder.source, job.encoder.spec, best.fitted, job.settings.classifier
+    source, spec, fitted, kind = (
+        job.encoder.source,
+        job.encoder.spec,
+        best.fitted,
+        job.settings.classifier,
+    )
     learned = fitted.strength, fitted.weight, fitted.bias, fitted.mix
-    head = LinearHead(best.layer.name, best.pooling, spec.special_tokens, spec.normalize, kind, *learned, spec.windows)
+    head = LinearHead(
+        best.layer.name,
+        best.pooling,
+        spec.special_tokens,
+        spec.normalize,
+        kind,
+        *learned,
+        spec.windows,
+    )
     head.save(folder.path, source=source, head=job.task.head())
-    return job.scored(Engine.of(with_head(job.model, head, source, job.compute), job.compute), listener)
+    return job.scored(
+        Engine.of(with_head(job.model, head, source, job.compute), job.compute), listener
+    )

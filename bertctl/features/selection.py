@@ -97,7 +97,9 @@ def other_hold_outs(job: ProbeJob) -> list[tuple[Ints, Ints]]:
     rows, groups = joined([train, held]), job.data.groups_of("train", job.selection)
     found, fraction, stratify = [], len(held) / len(rows), not job.settings.is_regression
     for seed in range(job.recipe.data.split_seed + 1, job.recipe.data.split_seed + repeats):
-        left, out, _ = hold_out(rows, fraction=fraction, seed=seed, stratify=stratify, groups=groups)
+        left, out, _ = hold_out(
+            rows, fraction=fraction, seed=seed, stratify=stratify, groups=groups
+        )
         found.append((np.array([int(i) for i in left.ids]), np.array([int(i) for i in out.ids])))
     return found
 
@@ -105,7 +107,9 @@ def other_hold_outs(job: ProbeJob) -> list[tuple[Ints, Ints]]:
 class ProbeTrainer:
     """Trains and scores one probe after the other on the same rows."""
 
-    def __init__(self, job: ProbeJob, labels: Array, *, on_step: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, job: ProbeJob, labels: Array, *, on_step: Callable[[], None] | None = None
+    ) -> None:
         self._job, self._labels = job, labels
         self._on_step = on_step
         splits = ("train", job.selection)
@@ -131,7 +135,10 @@ class ProbeTrainer:
         return self._job.settings.folds_of(self._labels[rows][few], self._groups[rows][few])
 
     def train(
-        self, pair: tuple[LayerChoice, str], vectors: Floats32, hold_outs: Sequence[tuple[Ints, Ints]]
+        self,
+        pair: tuple[LayerChoice, str],
+        vectors: Floats32,
+        hold_outs: Sequence[tuple[Ints, Ints]],
     ) -> TrainedProbe:
         """Returns the probe on one layer in one pooling, scored on each hold-out."""
         layer, pooling = pair
@@ -140,12 +147,16 @@ class ProbeTrainer:
         repeats = []
         for inside, outside in others:
             _, again = self._fit(layer, vectors, inside)
-            repeats.append(self._score(again, vectors, outside, resamples=100)[self._job.primary].value)
+            repeats.append(
+                self._score(again, vectors, outside, resamples=100)[self._job.primary].value
+            )
         resamples = self._job.recipe.evaluation.bootstrap_resamples
         metrics = self._score(fitted, vectors, held, resamples=resamples)
         return TrainedProbe(layer, pooling, score, fitted, metrics, tuple(repeats))
 
-    def _fit(self, layer: LayerChoice, vectors: Floats32, rows: Ints) -> tuple[float, LinearFunction]:
+    def _fit(
+        self, layer: LayerChoice, vectors: Floats32, rows: Ints
+    ) -> tuple[float, LinearFunction]:
         inside, labels, settings = vectors[rows], self._labels[rows], self._job.settings
         few = self._chosen_on(rows)
         groups = self._groups[rows][few]
@@ -156,7 +167,11 @@ class ProbeTrainer:
         def score(logits: Floats32) -> float:
             lines = self._lines(logits[is_held_out], scored_rows)
             found = self._job.task.answers.contributions(lines, self._job.primary)
-            return self._job.sign * found.value if found is not None and np.isfinite(found.value) else -np.inf
+            return (
+                self._job.sign * found.value
+                if found is not None and np.isfinite(found.value)
+                else -np.inf
+            )
 
         if not layer.is_learned:
             strength, value = choose_strength(
@@ -166,8 +181,12 @@ class ProbeTrainer:
         n_layers = len(layer.states)
         # The strength of the plain mean of the layers: as many mixes would take as many times as long.
         mean = layer_mean(inside[few], n_layers)
-        strength, value = choose_strength(mean, labels[few], settings, score, groups=groups, on_step=self._on_step)
-        return self._job.sign * value, fit_mix(inside, labels, strength, settings, layers=n_layers, few=few)
+        strength, value = choose_strength(
+            mean, labels[few], settings, score, groups=groups, on_step=self._on_step
+        )
+        return self._job.sign * value, fit_mix(
+            inside, labels, strength, settings, layers=n_layers, few=few
+        )
 
     def _chosen_on(self, rows: Ints) -> Ints | slice:
         """Returns the training rows that the strength is chosen on: all of them; of words those of a seeded sample of
@@ -186,7 +205,9 @@ class ProbeTrainer:
     ) -> dict[str, MetricValue]:
         """Returns the task's metrics of these rows."""
         lines = self._lines(fitted.logits(vectors[rows]), rows)
-        return self._job.task.answers.score(lines, resamples=resamples, seed=self._job.recipe.training.seed)
+        return self._job.task.answers.score(
+            lines, resamples=resamples, seed=self._job.recipe.training.seed
+        )
 
     def _lines(self, logits: Floats32, rows: Ints) -> list[dict[str, Any]]:
         """Returns gold and predicted answers of rows, or of the sentences whose words these are."""
@@ -197,7 +218,9 @@ class ProbeTrainer:
             read = read.select(chosen.tolist())
         answers = job.task.decode({"logits": logits}, features, read)
         texts = zip(chosen, answers, strict=True)
-        return [{"gold": self._gold[i], "cluster": self._clusters[i], **answer} for i, answer in texts]
+        return [
+            {"gold": self._gold[i], "cluster": self._clusters[i], **answer} for i, answer in texts
+        ]
 
 
 def labels_of(features: Features) -> Array:
@@ -212,7 +235,9 @@ def _sentences(job: ProbeJob) -> Ints:
     return np.repeat(np.arange(len(counts)), counts)
 
 
-def table_document(job: ProbeJob, table: Sequence[TrainedProbe], best: TrainedProbe, folds: Folds) -> dict[str, Any]:
+def table_document(
+    job: ProbeJob, table: Sequence[TrainedProbe], best: TrainedProbe, folds: Folds
+) -> dict[str, Any]:
     """Returns what metrics.json has under `probe`: the classifier, the best probe, the folds, and a row per probe."""
     rows = []
     for probe in table:
@@ -227,7 +252,11 @@ def table_document(job: ProbeJob, table: Sequence[TrainedProbe], best: TrainedPr
             row["mix"] = [round(float(weight), 6) for weight in probe.fitted.mix]
         if probe.repeats:
             values = np.array([probe.metrics[job.primary].value, *probe.repeats])
-            row["hold_outs"] = {"n": len(values), "mean": float(values.mean()), "deviation": float(values.std(ddof=1))}
+            row["hold_outs"] = {
+                "n": len(values),
+                "mean": float(values.mean()),
+                "deviation": float(values.std(ddof=1)),
+            }
             row["hold_outs"]["values"] = values.tolist()
         rows.append(row)
     chosen = {"layer": best.layer.name, "pooling": best.pooling}

@@ -71,11 +71,17 @@ class Input:
             listener.expect(len(rows))
             return (Reading(part, {}, self.settings) for part in _with_text(rows).parts(READ_ROWS))
         if self.split:
-            raise UsageError("--split is for a data set by its name", remedy="Leave it out for a file.")
-        words = self.kind in WORD_FORMATS or (self.kind is None and suffix_of(Path(names[0])) in _WORD_SUFFIXES)
+            raise UsageError(
+                "--split is for a data set by its name", remedy="Leave it out for a file."
+            )
+        words = self.kind in WORD_FORMATS or (
+            self.kind is None and suffix_of(Path(names[0])) in _WORD_SUFFIXES
+        )
         reader: Reader = TaggingReader() if words else TEXT_READER
         told = Told(kind=self.kind, listener=listener, skipped=self.skipped, hints=self.hints)
-        readings = reader.stream_readings(files_of(names), self.settings, chunk_rows=READ_ROWS, **told)
+        readings = reader.stream_readings(
+            files_of(names), self.settings, chunk_rows=READ_ROWS, **told
+        )
         return (replace(reading, rows=_with_text(reading.rows)) for reading in readings)
 
     def _of_data_set(self, listener: Listener) -> Rows:
@@ -95,7 +101,9 @@ def input_name(names: str | Sequence[str]) -> str:
     return names if isinstance(names, str) else " ".join(names)
 
 
-def rows_of_split(name: str, split: str, settings: DataSection, listener: Listener = SILENT) -> Rows:
+def rows_of_split(
+    name: str, split: str, settings: DataSection, listener: Listener = SILENT
+) -> Rows:
     """Returns a split of a data set of the catalog, its columns and folder as the settings say.
 
     Raises:
@@ -111,4 +119,6 @@ def _with_text(rows: Rows) -> Rows:
     """Returns sentences of words with their text beside them, which output files show and sizes are measured by."""
     if rows.has("text") or not rows.has("words"):
         return rows
-    return replace(rows, columns={"text": [" ".join(words) for words in rows.columns["words"]], **rows.columns})
+    return replace(
+        rows, columns={"text": [" ".join(words) for words in rows.columns["words"]], **rows.columns}
+    )

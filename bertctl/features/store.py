@@ -59,7 +59,9 @@ class VectorLayout:
     @property
     def arrays(self) -> dict[str, tuple[tuple[int, ...], DTypeLike]]:
         """Returns name -> shape of a row and type of its numbers, for each array of a folder."""
-        found: dict[str, tuple[tuple[int, ...], DTypeLike]] = {"vectors": (self.vector_shape, self.dtype)}
+        found: dict[str, tuple[tuple[int, ...], DTypeLike]] = {
+            "vectors": (self.vector_shape, self.dtype)
+        }
         if self.by_token:
             found |= {"counts": ((), np.int64), "spans": ((2,), np.int32)}
             if not self.pooling.startswith("words"):
@@ -88,9 +90,16 @@ class VectorStore:
     """
 
     def __init__(
-        self, folder: Path, layout: VectorLayout, state: Mapping[str, Any] | None, *, has_offsets: bool = False
+        self,
+        folder: Path,
+        layout: VectorLayout,
+        state: Mapping[str, Any] | None,
+        *,
+        has_offsets: bool = False,
     ) -> None:
-        for old in folder.glob("[!.]*") if state is None else ():  # the lock stays, which its maker holds
+        for old in (
+            folder.glob("[!.]*") if state is None else ()
+        ):  # the lock stays, which its maker holds
             old.unlink()
         self._layout = layout
         self._rows = state["rows"] if state else 0
@@ -104,7 +113,9 @@ class VectorStore:
             n_bytes = state["bytes"] if state else 0
             digest = state.get("offsets_sha256", "") if state else ""
             path = folder / "offsets.npy"
-            self._offsets = AppendedOffsets(path, folder / "rows.jsonl", self._rows, n_bytes, digest)
+            self._offsets = AppendedOffsets(
+                path, folder / "rows.jsonl", self._rows, n_bytes, digest
+            )
 
     def append(self, rows: Rows, vectors: Array, tokens: TokenVectors | None) -> None:
         """Adds rows with their vectors, (N, K, D), or (T, K, D) for tokens."""
@@ -114,12 +125,21 @@ class VectorStore:
                 array.append(getattr(tokens, name))
         kept = ["text", "pair", "words", "label", "tags"] if self._layout.keep_text else ["label"]
         names = [name for name in kept if rows.has(name)]
-        lines = [{"id": rows.ids[i]} | {name: rows.columns[name][i] for name in names} for i in range(len(rows))]
-        if tokens is not None and self._layout.token_names and rows.has("pair"):  # words are named by their own text
+        lines = [
+            {"id": rows.ids[i]} | {name: rows.columns[name][i] for name in names}
+            for i in range(len(rows))
+        ]
+        if (
+            tokens is not None and self._layout.token_names and rows.has("pair")
+        ):  # words are named by their own text
             places = zip(tokens.spans.tolist(), tokens.second.tolist(), strict=True)
             for line, count in zip(lines, tokens.counts.tolist(), strict=True):
-                line["words"] = [line["pair" if of[1] else "text"][slice(*of[0])] for of in islice(places, count)]
-        encoded = [f"{json.dumps(line, ensure_ascii=False, default=str)}\n".encode() for line in lines]
+                line["words"] = [
+                    line["pair" if of[1] else "text"][slice(*of[0])] for of in islice(places, count)
+                ]
+        encoded = [
+            f"{json.dumps(line, ensure_ascii=False, default=str)}\n".encode() for line in lines
+        ]
         self._lines.append(b"".join(encoded))
         if self._offsets is not None:
             self._offsets.append([len(line) for line in encoded])
@@ -129,7 +149,11 @@ class VectorStore:
         """Makes what was added outlive a kill; returns what the next attempt opens the folder with."""
         for array in self._arrays.values():
             array.sync()
-        state = {"rows": self._rows, "vectors": self._arrays["vectors"].rows, "bytes": self._lines.sync()}
+        state = {
+            "rows": self._rows,
+            "vectors": self._arrays["vectors"].rows,
+            "bytes": self._lines.sync(),
+        }
         return state if self._offsets is None else state | {"offsets_sha256": self._offsets.sync()}
 
     def close(self) -> None:
@@ -142,7 +166,10 @@ class VectorStore:
 
 
 def join_stores(
-    folders: Sequence[Path], chunks: Sequence[tuple[int, int, int]], into: Path, layout: VectorLayout
+    folders: Sequence[Path],
+    chunks: Sequence[tuple[int, int, int]],
+    into: Path,
+    layout: VectorLayout,
 ) -> None:
     """Puts the chunks of several processes in the order of the input, in one folder.
 
@@ -173,7 +200,9 @@ def stored_arrays(folder: Path, layout: VectorLayout) -> dict[str, Array]:
     """Returns the arrays of a folder, mapped into memory; `offsets` (N + 1,) in place of the counts."""
     found = {name: open_array(folder / f"{name}.npy") for name in layout.arrays}
     if layout.by_token:
-        found["offsets"] = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(found.pop("counts"))])
+        found["offsets"] = np.concatenate(
+            [np.zeros(1, dtype=np.int64), np.cumsum(found.pop("counts"))]
+        )
     return found
 
 

@@ -64,8 +64,13 @@ def needs_of_name(name: str) -> Iterator[Need]:
         for split in row.split_names:
             yield partial(load_data, recipe, splits=(split,))
     else:
-        what = unknown("recipe, model or data set", name, (*builtin_recipes(), *MODELS, *builtin_datasets()))
-        raise UsageError(what, remedy="`bertctl recipes ls` (--models, --data) lists them; also a YAML file, a hub id.")
+        what = unknown(
+            "recipe, model or data set", name, (*builtin_recipes(), *MODELS, *builtin_datasets())
+        )
+        raise UsageError(
+            what,
+            remedy="`bertctl recipes ls` (--models, --data) lists them; also a YAML file, a hub id.",
+        )
 
 
 def wanted_of(needs: Sequence[Need]) -> list[HubFiles]:
@@ -87,7 +92,10 @@ def wanted_of(needs: Sequence[Need]) -> list[HubFiles]:
 def wanted_of_lock(lock: Lock) -> list[HubFiles]:
     """Returns what a lock has of the hub, at its commits."""
     parts = [part for part in lock.parts if part["revision"]]
-    return [HubFiles(part["name"], part["kind"], part["revision"], tuple(part["files"])) for part in parts]
+    return [
+        HubFiles(part["name"], part["kind"], part["revision"], tuple(part["files"]))
+        for part in parts
+    ]
 
 
 def look_up_all(wanted: Sequence[HubFiles], listener: Listener = SILENT) -> list[list[RemoteFile]]:
@@ -103,7 +111,9 @@ def look_up_all(wanted: Sequence[HubFiles], listener: Listener = SILENT) -> list
     return found
 
 
-def fetch(wanted: Sequence[HubFiles], needs: Sequence[Need], place: Lock, listener: Listener = SILENT) -> Lock:
+def fetch(
+    wanted: Sequence[HubFiles], needs: Sequence[Need], place: Lock, listener: Listener = SILENT
+) -> Lock:
     """Brings all that is wanted onto this disk, writes the lock, and returns it.
 
     Args:
@@ -129,7 +139,9 @@ def fetch(wanted: Sequence[HubFiles], needs: Sequence[Need], place: Lock, listen
     elif problems := check(place):
         raise all_of(problems, f"{len(problems)} things are not as they are locked")
     document = {"schema": 1, "folder": place.folder, "parts": place.parts}
-    if needs or not place.path.is_file() or read_json(place.path) != document:  # what stays may be read alone
+    if (
+        needs or not place.path.is_file() or read_json(place.path) != document
+    ):  # what stays may be read alone
         write_json(place.path, document)
     return place
 
@@ -141,7 +153,9 @@ def check(lock: Lock, needs: Sequence[Need] = ()) -> list[BertctlError]:
     """
     problems: dict[str, BertctlError] = {}
     of_hub = [(each, each.revision or "", cached_files(each)) for each in wanted_of_lock(lock)]
-    locked = [Found(each.repo_type, each.repo, files, at, at, whole=True) for each, at, files in of_hub]
+    locked = [
+        Found(each.repo_type, each.repo, files, at, at, whole=True) for each, at, files in of_hub
+    ]
     checks: list[Need] = [partial(lock.check, found) for found in locked]
     for need in (*checks, *needs):
         try:
@@ -155,11 +169,23 @@ def check(lock: Lock, needs: Sequence[Need] = ()) -> list[BertctlError]:
 def _parts_of(found: Sequence[Found], licences: dict[str, str]) -> list[dict[str, Any]]:
     """Returns what a lock has of files that were found; two files of one name are in two parts."""
     parts: list[dict[str, Any]] = []
-    for each in sorted(found, key=lambda one: (one.kind, one.name, one.revision, sorted(one.files))):
-        files = {name: {"sha256": file_sha256(path), "bytes": path.stat().st_size} for name, path in each.files.items()}
-        facts = {"kind": each.kind, "name": each.name, "asked": each.asked, "revision": each.revision}
+    for each in sorted(
+        found, key=lambda one: (one.kind, one.name, one.revision, sorted(one.files))
+    ):
+        files = {
+            name: {"sha256": file_sha256(path), "bytes": path.stat().st_size}
+            for name, path in each.files.items()
+        }
+        facts = {
+            "kind": each.kind,
+            "name": each.name,
+            "asked": each.asked,
+            "revision": each.revision,
+        }
         for part in parts:
-            if facts.items() <= part.items() and all(part["files"].get(name, it) == it for name, it in files.items()):
+            if facts.items() <= part.items() and all(
+                part["files"].get(name, it) == it for name, it in files.items()
+            ):
                 part["files"].update(files)
                 break
         else:

@@ -184,7 +184,9 @@ class MergedParts:
         self._paths = records
         self._seal = Seal(settings_hash)
         self._documents = [self._read_record(path, part_layout(layout)) for path in records]
-        self._parts = [path.with_name(self._documents[number]["file"]) for number, path in enumerate(records)]
+        self._parts = [
+            path.with_name(self._documents[number]["file"]) for number, path in enumerate(records)
+        ]
         self._n_chunks = 0
 
     @property
@@ -200,7 +202,9 @@ class MergedParts:
         """Copies the answers to all rows, as they were written."""
         headers = [document["header"] for document in self._documents if document["header"]]
         if len(set(headers)) > 1:
-            raise UsageError(f"{self._paths[0].parent}: the shards have different columns", remedy=AGAIN)
+            raise UsageError(
+                f"{self._paths[0].parent}: the shards have different columns", remedy=AGAIN
+            )
         out.write(headers[0] if headers else "")
         for lines in self._lines(chunks):
             out.write(b"".join(lines).decode())
@@ -240,7 +244,9 @@ class MergedParts:
                     raise self._other_whole(shard)
 
     def _other_whole(self, shard: int) -> UsageError:
-        return UsageError(f"{self._paths[shard]} is another shard, or of other rows, run or options", remedy=AGAIN)
+        return UsageError(
+            f"{self._paths[shard]} is another shard, or of other rows, run or options", remedy=AGAIN
+        )
 
     def _read_record(self, path: Path, layout: str) -> dict[str, Any]:
         number = self._paths.index(path)
@@ -252,7 +258,9 @@ class MergedParts:
             if not part.is_file():
                 raise DataError(f"{part} is missing", remedy=AGAIN)
             if sha256_of(part) != document["file_sha256"]:
-                raise DataError(f"{part} is damaged: it is not what its shard has written", remedy=AGAIN)
+                raise DataError(
+                    f"{part} is damaged: it is not what its shard has written", remedy=AGAIN
+                )
             return document
 
 

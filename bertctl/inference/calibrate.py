@@ -46,29 +46,45 @@ def calibrate_run(
     task = run.task
     if not isinstance(task, TextClassification):
         what = f"--calibrate and --threshold are for text-classification; {run.folder.path} is a run of {task.name}"
-        raise UsageError(what, remedy="Leave them out; a question answerer has chosen its threshold in training.")
+        raise UsageError(
+            what, remedy="Leave them out; a question answerer has chosen its threshold in training."
+        )
     data = run.load_data([split] if split else None, listener=listener)
     name = split or data.validation_splits[0]
     result = score_splits(run, {name: data.splits[name]}, workers, listener)[name]
     before = read_decision(run.folder)
     logits, gold = result.outputs["logits"], task.answers.targets(result.lines)
-    decision = fit_decision(task, logits, gold, fitted_on=name, calibrate=calibrate, rule=rule, before=before)
+    decision = fit_decision(
+        task, logits, gold, fitted_on=name, calibrate=calibrate, rule=rule, before=before
+    )
     if workers.is_first:
         with run.folder.held():
             write_json(run.folder.decision, decision.as_json())
     decided = task.with_decision(decision.as_json())
     lines = decided.lines(result.outputs, result.features, result.rows)
     resamples, seed = run.recipe.evaluation.bootstrap_resamples, run.recipe.training.seed
-    both = {"before": result.metrics, "after": decided.answers.score(lines, resamples=resamples, seed=seed)}
-    metrics = {when: {name: value.as_json() for name, value in found.items()} for when, found in both.items()}
+    both = {
+        "before": result.metrics,
+        "after": decided.answers.score(lines, resamples=resamples, seed=seed),
+    }
+    metrics = {
+        when: {name: value.as_json() for name, value in found.items()}
+        for when, found in both.items()
+    }
     names = ("calibration_error", "classwise_calibration_error", "brier")
     errors: dict[str, dict[str, float | None]] = {name: {} for name in names}
     right = gold if task.multi_label else gold[:, None] == np.arange(logits.shape[1])
     for when, temperature in {"before": 1.0, "after": decision.temperature or 1.0}.items():
         p = calibration.scaled_probabilities(logits, temperature, multi_label=task.multi_label)
         held = right[np.arange(len(p)), p.argmax(axis=1)]
-        answer = None if task.multi_label else calibration.expected_calibration_error(p.max(axis=1), held)
+        answer = (
+            None
+            if task.multi_label
+            else calibration.expected_calibration_error(p.max(axis=1), held)
+        )
         errors["calibration_error"][when] = answer
-        errors["classwise_calibration_error"][when] = calibration.classwise_calibration_error(p, right)
+        errors["classwise_calibration_error"][when] = calibration.classwise_calibration_error(
+            p, right
+        )
         errors["brier"][when] = calibration.brier_score(p, right, multi_label=task.multi_label)
     return {"decision": decision.as_json(), "metrics": metrics, **errors}

@@ -57,17 +57,28 @@ class KeptColumns:
         if self.names is None:
             return available
 
-        by_other_name = {**available, **{name: rows.columns[column] for column, name in _texts(rows, shown).items()}}
+        by_other_name = {
+            **available,
+            **{name: rows.columns[column] for column, name in _texts(rows, shown).items()},
+        }
         for name in self.names:
             if name not in by_other_name and name != "id":
-                what = hinted(f"--keep-columns: {rows.source} has no column '{name}'", name, by_other_name)
-                raise UsageError(what, remedy=f"Columns there: {', '.join(by_other_name)}; or all, or none.")
+                what = hinted(
+                    f"--keep-columns: {rows.source} has no column '{name}'", name, by_other_name
+                )
+                raise UsageError(
+                    what, remedy=f"Columns there: {', '.join(by_other_name)}; or all, or none."
+                )
         return {name: by_other_name[name] for name in self.names if name in by_other_name}
 
 
 def _texts(rows: Rows, shown: Iterable[str]) -> dict[str, str]:
     """Returns canonical name -> name in the file, of the columns that answers show under their canonical names."""
-    return {column: name for column, name in rows.file_names.items() if column in shown and rows.has(column)}
+    return {
+        column: name
+        for column, name in rows.file_names.items()
+        if column in shown and rows.has(column)
+    }
 
 
 def _name_in_file(column: str, rows: Rows, canonical: Collection[str]) -> str:

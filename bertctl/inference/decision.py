@@ -138,11 +138,15 @@ def fit_decision(
     labels, multi_label = task.labels, task.multi_label
     if rule is not None and not multi_label and len(labels) != 2:
         what = f"--threshold needs two labels, or several for each example; this run chooses one of {len(labels)}"
-        raise UsageError(what, remedy="Leave --threshold out; --calibrate works with any number of labels.")
+        raise UsageError(
+            what, remedy="Leave --threshold out; --calibrate works with any number of labels."
+        )
     decision = before or Decision(fitted_on=fitted_on)
     changes: dict[str, Any] = {"fitted_on": fitted_on, "n": len(logits), "null_threshold": None}
     is_new = {"temperature": calibrate, "threshold": rule is not None}
-    changes["selected_on"] = {name: split for name, split in decision.selected().items() if not is_new[name]}
+    changes["selected_on"] = {
+        name: split for name, split in decision.selected().items() if not is_new[name]
+    }
     if calibrate:
         temperature = calibration.fit_temperature(logits, gold, multi_label=multi_label)
         changes["temperature"] = temperature
@@ -151,7 +155,9 @@ def fit_decision(
             changes["threshold"] = float(expit(logit(decision.threshold) * scale))
     if rule is not None:
         temperature = changes.get("temperature", decision.temperature) or 1.0
-        probabilities = calibration.scaled_probabilities(logits, temperature, multi_label=multi_label)
+        probabilities = calibration.scaled_probabilities(
+            logits, temperature, multi_label=multi_label
+        )
         positive = None if multi_label else task.positive or labels[1]
         number = 1 if positive is None else labels.index(positive)
         is_yes = np.asarray(gold) == number

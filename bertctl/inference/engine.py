@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
     from bertctl.modeling.model import Model
 
-_SHORT = 1 << 21  # numbers of the hidden states of a batch: of MiniLM 5,461 tokens, a second of one thread
+_SHORT = (
+    1 << 21
+)  # numbers of the hidden states of a batch: of MiniLM 5,461 tokens, a second of one thread
 
 
 class Backend(Protocol):
@@ -146,12 +148,22 @@ class Engine:
         from bertctl.modeling.torch_bert import Encoder, Network
 
         network = self.network
-        if self.compute.device != "cpu" or not isinstance(network, Encoder | Network) or network.training:
+        if (
+            self.compute.device != "cpu"
+            or not isinstance(network, Encoder | Network)
+            or network.training
+        ):
             return 1
         return self.compute.threads if tokens * network.config.hidden_size <= _SHORT else 1
 
     def forward(
-        self, task: Task, features: Features, *, batch_size: int, phase: str = "evaluating", listener: Listener = SILENT
+        self,
+        task: Task,
+        features: Features,
+        *,
+        batch_size: int,
+        phase: str = "evaluating",
+        listener: Listener = SILENT,
     ) -> ForwardResult:
         """Returns what the task collects of every window, and the windows' losses where they have labels.
 
@@ -164,41 +176,73 @@ class Engine:
             phase: what progress calls it.
             listener: hears of progress.
         """
-        features, workers, objective = task.scored(features), self.workers, task.objective(self.padding)
+        features, workers, objective = (
+            task.scored(features),
+            self.workers,
+            task.objective(self.padding),
+        )
         rng = WindowRandom(0)  # what an objective draws is the same in every evaluation
         plan = evaluation_plan(features.lengths, batch_size, one_length=self.padding.unwanted)
         # A process without a batch of its own computes the first one, to know the shapes; it adds nothing to the sum.
         mine = plan[workers.rank :: workers.count] or plan[:1]
         outputs: dict[str, Array] = {}
         losses: Floats32 | None = None
-        done, tokens, all_tokens = 0, 0, sum(int(features.lengths[indices].sum()) for indices in mine)
+        done, tokens, all_tokens = (
+            0,
+            0,
+            sum(int(features.lengths[indices].sum()) for indices in mine),
+        )
         try:
-            threads = self.at_once(max((int(features.lengths[one].max()) * len(one) for one in mine), default=0))
-            batches = ((indices, objective.batch(features, indices, rng).to(self.compute.device)) for indices in mine)
+            threads = self.at_once(
+                max((int(features.lengths[one].max()) * len(one) for one in mine), default=0)
+            )
+            batches = (
+                (indices, objective.batch(features, indices, rng).to(self.compute.device))
+                for indices in mine
+            )
             with self.backend.inference():
-                work = side_by_side(lambda one: (*one, objective.forward(self.backend, one[1])), batches, threads)
+                work = side_by_side(
+                    lambda one: (*one, objective.forward(self.backend, one[1])), batches, threads
+                )
                 for indices, batch, found in work:
                     predictions = features.prediction_indices(indices)
-                    for name, values in task.collect_outputs(found, batch, features, indices).items():
+                    for name, values in task.collect_outputs(
+                        found, batch, features, indices
+                    ).items():
                         if name not in outputs:
-                            outputs[name] = np.zeros((features.num_predictions, *values.shape[1:]), dtype=values.dtype)
+                            outputs[name] = np.zeros(
+                                (features.num_predictions, *values.shape[1:]), dtype=values.dtype
+                            )
                         outputs[name][predictions] = values
-                    of_windows = None if batch.labels is None else objective.window_losses(found, batch)
+                    of_windows = (
+                        None if batch.labels is None else objective.window_losses(found, batch)
+                    )
                     if of_windows is not None:
-                        losses = np.zeros(len(features), dtype=np.float32) if losses is None else losses
+                        losses = (
+                            np.zeros(len(features), dtype=np.float32) if losses is None else losses
+                        )
                         losses[indices] = of_windows.cpu().numpy()
                     done = min(done + len(indices) * workers.count, len(features))
-                    tokens += int(features.lengths[indices].sum())  # the longest come first, and take longest
+                    tokens += int(
+                        features.lengths[indices].sum()
+                    )  # the longest come first, and take longest
                     listener.advance(phase, done, len(features), share=tokens / max(1, all_tokens))
         finally:
             listener.finish(phase)
         # Each batch was computed by one process, so the sum over all processes is the whole.
         factor = 1 if workers.rank < len(plan) else 0
-        outputs = {name: workers.sum(values if factor else np.zeros_like(values)) for name, values in outputs.items()}
-        losses = losses if losses is None else workers.sum(losses if factor else np.zeros_like(losses))
+        outputs = {
+            name: workers.sum(values if factor else np.zeros_like(values))
+            for name, values in outputs.items()
+        }
+        losses = (
+            losses if losses is None else workers.sum(losses if factor else np.zeros_like(losses))
+        )
         return ForwardResult(outputs, losses)
 
-    def line_batches(self, lines: Sequence[Any], budget: int) -> "Iterator[tuple[Ints, dict[str, Tensor]]]":
+    def line_batches(
+        self, lines: Sequence[Any], budget: int
+    ) -> "Iterator[tuple[Ints, dict[str, Tensor]]]":
         """Yields lines of tokens as batches of like lengths: which B lines, and their (B, T) inputs on the device.
 
         Args:
@@ -207,11 +251,16 @@ class Engine:
         """
         lengths = np.array([len(line.ids) for line in lines], dtype=np.int64)
         for indices in token_budget_plan(lengths, budget, one_length=self.padding.unwanted):
-            ids, types = (np.concatenate([getattr(lines[i], name) for i in indices]) for name in ("ids", "type_ids"))
+            ids, types = (
+                np.concatenate([getattr(lines[i], name) for i in indices])
+                for name in ("ids", "type_ids")
+            )
             inputs = padded_inputs(ids, types, lengths[indices], self.padding)
             yield indices, {name: tensor.to(self.compute.device) for name, tensor in inputs.items()}
 
-    def line_outputs(self, lines: Sequence[Any], budget: int, **more: Any) -> "Iterator[tuple[Ints, Tensor, Any]]":
+    def line_outputs(
+        self, lines: Sequence[Any], budget: int, **more: Any
+    ) -> "Iterator[tuple[Ints, Tensor, Any]]":
         """Yields, batch by batch as `line_batches`, which B lines, their (B, T) mask, and what the network returns."""
         for indices, inputs in self.line_batches(lines, budget):
             with self.backend.inference():

@@ -18,7 +18,9 @@ _PACKAGES = (
 )  # fmt: skip
 
 
-def describe_environment(recipe: Recipe, compute: Compute, *, data: LoadedData, model_hash: str) -> dict[str, Any]:
+def describe_environment(
+    recipe: Recipe, compute: Compute, *, data: LoadedData, model_hash: str
+) -> dict[str, Any]:
     """Returns the content of environment.json; `columns` is empty for data sets of the catalog."""
     differ = "another kind of processor, another number of threads and other versions of torch round otherwise"
     if compute.device != "cpu" and not recipe.runtime.deterministic:

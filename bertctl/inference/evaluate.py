@@ -63,7 +63,9 @@ class SplitResult:
 
     def thorough(self, recipe: Recipe) -> "SplitResult":
         """Returns the same with the intervals that are written down, on up to 10,000 resamples."""
-        return replace(self, metrics=_measured(self.task, self.lines, self.loss, recipe, thorough=True))
+        return replace(
+            self, metrics=_measured(self.task, self.lines, self.loss, recipe, thorough=True)
+        )
 
 
 def evaluate_split(
@@ -92,8 +94,12 @@ def evaluate_split(
     """
     settings = recipe.evaluation
     phase = f"scoring {rows.split}"
-    passed = engine.forward(task, features, batch_size=settings.batch_size, phase=phase, listener=listener)
-    found = passed.losses if passed.losses is not None else task.row_losses(passed.outputs, features)
+    passed = engine.forward(
+        task, features, batch_size=settings.batch_size, phase=phase, listener=listener
+    )
+    found = (
+        passed.losses if passed.losses is not None else task.row_losses(passed.outputs, features)
+    )
     if found is None:
         raise ValueError(f"the split '{rows.split}' has no labels")
     decision = task.tune(passed.outputs, features, rows) if choose else {}
@@ -103,7 +109,9 @@ def evaluate_split(
     if clusters is not None and isinstance(lines, ClassLines):
         lines = replace(lines, clusters=clusters)
     elif clusters is not None:
-        lines = [{**line, "cluster": int(cluster)} for line, cluster in zip(lines, clusters, strict=True)]
+        lines = [
+            {**line, "cluster": int(cluster)} for line, cluster in zip(lines, clusters, strict=True)
+        ]
     sums, weights = (
         np.bincount(features.rows, values, minlength=len(rows)).astype(np.float64)
         for values in (found, features.weights)
@@ -111,11 +119,18 @@ def evaluate_split(
     losses = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
     mean_loss = replace(loss(sums, weights), clusters=clusters)
     metrics = _measured(task, lines, mean_loss, recipe, thorough=False)
-    return SplitResult(task, decision, rows, features, passed.outputs, lines, losses, mean_loss, metrics)
+    return SplitResult(
+        task, decision, rows, features, passed.outputs, lines, losses, mean_loss, metrics
+    )
 
 
 def _measured(
-    task: Task, lines: Sequence[dict[str, Any]], mean_loss: Contributions, recipe: Recipe, *, thorough: bool
+    task: Task,
+    lines: Sequence[dict[str, Any]],
+    mean_loss: Contributions,
+    recipe: Recipe,
+    *,
+    thorough: bool,
 ) -> dict[str, MetricValue]:
     """Returns all metrics of a split, with their intervals where it is `thorough`: see `Contributions.metric`."""
     settings, seed = recipe.evaluation, recipe.training.seed
@@ -143,12 +158,16 @@ def windows_of(features: Features) -> Ints:
     """Returns the (N,) windows that each row is read in."""
     if isinstance(features, CorpusWindows):  # which are what is scored
         return np.ones(len(features.tokens), dtype=np.int64)
-    if isinstance(features, DocumentFeatures):  # a document has one loss, and is one window for the engine
+    if isinstance(
+        features, DocumentFeatures
+    ):  # a document has one loss, and is one window for the engine
         return features.windows
     return np.bincount(features.rows, minlength=len(features.tokens))
 
 
-def data_document(features: Mapping[str, Features], hashes: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def data_document(
+    features: Mapping[str, Features], hashes: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
     """Returns what metrics.json says of the rows of each split: `truncation_counts` and their hash."""
     hashed = {split: {"sha256": hashes[split]} if split in hashes else {} for split in features}
     return {split: truncation_counts(each) | hashed[split] for split, each in features.items()}
@@ -171,7 +190,12 @@ def truncation_counts(features: Features) -> dict[str, int]:
 
 
 def warn_of_truncation(
-    split: str, counts: Mapping[str, int], *, message: TruncationMessage, max_length: int, listener: Listener
+    split: str,
+    counts: Mapping[str, int],
+    *,
+    message: TruncationMessage,
+    max_length: int,
+    listener: Listener,
 ) -> None:
     """Says how many examples were truncated and how many tokens are unknown; above 1 % it is a warning."""
     examples, truncated = counts["examples"], counts["truncated"]
@@ -191,26 +215,39 @@ def warn_of_truncation(
             f"{split}: {counts['windowed']} of {examples} examples are longer than {max_length} tokens: they are read "
             "in windows, and nothing of them is cut off"
         )
-    unknown, tokens = counts["unknown_tokens"], counts["tokens"] + counts["lost_tokens"]  # before anything is cut off
+    unknown, tokens = (
+        counts["unknown_tokens"],
+        counts["tokens"] + counts["lost_tokens"],
+    )  # before anything is cut off
     if unknown > TRUNCATION_WARNING_SHARE * max(1, tokens):
         found = f"{split}: {unknown} of {tokens} tokens are unknown to the model"
         listener.warn(f"{found}; is the language or the case the model's?")
 
 
-def report_truncation(split: str, features: Features, task: Task, recipe: Recipe, listener: Listener) -> None:
+def report_truncation(
+    split: str, features: Features, task: Task, recipe: Recipe, listener: Listener
+) -> None:
     """Says what a split loses with the recipe's task and longest input; see `warn_of_truncation`."""
     counts, max_length = truncation_counts(features), recipe.model.max_length
-    warn_of_truncation(split, counts, message=task.truncation, max_length=max_length, listener=listener)
+    warn_of_truncation(
+        split, counts, message=task.truncation, max_length=max_length, listener=listener
+    )
     if isinstance(features, AnswerFeatures) and features.gold and counts_characters(features.gold):
-        listener.say(f"{split}: f1 counts characters, as most answers are in a script without spaces between words")
+        listener.say(
+            f"{split}: f1 counts characters, as most answers are in a script without spaces between words"
+        )
     if isinstance(features, AnswerFeatures) and features.seams:
         stride = recipe.question_answering.doc_stride
         what = f"{split}: {count(features.seams, 'window')} of {max_length} tokens begin where the one before ends"
         fits = "a smaller question_answering.doc_stride, or a larger --max-length"
-        listener.warn(f"{what}, as doc_stride is {stride}: no answer across the two can be found; take {fits}")
+        listener.warn(
+            f"{what}, as doc_stride is {stride}: no answer across the two can be found; take {fits}"
+        )
 
 
-def prediction_lines(result: SplitResult, *, settings: EvaluationSection) -> Iterator[dict[str, Any]]:
+def prediction_lines(
+    result: SplitResult, *, settings: EvaluationSection
+) -> Iterator[dict[str, Any]]:
     """Yields a line per example, in the order of the rows: id, texts, gold, prediction, probabilities, loss, tokens."""
     rows, task = result.rows, result.task
     truncated, lengths = result.features.truncated_tokens > 0, result.features.tokens
@@ -223,7 +260,11 @@ def prediction_lines(result: SplitResult, *, settings: EvaluationSection) -> Ite
         if settings.keep_text:
             line |= rows.fields(i, task.answers.columns)
         line |= answer
-        line |= {"loss": float(result.losses[i]), "tokens": int(lengths[i]), "truncated": bool(truncated[i])}
+        line |= {
+            "loss": float(result.losses[i]),
+            "tokens": int(lengths[i]),
+            "truncated": bool(truncated[i]),
+        }
         line |= {"windows": int(windows[i])} if in_windows else {}
         line |= rows.fields(i, settings.slice_columns)
         yield line
@@ -234,16 +275,23 @@ def line_id(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
-def write_predictions(folder: RunFolder, results: Mapping[str, SplitResult], settings: EvaluationSection) -> None:
+def write_predictions(
+    folder: RunFolder, results: Mapping[str, SplitResult], settings: EvaluationSection
+) -> None:
     """Writes the predictions of each split into a run folder."""
     for split, result in results.items():
         write_jsonl(folder.predictions(split), prediction_lines(result, settings=settings))
 
 
-def metrics_document(results: Mapping[str, SplitResult], *, primary: str, selection: str) -> dict[str, Any]:
+def metrics_document(
+    results: Mapping[str, SplitResult], *, primary: str, selection: str
+) -> dict[str, Any]:
     """Returns the layout of metrics.json: nothing in it changes from one equal run to the next."""
     positive = next((result.task.answers.positive for result in results.values()), None)
-    metrics = {split: {name: one.as_json() for name, one in of.metrics.items()} for split, of in results.items()}
+    metrics = {
+        split: {name: one.as_json() for name, one in of.metrics.items()}
+        for split, of in results.items()
+    }
     return {
         "schema": SCHEMA,
         "metrics": metrics,

@@ -37,7 +37,10 @@ def layout_of(output: Path | None) -> str:
     """
     name = suffix_of(output).removeprefix(".") if output else ""
     if name in ("parquet", "pq", "npy", "npz", "safetensors", "h5", "xlsx"):
-        raise UsageError(f"{output}: answers are not written as {name}", remedy="Name it .jsonl, .json, .csv or .tsv.")
+        raise UsageError(
+            f"{output}: answers are not written as {name}",
+            remedy="Name it .jsonl, .json, .csv or .tsv.",
+        )
     return name if name in ("json", "csv", "tsv", "conll") else "jsonl"
 
 
@@ -47,9 +50,14 @@ def check_known(layout: str) -> None:
     Raises:
         UsageError: with those that there are.
     """
-    known = [*GENERAL_FORMATS, *dict.fromkeys(name for task in TASKS.values() for name in task.formats)]
+    known = [
+        *GENERAL_FORMATS,
+        *dict.fromkeys(name for task in TASKS.values() for name in task.formats),
+    ]
     if layout not in known:
-        raise UsageError(unknown("format", layout, known), remedy=f"Choose from {', '.join(known)}.")
+        raise UsageError(
+            unknown("format", layout, known), remedy=f"Choose from {', '.join(known)}."
+        )
 
 
 def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
@@ -64,11 +72,15 @@ def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
         what = unknown(f"format of {run.task.name}", layout, known)
         raise UsageError(what, remedy=f"Choose from {', '.join(known)}.")
     if layout in own and (own[layout].extra or own[layout].to_file) and not to_file:
-        what = "writes several files" if own[layout].extra else "is no text for a terminal or a pipe"
+        what = (
+            "writes several files" if own[layout].extra else "is no text for a terminal or a pipe"
+        )
         raise UsageError(f"--format {layout} {what}", remedy="Say where: -o FILE.")
 
 
-def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str, safe_csv: bool = False) -> None:
+def write_answers(
+    answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str, safe_csv: bool = False
+) -> None:
     """Writes answers as they come: `jsonl`, `json` (one array), or `csv` and `tsv` with a column per probability.
 
     With `safe_csv`, a text that a spreadsheet would take for a formula has an apostrophe before it (OWASP, "CSV
@@ -88,9 +100,13 @@ def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str
         flat = _table_row(answer)
         if writer is None:
             delimiter = "\t" if layout == "tsv" else ","
-            writer = csv.DictWriter(_LineFeeds(out), list(flat), lineterminator="\r\n", delimiter=delimiter)
+            writer = csv.DictWriter(
+                _LineFeeds(out), list(flat), lineterminator="\r\n", delimiter=delimiter
+            )
             writer.writeheader()
-        writer.writerow({name: _no_formula(cell) if safe_csv else cell for name, cell in flat.items()})
+        writer.writerow(
+            {name: _no_formula(cell) if safe_csv else cell for name, cell in flat.items()}
+        )
 
 
 class _LineFeeds:
@@ -118,12 +134,17 @@ def _table_row(answer: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in answer.items():
         field = name.removesuffix(SUFFIX)
         if field == "probabilities" and isinstance(value, dict):
-            last |= {f"probability_{label}": _digits(probability) for label, probability in value.items()}
+            last |= {
+                f"probability_{label}": _digits(probability) for label, probability in value.items()
+            }
         elif isinstance(value, dict):
             row |= {f"{name}_{key}": _cell(nested) for key, nested in value.items()}
         elif field == "top" and _are_labels(value):
             for place, label in enumerate(value, start=1):
-                last |= {f"top_{place}": label["label"], f"top_{place}_probability": _digits(label["probability"])}
+                last |= {
+                    f"top_{place}": label["label"],
+                    f"top_{place}_probability": _digits(label["probability"]),
+                }
         elif field == "probability":
             row[name] = _digits(value)
         else:
@@ -138,7 +159,9 @@ def _cell(value: Any) -> Any:
 
 def _are_labels(value: Any) -> bool:
     """Returns whether a field is what `--top-k` gives."""
-    return isinstance(value, list) and all(isinstance(item, dict) and "probability" in item for item in value)
+    return isinstance(value, list) and all(
+        isinstance(item, dict) and "probability" in item for item in value
+    )
 
 
 def _digits(probability: Any) -> Any:
@@ -165,8 +188,12 @@ def glue_splits(data: DataSection, split: str) -> tuple[DatasetRow, list[SplitRo
     ]
     if dataset is None or not found:
         what = f"the data set '{data.name}'" if data.name else "a file of your own"
-        remedy = "Use --split test on a run of one of the nine tasks, or --data ax on a run of mnli."
-        raise UsageError(f"the GLUE server takes no predictions for the split '{split}' of {what}", remedy=remedy)
+        remedy = (
+            "Use --split test on a run of one of the nine tasks, or --data ax on a run of mnli."
+        )
+        raise UsageError(
+            f"the GLUE server takes no predictions for the split '{split}' of {what}", remedy=remedy
+        )
     return dataset, found
 
 

@@ -15,7 +15,12 @@ _LIMITS = ("max_eval_rows", "max_train_rows", "train_rows_per_label", "first_tra
 
 
 def refuse_changed_rows(
-    folder: RunFolder, recipe: Recipe, named: Sequence[str], data: LoadedData, *, used: Sequence[str]
+    folder: RunFolder,
+    recipe: Recipe,
+    named: Sequence[str],
+    data: LoadedData,
+    *,
+    used: Sequence[str],
 ) -> None:
     """Refuses splits whose rows are not those that a run was trained and scored with.
 
@@ -34,7 +39,9 @@ def refuse_changed_rows(
     if not folder.environment.exists() or not folder.recipe.exists():
         return
     recorded = load_recipe(str(folder.recipe))
-    if recorded.data.name != recipe.data.name:  # another data set with the same labels was asked for
+    if (
+        recorded.data.name != recipe.data.name
+    ):  # another data set with the same labels was asked for
         return
     environment = folder.read(folder.environment)
     with loading(folder.environment, remedy=DAMAGED):
@@ -48,8 +55,17 @@ def refuse_changed_rows(
         rows = data.splits[split]
         if split in hashes and hashes[split] not in as_then(split):
             _refuse(folder, split, rows.source, "rows")
-        if split in slice_hashes and has_same_slices and slice_hashes[split] != data.slice_hashes[split]:
-            _refuse(folder, split, rows.source, f"columns {', '.join(recorded.evaluation.slice_columns)}")
+        if (
+            split in slice_hashes
+            and has_same_slices
+            and slice_hashes[split] != data.slice_hashes[split]
+        ):
+            _refuse(
+                folder,
+                split,
+                rows.source,
+                f"columns {', '.join(recorded.evaluation.slice_columns)}",
+            )
         if split not in hashes and f"data.{split}_file" not in named:
             _compare_with_scored(folder, recipe, data, split)
     if "labels" in hashes and hashes["labels"] != data.hashes.get("labels"):
@@ -67,7 +83,9 @@ def _read_as_then(recipe: Recipe, recorded: Recipe, data: LoadedData) -> Callabl
             found.add(data.hashes[split])
         else:
             found.add(load_data(recipe.with_fields("data", **before), splits=[split]).hashes[split])
-        if split == "train" and before["train_rows_per_label"] is not None:  # few-shot runs keep the whole file's
+        if (
+            split == "train" and before["train_rows_per_label"] is not None
+        ):  # few-shot runs keep the whole file's
             every_row = recipe.with_fields("data", **{**before, "train_rows_per_label": None})
             found.add(load_data(every_row, splits=[split]).hashes[split])
         return found
@@ -81,7 +99,11 @@ def _compare_with_scored(folder: RunFolder, recipe: Recipe, data: LoadedData, sp
         return
     scored: Mapping[str, Any] = folder.read(folder.metrics).get("data", {}).get(split, {})
     is_sample = scored.get("max_eval_rows") is not None
-    if scored.get("sha256") is not None and not is_sample and scored["sha256"] != data.hashes[split]:
+    if (
+        scored.get("sha256") is not None
+        and not is_sample
+        and scored["sha256"] != data.hashes[split]
+    ):
         _refuse(folder, split, data.splits[split].source, "rows")
 
 

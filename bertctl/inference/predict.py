@@ -71,13 +71,19 @@ class Destination:
             answers: as `Predictor.predict` gives them.
             own: the layout, where the task has it and not `write_answers`.
         """
-        write = own.write if own else functools.partial(write_answers, layout=self.layout, safe_csv=self.safe_csv)
+        write = (
+            own.write
+            if own
+            else functools.partial(write_answers, layout=self.layout, safe_csv=self.safe_csv)
+        )
         if self.output is None:
             write(answers, self.stdout)
             return []
         return self._write_files(answers, write, own)
 
-    def merge(self, parts: MergedParts, chunks: Iterable[Rows], own: AnswerFormat | None) -> list[str]:
+    def merge(
+        self, parts: MergedParts, chunks: Iterable[Rows], own: AnswerFormat | None
+    ) -> list[str]:
         """Writes the answers of all shards, and returns the files.
 
         Args:
@@ -93,13 +99,19 @@ class Destination:
         return [str(self.output)]
 
     def _write_files(
-        self, answers: Iterable[dict[str, Any]], write: Callable[..., None], own: AnswerFormat | None
+        self,
+        answers: Iterable[dict[str, Any]],
+        write: Callable[..., None],
+        own: AnswerFormat | None,
     ) -> list[str]:
         """Writes a file, and those that the layout has beside it."""
         assert self.output is not None  # noqa: S101 - as `write` has seen
         extra = own.extra if own else {}
         kept = list(answers) if extra else answers  # several files need them several times
-        writers = {self.output: write, **{self.output.with_name(self.output.stem + end): extra[end] for end in extra}}
+        writers = {
+            self.output: write,
+            **{self.output.with_name(self.output.stem + end): extra[end] for end in extra},
+        }
         for path, writer in writers.items():
             with replacing_text(path) as out:
                 writer(kept, out)
@@ -182,10 +194,15 @@ class Predictor:
 
     def answer(self, given: Rows) -> Answered:
         """Returns rows with their answers; prediction looks at no labels."""
-        rows = replace(given, columns={name: values for name, values in given.columns.items() if name != "label"})
+        rows = replace(
+            given,
+            columns={name: values for name, values in given.columns.items() if name != "label"},
+        )
         task, recipe = self.run.task, self.run.recipe
         features = task.encode(rows, self._engine.tokenizer, max_length=recipe.model.max_length)
-        outputs = self._engine.forward(task, features, batch_size=recipe.evaluation.batch_size).outputs
+        outputs = self._engine.forward(
+            task, features, batch_size=recipe.evaluation.batch_size
+        ).outputs
         for name, count in truncation_counts(features).items():
             self.counts[name] = self.counts.get(name, 0) + count
         return Answered(given, features, outputs, task.decode(outputs, features, rows))
@@ -199,19 +216,28 @@ class Predictor:
             line |= {shown_name(column, rows): value for column, value in texts.items()}
         line |= {name: self._of_file(value) for name, value in cells(self._carried, index).items()}
 
-        length = {"tokens": int(features.tokens[index]), "truncated": bool(features.truncated_tokens[index] > 0)}
+        length = {
+            "tokens": int(features.tokens[index]),
+            "truncated": bool(features.truncated_tokens[index] > 0),
+        }
         fields = {**self._shown(answered.answers[index]), **length}
         self._clashes |= dict.fromkeys(name for name in fields if name in line)
         return beside(line, fields)
 
     def _of_file(self, value: Any) -> Any:
         """Returns a cell of the file; an object is one cell of a table."""
-        return json.dumps(value, ensure_ascii=False) if self._one_table and isinstance(value, dict) else value
+        return (
+            json.dumps(value, ensure_ascii=False)
+            if self._one_table and isinstance(value, dict)
+            else value
+        )
 
     def _carry(self, rows: Rows, listener: Listener) -> None:
         """Takes the columns of a chunk that are carried over; of one table, those that the first chunk has."""
         task = self.run.task
-        canonical = dict.fromkeys((*READERS[task.name].columns, *task.columns, *task.answers.columns))
+        canonical = dict.fromkeys(
+            (*READERS[task.name].columns, *task.columns, *task.answers.columns)
+        )
         columns = self._kept.columns(rows, canonical)
         if not self._one_table:
             self._carried = columns
@@ -221,7 +247,11 @@ class Predictor:
             self._table_columns = [*columns]
         blank = [None] * len(rows)
         self._carried = {name: columns.get(name, blank) for name in self._table_columns}
-        new = [name for name in columns if name not in self._table_columns and name not in self._left_out]
+        new = [
+            name
+            for name in columns
+            if name not in self._table_columns and name not in self._left_out
+        ]
         if new:
             self._left_out |= dict.fromkeys(new)
             what = f"{rows.source}: a table has no place for columns that begin after its first rows: {listing(new)}"
@@ -238,7 +268,9 @@ class Predictor:
             raise UsageError(what, remedy="Leave --top-k out.")
         likeliest = sorted(probabilities.items(), key=lambda each: -each[1])[: self._top_k]
         top = [{"label": label, "probability": probability} for label, probability in likeliest]
-        return {name: value for name, value in answer.items() if name != "probabilities"} | {"top": top}
+        return {name: value for name, value in answer.items() if name != "probabilities"} | {
+            "top": top
+        }
 
     def finish(self, listener: Listener) -> None:
         """Ends the progress, and says what was truncated."""
@@ -254,7 +286,9 @@ def _tell_truncation(run: TrainedRun, counts: Mapping[str, int], listener: Liste
     """Says what was truncated of the rows that were answered, if there were any."""
     if counts:
         max_length = run.recipe.model.max_length
-        warn_of_truncation("input", counts, message=run.task.truncation, max_length=max_length, listener=listener)
+        warn_of_truncation(
+            "input", counts, message=run.task.truncation, max_length=max_length, listener=listener
+        )
 
 
 def _with_probability(answer: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -297,7 +331,9 @@ def unlabelled_rows(
     if layout in run.task.formats and "label" in run.task.formats[layout].reads:
         told["keep_labels"] = True  # gold labels are written beside the answers
     names = [source] if isinstance(source, str) else source
-    chunks = reader.stream(files_of(names), run.file_settings, chunk_rows=None if by_id else CHUNK, **told)
+    chunks = reader.stream(
+        files_of(names), run.file_settings, chunk_rows=None if by_id else CHUNK, **told
+    )
     first = next(chunks, None)
     if first is None:
         return iter(())
@@ -346,19 +382,27 @@ def text_rows(run: TrainedRun, texts: Sequence[str], pairs: Sequence[str]) -> Ro
     """
     reader = READERS[run.recipe.task]
     of_texts = {"text", "words"} & set(run.task.columns) and len(pairs) in (0, len(texts))
-    if not of_texts or (run.pairs and not pairs) or (pairs and (run.pairs is False or "pair" not in reader.columns)):
+    if (
+        not of_texts
+        or (run.pairs and not pairs)
+        or (pairs and (run.pairs is False or "pair" not in reader.columns))
+    ):
         kind = {None: "", True: " on pairs", False: " on single texts"}[run.pairs]
         what = f"{run.folder.path} is a run of {run.task.name}{kind}; --text: {len(texts)}, --text-pair: {len(pairs)}"
         remedy = "Give --text TEXT, with --text-pair TEXT for a pair; --question and --context; or a file of rows."
         raise UsageError(what, remedy=remedy)
     columns = {"text": texts, **({"pair": pairs} if pairs else {})}
-    named = DataSection(text_column="text", pair_column="pair" if pairs else None)  # no pair is guessed beside a name
+    named = DataSection(
+        text_column="text", pair_column="pair" if pairs else None
+    )  # no pair is guessed beside a name
     options = ReadOptions(named, "predict", keep_labels=False)
     [reading] = reader.table_readings([Table(columns, "the command line")], options)
     return reading.rows
 
 
-def question_rows(run: TrainedRun, questions: Sequence[str], context: str, *, listener: Listener = SILENT) -> Rows:
+def question_rows(
+    run: TrainedRun, questions: Sequence[str], context: str, *, listener: Listener = SILENT
+) -> Rows:
     """Returns questions about a text file, or about a text.
 
     Raises:
@@ -367,7 +411,9 @@ def question_rows(run: TrainedRun, questions: Sequence[str], context: str, *, li
     """
     if not {"question", "context"} <= set(run.task.columns):
         what = f"{run.folder.path} is a run of {run.task.name}: it answers no questions"
-        raise UsageError(what, remedy="Leave --question and --context out, or give a run of question-answering.")
+        raise UsageError(
+            what, remedy="Leave --question and --context out, or give a run of question-answering."
+        )
     if is_text(context):
         return questions_about(questions, context)
     require_file(Path(context))
@@ -416,12 +462,18 @@ def predict_rows(
         return {"examples": 0, **merged.counts, "files": files}
 
     predictor = Predictor(
-        run, run.load(workers), top_k=top_k, kept=kept, one_table=destination.layout in ("csv", "tsv")
+        run,
+        run.load(workers),
+        top_k=top_k,
+        kept=kept,
+        one_table=destination.layout in ("csv", "tsv"),
     )
     reads = own.reads if own else ()
     if sharing.shard is not None and sharing.paths:
         shard = AnswerShard(*sharing.shard, settings_hash, part_layout(destination.layout))
-        answers = predictor.predict(chunks, reads=reads, total=total, share=shard, listener=listener)
+        answers = predictor.predict(
+            chunks, reads=reads, total=total, share=shard, listener=listener
+        )
         return _write_part(answers, predictor, shard, destination, sharing, listener)
 
     share = ALL_CHUNKS
@@ -430,7 +482,9 @@ def predict_rows(
     chunks = workers.seen(chunks)
     answers = predictor.predict(chunks, reads=reads, total=total, share=share, listener=listener)
     if not workers.is_first:
-        collections.deque(answers, maxlen=0)  # its share of the work is done, and another one writes
+        collections.deque(
+            answers, maxlen=0
+        )  # its share of the work is done, and another one writes
         return dict(predictor.counts)
     files = destination.write(answers, own)
     predictor.finish(listener)
@@ -459,7 +513,9 @@ def _write_part(
     return {"examples": 0, **predictor.counts, "files": [str(part)]}
 
 
-def _settings_hash(run: TrainedRun, destination: Destination, top_k: int | None, kept: KeptColumns) -> str:
+def _settings_hash(
+    run: TrainedRun, destination: Destination, top_k: int | None, kept: KeptColumns
+) -> str:
     """Returns the hash of everything but the rows that decides what stands in the answers."""
     own = run.task.formats.get(destination.layout)
     layout = [part_layout(destination.layout), destination.safe_csv, own.reads if own else ()]

@@ -64,7 +64,11 @@ class ReadyRun:
     def guess(self) -> str | None:
         """Returns which of two labels was taken for the positive one, where nothing says it; None where it is said."""
         positive, dataset = self.task.answers.positive, self.data.dataset
-        if positive is None or self.recipe.evaluation.positive_label or (dataset and "f1" in dataset.metrics):
+        if (
+            positive is None
+            or self.recipe.evaluation.positive_label
+            or (dataset and "f1" in dataset.metrics)
+        ):
             return None
         return f"f1 is that of '{positive}', by the labels' names; another one: --set evaluation.positive_label=LABEL"
 
@@ -78,13 +82,17 @@ class ReadyRun:
         results = {}
         for split in self.evaluated:
             rows, features = self.data.splits[split], self.features[split]
-            result = evaluate_split(engine, self.task, rows, features, recipe=self.recipe, listener=listener)
+            result = evaluate_split(
+                engine, self.task, rows, features, recipe=self.recipe, listener=listener
+            )
             results[split] = result.thorough(self.recipe)
         return results
 
     def write_inputs(self, folder: RunFolder, verb: str) -> None:
         """Writes what the run is made of: its recipe, with the command that runs it again; where it was begun."""
-        write_text(folder.recipe, dump_recipe(self.recipe, command=f"bertctl {verb} {folder.recipe}"))
+        write_text(
+            folder.recipe, dump_recipe(self.recipe, command=f"bertctl {verb} {folder.recipe}")
+        )
         if not folder.environment.exists():
             write_json(folder.environment, self.environment)
 
@@ -94,18 +102,28 @@ class ReadyRun:
         return {
             **metrics_document(results, primary=self.primary, selection=self.selection),
             "constant_answer": constant,
-            "baseline": {split: self.task.baseline(constant, result.rows) for split, result in results.items()},
+            "baseline": {
+                split: self.task.baseline(constant, result.rows)
+                for split, result in results.items()
+            },
             "data": data_document(self.features, self.data.hashes),
         }
 
 
-def encode_splits(task: Task, data: LoadedData, recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Features]:
+def encode_splits(
+    task: Task, data: LoadedData, recipe: Recipe, tokenizer: Tokenizer
+) -> dict[str, Features]:
     """Returns each split as the model reads it."""
     length = recipe.model.max_length
-    return {split: task.encode(rows, tokenizer, max_length=length) for split, rows in data.splits.items()}
+    return {
+        split: task.encode(rows, tokenizer, max_length=length)
+        for split, rows in data.splits.items()
+    }
 
 
-def fit_task(recipe: Recipe, data: LoadedData, *, labels_checked: bool = False) -> tuple[Task, tuple[str, ...]]:
+def fit_task(
+    recipe: Recipe, data: LoadedData, *, labels_checked: bool = False
+) -> tuple[Task, tuple[str, ...]]:
     """Returns the task, fitted to the training rows, and the splits to score.
 
     Args:
@@ -127,7 +145,9 @@ def fit_task(recipe: Recipe, data: LoadedData, *, labels_checked: bool = False) 
             raise UsageError(what, remedy=f"Choose from {', '.join(data.splits)}.")
         if not data.splits[split].has("label"):
             remedy = f"Use `bertctl predict RUN --split {split}`, or name other splits in evaluation.splits."
-            raise DataError(f"the split '{split}' has no labels, so it can't be scored", remedy=remedy)
+            raise DataError(
+                f"the split '{split}' has no labels, so it can't be scored", remedy=remedy
+            )
     task = task_type(recipe.task).from_data(recipe, data.splits["train"], data.labels)
     if not labels_checked:
         for split in dict.fromkeys(("train", *evaluated, *data.validation_splits)):
@@ -166,7 +186,9 @@ def _check_labels(task: Task, recipe: Recipe, data: LoadedData, split: str) -> N
     try:
         task.check(data.splits[split])
     except UnknownLabelError as error:
-        limits = {field: getattr(recipe.data, field) for field in ("max_train_rows", "first_train_rows")}
+        limits = {
+            field: getattr(recipe.data, field) for field in ("max_train_rows", "first_train_rows")
+        }
         field = next((field for field, limit in limits.items() if limit is not None), None)
         if field is None or split == "train":
             raise
@@ -214,7 +236,9 @@ def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:
         what, remedy = no_such_metric(asked, known)
         raise UsageError(f"evaluation.primary_metric: {what}", remedy=remedy)
     catalog = data.dataset.primary_metric if data.dataset else None
-    usual = task.primary_metric if task.primary_metric in known else known[0]  # of rows with other labels
+    usual = (
+        task.primary_metric if task.primary_metric in known else known[0]
+    )  # of rows with other labels
     return asked or (catalog if catalog in known else None) or usual
 
 

@@ -58,20 +58,29 @@ def evaluate_run(
     data = run.load_data([split] if split else None, listener=listener, skipped=skipped)
     names = (split,) if split else data.validation_splits
     results = score_splits(run, {name: data.splits[name] for name in names}, workers, listener)
-    with run.folder.held() if workers.is_first else nullcontext():  # another evaluate may add its splits meanwhile
+    with (
+        run.folder.held() if workers.is_first else nullcontext()
+    ):  # another evaluate may add its splits meanwhile
         metrics = run.task.answers.named_today(run.folder.read(run.folder.metrics))
-        fresh = metrics_document(results, primary=metrics["primary"]["name"], selection=metrics["primary"]["split"])
+        fresh = metrics_document(
+            results, primary=metrics["primary"]["name"], selection=metrics["primary"]["split"]
+        )
         _drop_stale_differences(metrics, fresh["metrics"])
         metrics["metrics"] |= fresh["metrics"]
-        metrics["baseline"] = metrics.get("baseline", {}) | _baseline(run, metrics.get("constant_answer"), results)
+        metrics["baseline"] = metrics.get("baseline", {}) | _baseline(
+            run, metrics.get("constant_answer"), results
+        )
         decision = read_decision(run.folder)
         _note_decision(metrics, decision, names)
         if decision is not None and decision.selected():
             metrics["selected_on"] = metrics.get("selected_on", {}) | decision.selected()
-        document = data_document({name: result.features for name, result in results.items()}, data.hashes)
+        document = data_document(
+            {name: result.features for name, result in results.items()}, data.hashes
+        )
         if run.recipe.data.max_eval_rows is not None:  # a sample's hash is not that of its file
             document = {
-                name: told | {"max_eval_rows": run.recipe.data.max_eval_rows} for name, told in document.items()
+                name: told | {"max_eval_rows": run.recipe.data.max_eval_rows}
+                for name, told in document.items()
             }
         metrics["data"] |= document
         if workers.is_first:
@@ -98,7 +107,10 @@ def evaluate_file(
     """
     reader = READERS[run.recipe.task]
     told = Told(
-        listener=listener, hints=run.column_hints, skipped=skipped, labels=label_rules(run.recipe, can_name=False)
+        listener=listener,
+        hints=run.column_hints,
+        skipped=skipped,
+        labels=label_rules(run.recipe, can_name=False),
     )
     own_files = [expanded_path(file) for file in run.recipe.data.own_files.values() if file]
     paths = path.paths if isinstance(path, FileList) else (path,)
@@ -108,7 +120,11 @@ def evaluate_file(
     groups = groups_of(rows, run.recipe, reading.columns, required=False)
     results = score_splits(run, {"file": replace(rows, groups=groups)}, workers, listener)
     trained = run.folder.read(run.folder.metrics) if run.folder.metrics.exists() else {}
-    primary = run.task.answers.named_today(trained).get("primary", {}).get("name", run.task.primary_metric)
+    primary = (
+        run.task.answers.named_today(trained)
+        .get("primary", {})
+        .get("name", run.task.primary_metric)
+    )
     if results and primary not in results["file"].metrics:  # of rows with other labels
         primary = next(iter(results["file"].metrics))
     metrics = metrics_document(results, primary=primary, selection="file")
@@ -118,7 +134,9 @@ def evaluate_file(
     if not workers.is_first:
         return metrics
     folder = RunFolder.create(output, overwrite=overwrite)
-    command = " ".join([f"bertctl evaluate {run.folder.path}", *(f"--file {file}" for file in paths)])
+    command = " ".join(
+        [f"bertctl evaluate {run.folder.path}", *(f"--file {file}" for file in paths)]
+    )
     with folder.held():
         write_text(folder.recipe, dump_recipe(run.recipe, command=command))
         _write(run, folder, results, metrics)
@@ -139,7 +157,9 @@ def _drop_stale_differences(metrics: dict[str, Any], fresh: dict[str, Any]) -> N
                 baseline["differences"].pop(split, None)
 
 
-def _note_decision(metrics: dict[str, Any], decision: Decision | None, splits: Iterable[str]) -> None:
+def _note_decision(
+    metrics: dict[str, Any], decision: Decision | None, splits: Iterable[str]
+) -> None:
     """Writes down with which decision these splits were scored; without one scores are those of the likelier label."""
     before = metrics.pop("decisions", None)
     if before is None:  # of an older run's splits it is not known, if it had a decision
@@ -164,7 +184,9 @@ def score_splits(
     for name, rows in splits.items():
         if not rows.has("label"):
             remedy = f"Use `bertctl predict {run.folder.path}` for answers, or name the column with --label-column."
-            raise DataError(f"'{name}' ({rows.source}) has no labels, so it can't be scored", remedy=remedy)
+            raise DataError(
+                f"'{name}' ({rows.source}) has no labels, so it can't be scored", remedy=remedy
+            )
         run.check_pairs(rows)
         run.task.check(rows)
     require_room_for_lines(run.task, sum(map(len, splits.values())))
@@ -174,19 +196,31 @@ def score_splits(
     for rows, name in list(zip(workers.seen(splits.values()), splits, strict=True)):
         features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
         if workers.is_apart:
-            engine.forward(run.task, features, batch_size=run.recipe.evaluation.batch_size, listener=listener)
+            engine.forward(
+                run.task, features, batch_size=run.recipe.evaluation.batch_size, listener=listener
+            )
             continue
         report_truncation(name, features, run.task, run.recipe, listener)
-        result = evaluate_split(engine, run.task, rows, features, recipe=run.recipe, listener=listener)
+        result = evaluate_split(
+            engine, run.task, rows, features, recipe=run.recipe, listener=listener
+        )
         results[name] = result.thorough(run.recipe)
     return results
 
 
-def _baseline(run: TrainedRun, constant: Any, results: dict[str, SplitResult]) -> dict[str, dict[str, float]]:
+def _baseline(
+    run: TrainedRun, constant: Any, results: dict[str, SplitResult]
+) -> dict[str, dict[str, float]]:
     """Returns the metrics of the run's constant answer by split; nothing where its metrics.json has no such answer."""
-    return {} if constant is None else {name: run.task.baseline(constant, one.rows) for name, one in results.items()}
+    return (
+        {}
+        if constant is None
+        else {name: run.task.baseline(constant, one.rows) for name, one in results.items()}
+    )
 
 
-def _write(run: TrainedRun, folder: RunFolder, results: dict[str, SplitResult], metrics: dict[str, Any]) -> None:
+def _write(
+    run: TrainedRun, folder: RunFolder, results: dict[str, SplitResult], metrics: dict[str, Any]
+) -> None:
     write_predictions(folder, results, run.recipe.evaluation)
     write_json(folder.metrics, metrics)

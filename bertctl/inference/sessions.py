@@ -72,7 +72,10 @@ def check_backend(name: str, *, device: str, precision: str) -> None:
         what = f"--backend {name} needs {' and '.join(missing)}"
         raise UnavailableError(what, remedy=f"Install it: pip install 'bertctl[{name}]'.")
     if device not in ("auto", "cpu"):
-        raise DeviceError(f"--backend {name} computes on the CPU, not on {device}", remedy="Leave one of them out.")
+        raise DeviceError(
+            f"--backend {name} computes on the CPU, not on {device}",
+            remedy="Leave one of them out.",
+        )
     if precision not in ("auto", *precisions(name)):
         what = f"--backend {name} does not compute in {precision}"
         raise UsageError(what, remedy=f"Choose --precision from {', '.join(precisions(name))}.")
@@ -94,7 +97,9 @@ class SessionBackend:
         """Returns the outputs as attributes; of several hidden states a dictionary by number."""
         import torch
 
-        feeds = {name: value.numpy() for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+        feeds = {
+            name: value.numpy() for name, value in inputs.items() if isinstance(value, torch.Tensor)
+        }
         feeds.setdefault("attention_mask", np.ones_like(feeds["input_ids"]))
         found = SimpleNamespace(hidden_states={})
         for name, values in zip(self.outputs, self.run(feeds), strict=True):
@@ -125,7 +130,9 @@ def open_session(name: str, path: Path, outputs: Sequence[str], compute: Compute
         UnavailableError: the converted model is damaged.
     """
     with loading(path, kind=UnavailableError, remedy=f"Delete {path}: it is made again."):
-        return SessionBackend((_onnx if name == "onnx" else _openvino)(path, outputs, compute), tuple(outputs))
+        return SessionBackend(
+            (_onnx if name == "onnx" else _openvino)(path, outputs, compute), tuple(outputs)
+        )
 
 
 def _onnx(path: Path, outputs: Sequence[str], compute: Compute) -> Run:
@@ -165,7 +172,9 @@ def _openvino(path: Path, outputs: Sequence[str], compute: Compute) -> Run:
     return run
 
 
-def converted(source: ModelSource, loaded: "Model", outputs: Sequence[str], *, listener: Listener = SILENT) -> Path:
+def converted(
+    source: ModelSource, loaded: "Model", outputs: Sequence[str], *, listener: Listener = SILENT
+) -> Path:
     """Returns the model as an ONNX file, converted where the cache has none.
 
     Args:
@@ -179,7 +188,9 @@ def converted(source: ModelSource, loaded: "Model", outputs: Sequence[str], *, l
         UnavailableError: it can't be converted, or the cache folder can't be written.
     """
     versions = [f"{package} {version(package)}" for package in ("torch", "transformers", "onnx")]
-    key = hashlib.sha256("\n".join([source.content_hash(), *versions, str(_OPSET), *outputs]).encode()).hexdigest()[:32]
+    key = hashlib.sha256(
+        "\n".join([source.content_hash(), *versions, str(_OPSET), *outputs]).encode()
+    ).hexdigest()[:32]
     folder = cache_folder() / "onnx" / key
     path = folder / "model.onnx"
     if path.exists():
@@ -202,7 +213,9 @@ def _export(source: ModelSource, loaded: "Model", outputs: Sequence[str], path: 
     inputs = (ids, mask, torch.zeros_like(ids))[: len(names)]
     network = _named_outputs(loaded.network, names, outputs)
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # of tracing: what it got wrong, the comparison with torch finds
+        warnings.simplefilter(
+            "ignore"
+        )  # of tracing: what it got wrong, the comparison with torch finds
         tensors = dict(zip((*names, *outputs), (*inputs, *network(*inputs)), strict=True))
         axes = {
             name: {0: "batch"} | ({1: "tokens"} if tensor.shape[1] == ids.shape[1] else {})
@@ -227,7 +240,9 @@ def _export(source: ModelSource, loaded: "Model", outputs: Sequence[str], path: 
             raise UnavailableError(what, remedy="Leave --backend out: torch reads it.") from error
 
 
-def _named_outputs(network: "nn.Module", names: Sequence[str], outputs: Sequence[str]) -> "nn.Module":
+def _named_outputs(
+    network: "nn.Module", names: Sequence[str], outputs: Sequence[str]
+) -> "nn.Module":
     from torch import nn
 
     class NamedOutputs(nn.Module):
@@ -240,8 +255,12 @@ def _named_outputs(network: "nn.Module", names: Sequence[str], outputs: Sequence
         def forward(self, *tensors: "Tensor") -> "tuple[Tensor, ...]":
             """Returns the outputs in their order."""
             several = any(name.startswith("hidden_states") for name in outputs)
-            found = self.network(**dict(zip(names, tensors, strict=True)), output_hidden_states=several)
+            found = self.network(
+                **dict(zip(names, tensors, strict=True)), output_hidden_states=several
+            )
             parts = [name.partition(".") for name in outputs]
-            return tuple(getattr(found, head)[int(i)] if i else getattr(found, head) for head, _, i in parts)
+            return tuple(
+                getattr(found, head)[int(i)] if i else getattr(found, head) for head, _, i in parts
+            )
 
     return NamedOutputs().eval()

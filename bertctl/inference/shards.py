@@ -56,7 +56,10 @@ def read_shard(given: str | None) -> tuple[int, int] | None:
         return None
     match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", given)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise UsageError(f"--shard {given}: there is no such shard", remedy="Such as --shard 2/8, the second of eight.")
+        raise UsageError(
+            f"--shard {given}: there is no such shard",
+            remedy="Such as --shard 2/8, the second of eight.",
+        )
     return int(match[1]), int(match[2])
 
 
@@ -75,7 +78,14 @@ class Sharing:
 
     @classmethod
     def read(
-        cls, shard: str | None, merge: bool, output: Path | None, processes: int, suffix: str, *, by_name: bool = True
+        cls,
+        shard: str | None,
+        merge: bool,
+        output: Path | None,
+        processes: int,
+        suffix: str,
+        *,
+        by_name: bool = True,
     ) -> "Sharing":
         """Reads `--shard K/N` and `--merge`; nothing is loaded.
 
@@ -98,13 +108,18 @@ class Sharing:
             return cls()
         if output is None or (part and merge) or processes > 1 or is_worker():
             remedy = "Give -o OUT with --shard 1/2, then with --shard 2/2, then with --merge: shards go to OUT.parts."
-            raise UsageError("--shard and --merge exclude each other and --num-processes, and need -o", remedy=remedy)
+            raise UsageError(
+                "--shard and --merge exclude each other and --num-processes, and need -o",
+                remedy=remedy,
+            )
         if is_pattern:
             return cls(part)
         folder = parts_folder(output)
         if part:
             return cls(part, (folder / f"{part[0]}-of-{part[1]}{suffix}",))
-        names = {path.stem for path in folder.glob(f"*-of-*{suffix}") if _RECORD.fullmatch(path.stem)}
+        names = {
+            path.stem for path in folder.glob(f"*-of-*{suffix}") if _RECORD.fullmatch(path.stem)
+        }
         count = max((int(name.rpartition("-")[2]) for name in names), default=1)
         expected = [f"{number}-of-{count}" for number in range(1, count + 1)]
         unexpected = sorted(names.symmetric_difference(expected))
@@ -150,7 +165,9 @@ def parts_folder(output: Path) -> Path:
     return output.with_name(f"{output.name}.parts")
 
 
-def _check_pattern(output: Path | None, shard: tuple[int, int] | None, *, merge: bool, by_name: bool) -> None:
+def _check_pattern(
+    output: Path | None, shard: tuple[int, int] | None, *, merge: bool, by_name: bool
+) -> None:
     """Refuses an output with a place for the shard in its name, where there is no shard or something to merge.
 
     Raises:
@@ -190,16 +207,23 @@ class _Shard(Workers):
             if self.is_apart:
                 file.comment = seal
             elif file.comment != seal:
-                raise UsageError(f"{file.filename} is another shard, or of other rows, run or options", remedy=AGAIN)
+                raise UsageError(
+                    f"{file.filename} is another shard, or of other rows, run or options",
+                    remedy=AGAIN,
+                )
 
     def sum(self, values: Array) -> Array:
         name = str(next(self.numbers))
         if self.is_apart:
             rows = np.unique(np.nonzero(values)[0])
-            self.files[0].writestr(zipfile.ZipInfo(name), save({"rows": rows, "values": values[rows]}))
+            self.files[0].writestr(
+                zipfile.ZipInfo(name), save({"rows": rows, "values": values[rows]})
+            )
             return values
         for file in self.files:
-            with loading(f"{file.filename}, as a shard of these rows,", kind=UsageError, remedy=AGAIN):
+            with loading(
+                f"{file.filename}, as a shard of these rows,", kind=UsageError, remedy=AGAIN
+            ):
                 part = load(file.read(name))
                 values[part["rows"]] = part["values"]
         return values

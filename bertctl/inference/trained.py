@@ -38,7 +38,14 @@ from bertctl.version import __version__
 from bertctl.words import listing
 
 _FORM = ("encoding", "delimiter", "header")
-_COLUMNS = ("text_column", "pair_column", "label_column", "label_columns", "choice_columns", "id_column")
+_COLUMNS = (
+    "text_column",
+    "pair_column",
+    "label_column",
+    "label_columns",
+    "choice_columns",
+    "id_column",
+)
 _LEARNED = ("model.", "training.", "optimizer.")
 """Begin the fields that a trained model has been made with."""
 
@@ -82,10 +89,17 @@ class TrainedRun:
         """
         data, corpus = self.recipe.data, self.recipe.pretraining.corpus
         if not (data.name or corpus or any(data.own_files.values())):
-            raise UsageError(f"{self.folder.path} is a model without data of its own", remedy="Give a file of rows.")
+            raise UsageError(
+                f"{self.folder.path} is a model without data of its own",
+                remedy="Give a file of rows.",
+            )
 
     def load_data(
-        self, splits: Sequence[str] | None = None, *, listener: Listener = SILENT, skipped: SkippedRows | None = None
+        self,
+        splits: Sequence[str] | None = None,
+        *,
+        listener: Listener = SILENT,
+        skipped: SkippedRows | None = None,
     ) -> LoadedData:
         """Reads splits of the data that the recipe names; see `bertctl.data.recipe_data.load_data`.
 
@@ -96,7 +110,9 @@ class TrainedRun:
         """
         with cache_only() if self.recipe.data.datasets_file else nullcontext():
             data = load_data(self.recipe, splits=splits, listener=listener, skipped=skipped)
-            used = tuple(splits) if splits else tuple(name for name in data.splits if name != "train")
+            used = (
+                tuple(splits) if splits else tuple(name for name in data.splits if name != "train")
+            )
             refuse_changed_rows(self.folder, self.recipe, self.named, data, used=used)
             return data
 
@@ -114,7 +130,9 @@ class TrainedRun:
                 remedy="Name both columns: --text-column NAME --pair-column NAME "
                 "(lines have one text each: give CSV, TSV or JSONL, for stdin with --input-format).",
             )
-        what = f"{self.folder.path} was trained on single texts, and {rows.source} was read as pairs"
+        what = (
+            f"{self.folder.path} was trained on single texts, and {rows.source} was read as pairs"
+        )
         raise UsageError(what, remedy="Name the column with the text: --text-column NAME.")
 
     @property
@@ -124,7 +142,9 @@ class TrainedRun:
         model_hash = self.source.content_hash() + head
         return recipe_hash(self.recipe, data_hashes={"bertctl": __version__}, model_hash=model_hash)
 
-    def load(self, workers: Workers = ALONE, *, to_input: bool = False, plain: bool = False) -> Engine:
+    def load(
+        self, workers: Workers = ALONE, *, to_input: bool = False, plain: bool = False
+    ) -> Engine:
         """Returns the model on its device, ready to compute; in fp32 where gradients are to go through `to_input`.
 
         Args:
@@ -138,22 +158,30 @@ class TrainedRun:
         from bertctl.modeling.build import load_trained
 
         if workers.group is not None:  # machines may have different numbers of threads
-            workers.agree(replace(self, recipe=self.recipe.with_fields("runtime", threads=None)).hash)
+            workers.agree(
+                replace(self, recipe=self.recipe.with_fields("runtime", threads=None)).hash
+            )
         runtime = self.recipe.runtime
         if to_input:
             runtime = runtime.model_copy(update={"precision": "fp32"})
         elif self.task.compares_vectors:
             runtime = exact_on_cpu(runtime)
-        unnamed = [field for field in ("device", "precision") if f"runtime.{field}" not in self.named]
+        unnamed = [
+            field for field in ("device", "precision") if f"runtime.{field}" not in self.named
+        ]
         reasons = dict.fromkeys(unnamed, "as in training")
         if runtime.precision != self.recipe.runtime.precision and not to_input:
             reasons["precision"] = "near similarities change places by rounding"
         compute = self.source.compute(runtime, reasons=reasons)
         model = self.folder.path, self.source, self.task.auto_class
-        return Engine.of(load_trained(*model, compute, to_input=to_input, plain=plain), compute, workers)
+        return Engine.of(
+            load_trained(*model, compute, to_input=to_input, plain=plain), compute, workers
+        )
 
 
-def open_run(path: Path, *, options: Mapping[str, object] | None = None, listener: Listener = SILENT) -> TrainedRun:
+def open_run(
+    path: Path, *, options: Mapping[str, object] | None = None, listener: Listener = SILENT
+) -> TrainedRun:
     """Opens a run folder, or a fine-tuned model that is none: a folder of transformers, or a hub id.
 
     Args:
@@ -167,29 +195,39 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
     """
     own = path.exists() or path.parent.is_dir() or path.parts[0] == "runs"
     is_hub_id = not own and len(path.parts) == 2
-    is_model = str(path) in MODELS or (not (path / "status.json").exists() and (path / "config.json").exists())
+    is_model = str(path) in MODELS or (
+        not (path / "status.json").exists() and (path / "config.json").exists()
+    )
     if is_hub_id or is_model:
         return _open_model(path, options or {}, listener)
     refuse_adapter(path)
     folder = RunFolder.open(path)
     for name, value in (options or {}).items():
-        is_of_reading = name == "model.max_length" or (name == "model.long_text" and value != "window")
+        is_of_reading = name == "model.max_length" or (
+            name == "model.long_text" and value != "window"
+        )
         if name.startswith(_LEARNED) and not is_of_reading:
             what = f"{path} was trained with its own {name}, which can't be changed afterwards"
-            raise UsageError(what, remedy="Leave it out; fields of data, evaluation and runtime can be changed.")
+            raise UsageError(
+                what, remedy="Leave it out; fields of data, evaluation and runtime can be changed."
+            )
     state = folder.read(folder.status)["state"]
     if not is_probe(path) and not any(folder.model.glob("model*.safetensors")):
         what = f"{path} holds no model: the run's state is '{state}'"
         none = "Scores of a file have none: give the run or the model that was scored. A sweep keeps all by --keep all."
         raise UnavailableError(what, remedy=none if state == "done" else UNFINISHED)
     if state != "done":
-        listener.warn(f"{path} is not finished (its state is '{state}'): this is its best model so far")
+        listener.warn(
+            f"{path} is not finished (its state is '{state}'): this is its best model so far"
+        )
     recipe = load_recipe(str(folder.recipe), options=options)
     if "data.max_eval_rows" not in (options or {}):  # a limit holds for the call that named it
         recipe = recipe.with_fields("data", max_eval_rows=None)
     made = folder.encoder if is_probe(path) else folder.model
     if made.is_dir() or not is_probe(path):
-        source = inspect_model(ModelSection(name=str(made), max_length=recipe.model.max_length), own=True)
+        source = inspect_model(
+            ModelSection(name=str(made), max_length=recipe.model.max_length), own=True
+        )
     else:  # where it was
         source = _encoder(recipe.model, path)
     if is_probe(path):  # its head is in the run
@@ -213,7 +251,11 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     architecture = str((source.config.get("architectures") or ["model without a head"])[0])
     heads = {task: task.auto_class.removeprefix("AutoModel") for task in TASKS.values()}
     said = read_modules(source.folder)
-    fitting = [task for task, head in heads.items() if head and architecture.removesuffix("Simple").endswith(head)]
+    fitting = [
+        task
+        for task, head in heads.items()
+        if head and architecture.removesuffix("Simple").endswith(head)
+    ]
     if not fitting and said is not None:
         fitting = [task for task, head in heads.items() if not head]
     if not fitting:
@@ -223,7 +265,9 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
             f"bertctl finetune FILE --model {path}",
         )
     config = {**source.config, SAID: said}
-    with loading(path / "config.json", kind=UnavailableError, remedy="Give files that save_pretrained wrote."):
+    with loading(
+        path / "config.json", kind=UnavailableError, remedy="Give files that save_pretrained wrote."
+    ):
         labels = output_names(config)
     is_score = config.get("problem_type") == "regression" or len(labels) == 1
     kind = fitting[:2][-1] if is_score else fitting[0]
@@ -237,14 +281,27 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     recipe = load_recipe(kind.name, options={**lengths, **options, **fields})
     shown = f", labels {listing(labels)}" if heads[kind] else ""
     listener.say(f"{path} is a model for {kind.name}: {architecture}{shown}")
-    if recipe.task in CLASSIFIERS and not is_score and all(label.startswith("LABEL_") for label in labels):
-        listener.warn(f"{path}: the labels have no names; `id2label` in its config.json would say what they mean")
+    if (
+        recipe.task in CLASSIFIERS
+        and not is_score
+        and all(label.startswith("LABEL_") for label in labels)
+    ):
+        listener.warn(
+            f"{path}: the labels have no names; `id2label` in its config.json would say what they mean"
+        )
     source = replace(source, max_length=recipe.model.max_length)
-    return TrainedRun(RunFolder(path), recipe, source, kind.from_model(recipe, config), None, tuple(options))
+    return TrainedRun(
+        RunFolder(path), recipe, source, kind.from_model(recipe, config), None, tuple(options)
+    )
 
 
 def _check_outputs(
-    path: Path, config: Mapping[str, object], labels: Sequence[str], listener: Listener, *, is_score: bool
+    path: Path,
+    config: Mapping[str, object],
+    labels: Sequence[str],
+    listener: Listener,
+    *,
+    is_score: bool,
 ) -> None:
     """Refuses outputs that config.json would have made into other answers than bertctl does.
 
@@ -258,7 +315,9 @@ def _check_outputs(
             "answers with one",
             remedy="Give a model with one score. If these are classes, correct problem_type in its config.json.",
         )
-    usual = "none" if is_score else "sigmoid" if problem == "multi_label_classification" else "softmax"
+    usual = (
+        "none" if is_score else "sigmoid" if problem == "multi_label_classification" else "softmax"
+    )
     of_tasks = config.get("task_specific_params")
     of_task = of_tasks.get("text-classification") if isinstance(of_tasks, Mapping) else None
     for said in (config, of_task):
@@ -285,7 +344,9 @@ def _activation_of_pairs(config: Mapping[str, object]) -> str:
     return str(today or config.get("sbert_ce_default_activation_function") or "Identity")
 
 
-def _reading_of(source: ModelSource, max_length: int | None, task: str, listener: Listener) -> dict[str, object]:
+def _reading_of(
+    source: ModelSource, max_length: int | None, task: str, listener: Listener
+) -> dict[str, object]:
     """Returns how long texts are read by a model of transformers: by its tokenizer's settings, where they say it."""
     file = source.folder / "tokenizer_config.json"
     settings = read_json(file) if file.exists() else {}
@@ -296,7 +357,9 @@ def _reading_of(source: ModelSource, max_length: int | None, task: str, listener
     reading: dict[str, object] = {"max_length": max_length or longest}
     answers_texts = task in ("text-classification", "text-regression")
     if settings.get("truncation_side") == "left" and answers_texts:
-        listener.say(f"model: its tokenizer keeps the end of a long text (truncation_side), so {longest} tokens of it")
+        listener.say(
+            f"model: its tokenizer keeps the end of a long text (truncation_side), so {longest} tokens of it"
+        )
         reading["long_text"] = "tail"
     return reading
 
@@ -317,5 +380,7 @@ def _pairs(folder: RunFolder, recipe: Recipe) -> bool | None:
         return None
     if recipe.data.name:
         return find_dataset(recipe.data.name, recipe.data.datasets_file).columns.pair is not None
-    columns = folder.read(folder.environment).get("columns") if folder.environment.exists() else None
+    columns = (
+        folder.read(folder.environment).get("columns") if folder.environment.exists() else None
+    )
     return "pair" in columns if columns else None

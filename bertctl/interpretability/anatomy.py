@@ -12,7 +12,13 @@ from bertctl.documents import loading, read_json
 from bertctl.errors import BertctlError, UnavailableError
 from bertctl.modeling.families import family_of, model_positions, model_sizes
 from bertctl.modeling.output_names import output_names
-from bertctl.modeling.stored_weights import StoredTensor, places, stored_weights, tensors_in, trained_as
+from bertctl.modeling.stored_weights import (
+    StoredTensor,
+    places,
+    stored_weights,
+    tensors_in,
+    trained_as,
+)
 from bertctl.run_folder import SCHEMA
 
 _PROCESS = 400_000_000
@@ -39,7 +45,11 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
     """
     folder, run, probe, head = _find(name)
     config, weights = read_json(folder / "config.json"), stored_weights(folder)
-    with loading(folder / "config.json", kind=UnavailableError, remedy="Give files that save_pretrained wrote."):
+    with loading(
+        folder / "config.json",
+        kind=UnavailableError,
+        remedy="Give files that save_pretrained wrote.",
+    ):
         sizes, positions = model_sizes(config), model_positions(config)
         length = length or min(128, positions or 128)
         parts = parameters_by_part(weights)
@@ -60,7 +70,10 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
             "parameters": parameters,
             "trainable": probe or parameters - frozen,
             "parts": parts,
-            "bytes": {kind: sum(one.bytes for one in weights.values() if one.dtype == kind) for kind in kinds},
+            "bytes": {
+                kind: sum(one.bytes for one in weights.values() if one.dtype == kind)
+                for kind in kinds
+            },
             "sizes": sizes | {"positions": positions},
             "flops": flops(weights, sizes, length),
             "memory_bytes": _memory(config, parameters, length, batch_size),
@@ -77,7 +90,9 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
     """Returns the folder of the model, what the recipe of its run says, and of a probe on it parameters and head."""
     path = expanded_path(name)
     if not (path / "status.json").exists():
-        folder = locate_model(name, weights=False)  # does not read the weights of a package to check them
+        folder = locate_model(
+            name, weights=False
+        )  # does not read the weights of a package to check them
         return folder if any(folder.glob("model*.safetensors")) else locate_model(name), {}, 0, None
     from bertctl.inference.trained import open_run
     from bertctl.modeling.linear_head import DOCUMENT, WEIGHTS, is_probe
@@ -85,7 +100,12 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
     run = open_run(path)
     probe = sum(one.size for one in tensors_in(path / WEIGHTS).values()) if is_probe(path) else 0
     frozen = run.recipe.training.model_dump(include={"freeze_embeddings", "freeze_layers"})
-    told = {"recipe": run.recipe.name, "task": run.recipe.task, "model": run.recipe.model.name, "probe": probe > 0}
+    told = {
+        "recipe": run.recipe.name,
+        "task": run.recipe.task,
+        "model": run.recipe.model.name,
+        "probe": probe > 0,
+    }
     head = read_json(path / DOCUMENT)["head"] if probe else None
     return run.source.folder, told | frozen, probe, head
 
@@ -97,13 +117,19 @@ def parameters_by_part(weights: Mapping[str, StoredTensor]) -> dict[str, Any]:
     """
     counts = Counter[tuple[str, tuple[int, ...], str]]()
     for name, place in places(weights).items():
-        counts[place.part, place.layer, place.block] += weights[name].size if weights[name].is_parameter else 0
+        counts[place.part, place.layer, place.block] += (
+            weights[name].size if weights[name].is_parameter else 0
+        )
     layers = sorted({layer for _, layer, _ in counts if layer})
     parts = {part: counts[part, (), ""] for part in ("embeddings", "pooler", "head", "other")}
-    return parts | {"layers": [{block: counts["layer", layer, block] for block in _BLOCKS} for layer in layers]}
+    return parts | {
+        "layers": [{block: counts["layer", layer, block] for block in _BLOCKS} for layer in layers]
+    }
 
 
-def flops(weights: Mapping[str, StoredTensor], sizes: Mapping[str, int], length: int) -> dict[str, int]:
+def flops(
+    weights: Mapping[str, StoredTensor], sizes: Mapping[str, int], length: int
+) -> dict[str, int]:
     """Returns the floating-point operations of the encoder's forward pass, for a token and for an example.
 
     A product with a matrix takes two for each of its weights and tokens; scores and their use take 4 T H for a token
@@ -114,18 +140,29 @@ def flops(weights: Mapping[str, StoredTensor], sizes: Mapping[str, int], length:
     matrices = sum(weights[name].size for name in inside if len(weights[name].shape) > 1)
     stored = len(set(inside.values())) or 1
     layers = sizes["layers"] or stored
-    token = 2 * matrices * layers // stored + 4 * length * sizes["hidden"] * layers  # ALBERT's layers share weights
+    token = (
+        2 * matrices * layers // stored + 4 * length * sizes["hidden"] * layers
+    )  # ALBERT's layers share weights
     return {"length": length, "per_token": token, "per_example": token * length}
 
 
-def _memory(config: Mapping[str, Any], parameters: int, length: int, batch_size: int) -> dict[str, int]:
+def _memory(
+    config: Mapping[str, Any], parameters: int, length: int, batch_size: int
+) -> dict[str, int]:
     """Returns about how many bytes a process on a CPU needs, in fp32: to fine-tune, and to answer."""
     from bertctl.training.memory import estimate_memory
 
-    train = estimate_memory(config, parameters=(parameters, parameters), longest=length, examples=batch_size)
+    train = estimate_memory(
+        config, parameters=(parameters, parameters), longest=length, examples=batch_size
+    )
     states = 4 * _STATES * batch_size * length * model_sizes(config)["hidden"]
     loaded = _PROCESS + 4 * parameters
-    return {"length": length, "batch_size": batch_size, "run": loaded + states, "train": loaded + train}
+    return {
+        "length": length,
+        "batch_size": batch_size,
+        "run": loaded + states,
+        "train": loaded + train,
+    }
 
 
 def _tokenizer(folder: Path) -> dict[str, Any] | None:
@@ -136,5 +173,9 @@ def _tokenizer(folder: Path) -> dict[str, Any] | None:
         opened = open_tokenizer(str(folder))
         added = opened.tokenizer.get_added_tokens_decoder()
         special = {token.content: index for index, token in sorted(added.items()) if token.special}
-        return {"kind": opened.kind, "tokens": opened.tokenizer.get_vocab_size(), "special": special}
+        return {
+            "kind": opened.kind,
+            "tokens": opened.tokenizer.get_vocab_size(),
+            "special": special,
+        }
     return None

@@ -70,7 +70,9 @@ class AttentionReader:
         UsageError: an encoder and a decoder.
     """
 
-    def __init__(self, source: ModelSource, runtime: RuntimeSection, *, max_length: int | None = None) -> None:
+    def __init__(
+        self, source: ModelSource, runtime: RuntimeSection, *, max_length: int | None = None
+    ) -> None:
         self.source, self._runtime = source, runtime.model_copy(update={"precision": "fp32"})
         self.layers, self.family = layer_count(source.config), family_of(source.config)
         self.max_length = max_length or read_length(source.config)
@@ -79,7 +81,9 @@ class AttentionReader:
     def model(self) -> "Model":
         """Is the model, which gives its attention."""
         model = load_frozen(self.source, choose_compute(self._runtime), plain=True)
-        cast(Any, model.network).set_attn_implementation("eager")  # the others do not give their weights
+        cast(Any, model.network).set_attn_implementation(
+            "eager"
+        )  # the others do not give their weights
         return model
 
     @cached_property
@@ -99,7 +103,9 @@ class AttentionReader:
         found = WindowEncoder(tokenizer, limits).encode(texts)
         if not all(len(one.windows[0]) for one in found):
             raise UsageError("a text has no tokens", remedy="Give texts with words in them.")
-        return [one.windows[0] for one in found], [one.full_length - len(one.windows[0]) for one in found]
+        return [one.windows[0] for one in found], [
+            one.full_length - len(one.windows[0]) for one in found
+        ]
 
     def read(self, encodings: Sequence["Encoding"]) -> "Iterator[tuple[Ints, list[Tensor]]]":
         """Yields, batch by batch, which texts are in it and the attention of each layer, (B, H, T, T).
@@ -108,24 +114,44 @@ class AttentionReader:
             UsageError: a family that has no attention of every token to every token.
         """
         longest = max(map(len, encodings))
-        numbers = self.layers * (model_sizes(self.source.config)["heads"] or 16) * longest  # for each token
+        numbers = (
+            self.layers * (model_sizes(self.source.config)["heads"] or 16) * longest
+        )  # for each token
         need = 8 * numbers * longest
         require_memory(need, f"the attention of {longest} tokens", threads=available_cores())
         budget = max(1, _NUMBERS // numbers)
-        for indices, mask, output in self.engine.line_outputs(encodings, budget, output_attentions=True):
+        for indices, mask, output in self.engine.line_outputs(
+            encodings, budget, output_attentions=True
+        ):
             found = [layer.float() for layer in getattr(output, "attentions", None) or ()]
             size = (*mask.shape, mask.shape[1])
-            whole = len(found) == self.layers and all((len(one), *one.shape[2:]) == size for one in found)
-            off = [float(((one.sum(dim=-1) - 1).abs() * mask[:, None]).max()) for one in found if whole]
+            whole = len(found) == self.layers and all(
+                (len(one), *one.shape[2:]) == size for one in found
+            )
+            off = [
+                float(((one.sum(dim=-1) - 1).abs() * mask[:, None]).max()) for one in found if whole
+            ]
             if not whole or max(off) > _SUM_TOLERANCE:
-                rows = "rows of attention that do not sum to 1" if whole else "no attention of all tokens to all"
+                rows = (
+                    "rows of attention that do not sum to 1"
+                    if whole
+                    else "no attention of all tokens to all"
+                )
                 what = f"'{self.source.name}' has {rows} (its family is '{self.family}')"
-                raise UsageError(what, remedy="Give an encoder that has, such as BERT, RoBERTa, DeBERTa or ModernBERT.")
+                raise UsageError(
+                    what,
+                    remedy="Give an encoder that has, such as BERT, RoBERTa, DeBERTa or ModernBERT.",
+                )
             yield indices, found
 
 
 def read_attention(
-    reader: AttentionReader, text: str, pair: str | None = None, *, layers: str | None = None, heads: str | None = None
+    reader: AttentionReader,
+    text: str,
+    pair: str | None = None,
+    *,
+    layers: str | None = None,
+    heads: str | None = None,
 ) -> dict[str, Any]:
     """Returns what each token of a text, or pair, attends to.
 
@@ -158,8 +184,15 @@ def read_attention(
 
     own = f"the family '{reader.family}' computes its scores in a way of its own, as a rule not query · key alone"
     told = f"query and key are not shown: {own}"
-    shown = {"tokens": encoding.tokens, "sides": sides_of(encoding), "layers": chosen, "heads": numbers}
-    arrays = {name: np.asarray(each) for name, each in shown.items()} | {"attentions": of_layers(read)}
+    shown = {
+        "tokens": encoding.tokens,
+        "sides": sides_of(encoding),
+        "layers": chosen,
+        "heads": numbers,
+    }
+    arrays = {name: np.asarray(each) for name, each in shown.items()} | {
+        "attentions": of_layers(read)
+    }
     found: dict[str, Any] = {"model": reader.source.name, "scores": told, "cut": cut, **arrays}
     with tapped(reader.model.network) as tap:
         list(reader.engine.line_outputs([encoding], len(encoding)))

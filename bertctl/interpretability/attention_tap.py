@@ -61,12 +61,20 @@ class Tap:
         self.scores = []
 
     def attend(
-        self, module: "nn.Module", query: "Tensor", key: "Tensor", value: "Tensor", mask: "Tensor | None", **more: Any
+        self,
+        module: "nn.Module",
+        query: "Tensor",
+        key: "Tensor",
+        value: "Tensor",
+        mask: "Tensor | None",
+        **more: Any,
     ) -> "tuple[Tensor, None]":
         """Is the function that a layer calls: torch's own attention, seen and weighed."""
         from transformers import AttentionInterface
 
-        output, _ = AttentionInterface()["sdpa"](module, query, key, value, mask, **more)  # (B, T, H, D)
+        output, _ = AttentionInterface()["sdpa"](
+            module, query, key, value, mask, **more
+        )  # (B, T, H, D)
         if self.gates is not None:
             output = output * self.gates[len(self.scores)][:, None, :, None]
         shared = query.shape[1] // key.shape[1]  # heads that share a key
@@ -93,6 +101,8 @@ def tapped(network: Any) -> Iterator[Tap]:
 
     tap = Tap()
     AttentionInterface.register(_NAME, tap.attend)
-    AttentionMaskInterface.register(_NAME, AttentionMaskInterface()["eager"])  # as numbers to add, for `Scores`
+    AttentionMaskInterface.register(
+        _NAME, AttentionMaskInterface()["eager"]
+    )  # as numbers to add, for `Scores`
     with network.register_forward_pre_hook(tap.begin), attending(network, _NAME):
         yield tap

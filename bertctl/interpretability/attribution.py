@@ -17,7 +17,13 @@ TOLERANCE = 0.01
 """Share of F(x) - F(baseline) by which the sum of the attributions may miss it."""
 MOST_STEPS = 512
 """Gradients of a path that does not become right."""
-_FIRST = (0.0, 0.15, 0.3, 0.6, 1.0)  # of a path: most of it happens in its first half, nearer to the baseline
+_FIRST = (
+    0.0,
+    0.15,
+    0.3,
+    0.6,
+    1.0,
+)  # of a path: most of it happens in its first half, nearer to the baseline
 _FAR = 64  # times what the whole sum may be off by: steps that are so far off are halved together
 BINS = (0.01, 0.05, 0.1, 0.2, 0.5)
 """Shares of the words that are taken away or kept (DeYoung et al. 2020, section 4.3)."""
@@ -46,7 +52,9 @@ class Attribution(NamedTuple):
         return cls(float(value), np.array(words), float(apart), facts)
 
 
-def integrated_gradients(network: EmbeddedNetwork, lines: Sequence[Line], steps: int | None) -> list[Attribution]:
+def integrated_gradients(
+    network: EmbeddedNetwork, lines: Sequence[Line], steps: int | None
+) -> list[Attribution]:
     """Returns the integrals of the gradients on the straight path from the baseline (Sundararajan et al. 2017).
 
     They add up to F(x) - F(baseline), which is what is checked. A natural cubic spline through the gradients at a few
@@ -61,24 +69,34 @@ def integrated_gradients(network: EmbeddedNetwork, lines: Sequence[Line], steps:
     """
     if steps is not None:
         nodes, weights = np.polynomial.legendre.leggauss(steps)
-        ends = np.transpose([network.values(lines, np.full(len(lines), share)) for share in (0.0, 1.0)])
+        ends = np.transpose(
+            [network.values(lines, np.full(len(lines), share)) for share in (0.0, 1.0)]
+        )
         every = [line for line in lines for _ in nodes]
         _values, along = network.gradients(every, np.tile((1 + nodes) / 2, len(lines)))
         sums = [weights / 2 @ along[i : i + steps] for i in range(0, len(every), steps)]
         return [_checked(*each, steps) for each in zip(lines, ends, sums, strict=True)]
-    paths: list[dict[float, tuple[float, Floats]]] = [{} for _ in lines]  # value and products by the share of the way
+    paths: list[dict[float, tuple[float, Floats]]] = [
+        {} for _ in lines
+    ]  # value and products by the share of the way
     found: dict[int, Attribution] = {}
     wanted = [(i, share) for i in range(len(lines)) for share in _FIRST]
     while wanted:
-        given = network.gradients([lines[i] for i, _ in wanted], np.array([share for _, share in wanted]))
+        given = network.gradients(
+            [lines[i] for i, _ in wanted], np.array([share for _, share in wanted])
+        )
         for (i, share), *there in zip(wanted, *given, strict=True):
             paths[i][share] = there[0], there[1]
         asked, wanted = dict.fromkeys(i for i, _ in wanted), []
         for i in asked:
             shares = np.array(sorted(paths[i]))
-            values, products = (np.array(each) for each in zip(*(paths[i][share] for share in shares), strict=True))
+            values, products = (
+                np.array(each) for each in zip(*(paths[i][share] for share in shares), strict=True)
+            )
             weights = _weights(shares)
-            found[i] = _checked(lines[i], values[[0, -1]], weights.sum(axis=0) @ products, len(shares))
+            found[i] = _checked(
+                lines[i], values[[0, -1]], weights.sum(axis=0) @ products, len(shares)
+            )
             if not found[i].facts["converged"] and len(shares) < MOST_STEPS:
                 off = weights @ products.sum(axis=1) - np.diff(values)
                 off *= np.sign(off.sum())
@@ -97,12 +115,18 @@ def _weights(shares: Floats) -> Floats:
 def _checked(line: Line, ends: Floats, of_tokens: Floats, steps: int) -> Attribution:
     change = float(ends[1] - ends[0])
     error = abs(float(of_tokens.sum()) - change)
-    least = 1e-4 * float(np.abs(ends).max())  # passes in fp32 are no more alike: an empty text changes by rounding
+    least = 1e-4 * float(
+        np.abs(ends).max()
+    )  # passes in fp32 are no more alike: an empty text changes by rounding
     converged = error <= TOLERANCE * max(abs(change), least)
-    return Attribution.of(line, ends[1], of_tokens, change=change, error=error, steps=steps, converged=converged)
+    return Attribution.of(
+        line, ends[1], of_tokens, change=change, error=error, steps=steps, converged=converged
+    )
 
 
-def gradient_x_input(network: EmbeddedNetwork, lines: Sequence[Line], _: int | None) -> list[Attribution]:
+def gradient_x_input(
+    network: EmbeddedNetwork, lines: Sequence[Line], _: int | None
+) -> list[Attribution]:
     """Returns the products of each token's vector and the gradient with respect to it: a line through the text itself,
     which adds up to nothing in particular.
     """
@@ -110,10 +134,14 @@ def gradient_x_input(network: EmbeddedNetwork, lines: Sequence[Line], _: int | N
     return [Attribution.of(*each) for each in zip(lines, *given, strict=True)]
 
 
-def leave_one_out(network: EmbeddedNetwork, lines: Sequence[Line], _: int | None) -> list[Attribution]:
+def leave_one_out(
+    network: EmbeddedNetwork, lines: Sequence[Line], _: int | None
+) -> list[Attribution]:
     """Returns by how much the number falls when a word is taken out of the text, the words behind it moved up."""
     places = [(i, word) for i, line in enumerate(lines) for word in np.flatnonzero(line.removable)]
-    values = network.values([lines[i].without(np.arange(len(lines[i].words)) == word) for i, word in places])
+    values = network.values(
+        [lines[i].without(np.arange(len(lines[i].words)) == word) for i, word in places]
+    )
     whole = network.values(lines)
     found = [np.full(len(line.words), np.nan) for line in lines]
     for (i, word), value in zip(places, values, strict=True):
@@ -156,7 +184,10 @@ def order_of(words: Floats) -> Ints:
 
 
 def faithfulness(
-    network: EmbeddedNetwork, lines: Sequence[Line], whole: Floats, orders: Mapping[str, Sequence[Ints]]
+    network: EmbeddedNetwork,
+    lines: Sequence[Line],
+    whole: Floats,
+    orders: Mapping[str, Sequence[Ints]],
 ) -> list[dict[str, dict[str, float]]]:
     """Returns comprehensiveness and sufficiency of orders of words (DeYoung et al. 2020, section 4.3), line by line.
 
@@ -170,7 +201,9 @@ def faithfulness(
         whole: (n,) their numbers.
         orders: by name, for each line, the numbers of its removable words, the most important first.
     """
-    variants: dict[tuple[int, bytes], Line] = {}  # the first words of a short text are the same for several bins
+    variants: dict[
+        tuple[int, bytes], Line
+    ] = {}  # the first words of a short text are the same for several bins
     asked: list[tuple[int, bytes]] = []
     for i, line in enumerate(lines):
         for order in (each[i] for each in orders.values()):
@@ -180,8 +213,14 @@ def faithfulness(
                     asked.append((i, gone.tobytes()))
                     variants.setdefault(asked[-1], line.without(gone))
     values = dict(zip(variants, network.values(list(variants.values())), strict=True))
-    left = np.array([values[key] for key in asked]).reshape(len(lines), len(orders), len(BINS), len(FIGURES))
+    left = np.array([values[key] for key in asked]).reshape(
+        len(lines), len(orders), len(BINS), len(FIGURES)
+    )
     falls = (whole[:, None, None] - left.mean(axis=2)).tolist()
     return [
-        {name: dict(zip(FIGURES, fall, strict=True)) for name, fall in zip(orders, each, strict=True)} for each in falls
+        {
+            name: dict(zip(FIGURES, fall, strict=True))
+            for name, fall in zip(orders, each, strict=True)
+        }
+        for each in falls
     ]

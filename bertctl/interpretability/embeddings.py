@@ -73,7 +73,13 @@ class EmbeddedNetwork:
         with torch.enable_grad():
             for indices, mask, scores, vectors, ways in self._passes(lines, shares):
                 (gradient,) = torch.autograd.grad(scores.sum(), vectors)
-                of_tokens = (gradient * (vectors.detach() if of_input else ways)).sum(dim=2).cpu().double().numpy()
+                of_tokens = (
+                    (gradient * (vectors.detach() if of_input else ways))
+                    .sum(dim=2)
+                    .cpu()
+                    .double()
+                    .numpy()
+                )
                 values[indices] = scores.detach().cpu().double().numpy()
                 for i, row, there in zip(indices, of_tokens, mask, strict=True):
                     products[i] = row[there]
@@ -91,10 +97,19 @@ class EmbeddedNetwork:
             with torch.no_grad(), attending(self.engine.network, "eager"):
                 for indices, inputs in self.engine.line_batches(lines, self._budget):
                     backend: Any = self.engine.backend
-                    given = backend(**self.objective.of_lines(inputs).inputs, output_attentions=True)
-                    layers = [layer.mean(dim=1).cpu().double().numpy() for layer in given.attentions]
-                    for number, there in enumerate(inputs["attention_mask"].cpu().numpy().astype(np.bool_)):
-                        yield int(indices[number]), [layer[number][np.ix_(there, there)] for layer in layers]
+                    given = backend(
+                        **self.objective.of_lines(inputs).inputs, output_attentions=True
+                    )
+                    layers = [
+                        layer.mean(dim=1).cpu().double().numpy() for layer in given.attentions
+                    ]
+                    for number, there in enumerate(
+                        inputs["attention_mask"].cpu().numpy().astype(np.bool_)
+                    ):
+                        yield (
+                            int(indices[number]),
+                            [layer[number][np.ix_(there, there)] for layer in layers],
+                        )
         except (AttributeError, TypeError, ValueError, IndexError) as error:
             what = "this network gives no attention of each token to each"
             raise UsageError(what, remedy="Leave --method rollout out.") from error
@@ -108,7 +123,9 @@ class EmbeddedNetwork:
         self.first_alone = False
         plain, ends = self.values(lines), np.ones(len(lines))
         for self.first_alone in (True, False):
-            with contextlib.suppress(AttributeError, IndexError, ValueError, RuntimeError, TypeError):
+            with contextlib.suppress(
+                AttributeError, IndexError, ValueError, RuntimeError, TypeError
+            ):
                 if np.abs(self.values(lines, ends) - plain).max(initial=0) <= _TOLERANCE:
                     return
         what = f"a network of the family '{family}' has no single table of token vectors that its answers go through"
@@ -132,19 +149,28 @@ class EmbeddedNetwork:
                 if self.first_alone:
                     stack.enter_context(_first_alone(self.engine.network))
                 if shares is not None:
-                    self.engine.network.requires_grad_(False)  # only what lies on the way to the input is computed
+                    self.engine.network.requires_grad_(
+                        False
+                    )  # only what lies on the way to the input is computed
                     table, empty = self.engine.network.get_input_embeddings(), ids.clone()
                     is_word = np.zeros_like(mask)
                     is_word[mask] = np.concatenate([line.word for line in chosen]) >= 0
                     empty[torch.from_numpy(is_word).to(ids.device)] = self.baseline
                     ways = table(ids) - table(empty)
                     at = torch.from_numpy(shares[indices]).to(ways)[:, None, None]
-                    vectors = (table(empty) + at * ways).detach().requires_grad_(torch.is_grad_enabled())
+                    vectors = (
+                        (table(empty) + at * ways).detach().requires_grad_(torch.is_grad_enabled())
+                    )
                     stack.enter_context(_replaced(table, ids, vectors))
-                outputs = self.objective.forward(self.engine.backend, self.objective.of_lines(inputs))
+                outputs = self.objective.forward(
+                    self.engine.backend, self.objective.of_lines(inputs)
+                )
             before = (~mask).sum(axis=1) * self.engine.padding.left
             numbers = [
-                sum(output[(place[0] + shift, *place[1:]) if len(place) > 1 else place] for place in line.places)
+                sum(
+                    output[(place[0] + shift, *place[1:]) if len(place) > 1 else place]
+                    for place in line.places
+                )
                 for line, output, shift in zip(chosen, outputs, before.tolist(), strict=True)
             ]
             yield indices, mask, torch.stack(numbers), vectors, ways
@@ -162,7 +188,9 @@ def _replaced(table: Any, ids: "Tensor", vectors: "Tensor") -> Iterator[None]:
     def give(_: Any, given: "tuple[Tensor, ...]", found: "Tensor") -> "Tensor":
         nonlocal asked
         asked += 1
-        is_turned = given[0].shape == ids.T.shape and bool((given[0] == ids.T).all())  # XLNet reads columns
+        is_turned = given[0].shape == ids.T.shape and bool(
+            (given[0] == ids.T).all()
+        )  # XLNet reads columns
         return vectors.transpose(0, 1) if is_turned else vectors.view(found.shape)
 
     with table.register_forward_hook(give):
@@ -186,9 +214,15 @@ def _first_alone(network: Any) -> Iterator[None]:
     def forward(states: "Tensor", mask: "Tensor | None" = None, *_: Any, **__: Any) -> "Tensor":
         first = states[:, :1]
         projected = own.query(first), own.key(states), own.value(states)
-        query, key, value = (each.unflatten(-1, (-1, own.attention_head_size)).transpose(1, 2) for each in projected)
-        found = scaled_dot_product_attention(query, key, value, None if mask is None else mask[:, :, :1])
-        given: Tensor = last.feed_forward_chunk(last.attention.output(found.transpose(1, 2).flatten(2), first))
+        query, key, value = (
+            each.unflatten(-1, (-1, own.attention_head_size)).transpose(1, 2) for each in projected
+        )
+        found = scaled_dot_product_attention(
+            query, key, value, None if mask is None else mask[:, :, :1]
+        )
+        given: Tensor = last.feed_forward_chunk(
+            last.attention.output(found.transpose(1, 2).flatten(2), first)
+        )
         return given
 
     last.forward = forward

@@ -50,14 +50,27 @@ class Asked:
             UsageError: with those that there are.
         """
         for name in (name for name in self.methods if name not in METHODS):
-            raise UsageError(unknown("method", name, METHODS), remedy=f"Choose from {', '.join(METHODS)}.")
+            raise UsageError(
+                unknown("method", name, METHODS), remedy=f"Choose from {', '.join(METHODS)}."
+            )
         labels = getattr(run.task, "labels", ())
-        types = [label.removeprefix("B-").removeprefix("I-") for label in labels if hasattr(run.task, "scheme")]
+        types = [
+            label.removeprefix("B-").removeprefix("I-")
+            for label in labels
+            if hasattr(run.task, "scheme")
+        ]
         known = dict.fromkeys([*labels, *types])
         if self.label is not None and self.label not in known:
-            no_labels = f"{run.folder.path} is a run of {run.task.name}, whose answers are no labels"
-            what = unknown(f"label in {run.folder.path}", self.label, known) if labels else no_labels
-            raise UsageError(what, remedy=f"Choose from {listing(list(known))}." if labels else "Leave --label out.")
+            no_labels = (
+                f"{run.folder.path} is a run of {run.task.name}, whose answers are no labels"
+            )
+            what = (
+                unknown(f"label in {run.folder.path}", self.label, known) if labels else no_labels
+            )
+            raise UsageError(
+                what,
+                remedy=f"Choose from {listing(list(known))}." if labels else "Leave --label out.",
+            )
 
 
 class Explainer:
@@ -87,7 +100,9 @@ class Explainer:
         own = str(tokenizer.id_to_token(padding))
         others = [] if "pad" in own.lower() else ["[MASK]", "<mask>", "[UNK]", "<unk>"]
         found = ((tokenizer.token_to_id(name), name) for name in others)
-        return next(((number, name) for number, name in found if number is not None), (padding, own))
+        return next(
+            ((number, name) for number, name in found if number is not None), (padding, own)
+        )
 
     def explain(
         self, chunks: Iterable[Rows], *, total: int = 0, listener: Listener = SILENT
@@ -113,8 +128,15 @@ class Explainer:
             if lines and not is_checked:
                 network.require_path(lines[:4], family_of(self.run.source.config))
                 is_checked = True
-            found = self._explained(network, lines, [rows.ids[target.row] for target in targets]) if lines else ()
-            of_rows = [predictor.line(answered, i) | self._gold(rows, i) | {"targets": []} for i in range(len(rows))]
+            found = (
+                self._explained(network, lines, [rows.ids[target.row] for target in targets])
+                if lines
+                else ()
+            )
+            of_rows = [
+                predictor.line(answered, i) | self._gold(rows, i) | {"targets": []}
+                for i in range(len(rows))
+            ]
             for target, explained in zip(targets, found, strict=True):
                 of_rows[target.row]["targets"].append({**target.named, **explained})
             self.counts["examples"] += len(rows)
@@ -136,12 +158,17 @@ class Explainer:
         self, network: EmbeddedNetwork, lines: Sequence[InputLine], ids: Sequence[str]
     ) -> Iterator[dict[str, Any]]:
         """Yields what is known of each line, of the rows with these ids."""
-        methods = {name: METHODS[name](network, lines, self.asked.steps) for name in self.asked.methods}
+        methods = {
+            name: METHODS[name](network, lines, self.asked.steps) for name in self.asked.methods
+        }
         values = np.array([one.value for one in methods[self.asked.methods[0]]])
         left = max(0, self.asked.faithful_rows - len(self.faithful))
         can_go = [line.removable for line in lines[:left]]
         orders = {
-            name: [order_of(np.where(here, one.words, np.nan)) for one, here in zip(found, can_go, strict=False)]
+            name: [
+                order_of(np.where(here, one.words, np.nan))
+                for one, here in zip(found, can_go, strict=False)
+            ]
             for name, found in methods.items()
         }
         # A random order is the same whenever a row comes.
@@ -155,12 +182,18 @@ class Explainer:
         for i, line in enumerate(lines):
             each = {name: found[i] for name, found in methods.items()}
             words = [
-                word | {name: None if math.isnan(one.words[w]) else float(one.words[w]) for name, one in each.items()}
+                word
+                | {
+                    name: None if math.isnan(one.words[w]) else float(one.words[w])
+                    for name, one in each.items()
+                }
                 for w, word in enumerate(line.words)
             ]
             facts = {name: {"apart": one.apart, **one.facts} for name, one in each.items()}
             self.counts["targets"] += 1
-            self.counts["not_converged"] += any(fact.get("converged") is False for fact in facts.values())
+            self.counts["not_converged"] += any(
+                fact.get("converged") is False for fact in facts.values()
+            )
             faithful = {"faithfulness": measured[i]} if i < len(measured) else {}
             yield {"value": float(values[i]), "words": words, "methods": facts, **faithful}
 
@@ -172,14 +205,21 @@ class Explainer:
         """
         found: dict[str, Any] = {**self.counts, "precision": "fp32", "baseline": self.baseline[1]}
         for name in (*self.asked.methods, "random") if self.faithful else ():
-            of_method = found.setdefault("faithfulness", {}).setdefault(name, {"targets": len(self.faithful)})
+            of_method = found.setdefault("faithfulness", {}).setdefault(
+                name, {"targets": len(self.faithful)}
+            )
             for figure, sign in zip(FIGURES, (1, -1), strict=True):
-                values, chance = (np.array([each[key][figure] for each in self.faithful]) for key in (name, "random"))
+                values, chance = (
+                    np.array([each[key][figure] for each in self.faithful])
+                    for key in (name, "random")
+                )
                 of_method[figure] = float(values.mean())
                 better = sign * (values - chance)
                 spread = better.std(ddof=1) / math.sqrt(len(better)) if len(better) > 1 else 0.0
                 if spread:
-                    of_method.setdefault("standard_errors", {})[figure] = float(better.mean() / spread)
+                    of_method.setdefault("standard_errors", {})[figure] = float(
+                        better.mean() / spread
+                    )
         return found
 
 
@@ -192,6 +232,8 @@ def answered_rows(run: TrainedRun, lines: Sequence[Line]) -> Rows:
     names = [name for name in run.task.answers.columns if all(name in line for line in lines)]
     if not {*run.task.columns} - {"label"} <= {*names}:
         what = f"the predictions of {run.folder.path} were written without texts, so there is nothing to explain"
-        raise UsageError(what, remedy="Write them again: bertctl evaluate RUN --split SPLIT --text.")
+        raise UsageError(
+            what, remedy="Write them again: bertctl evaluate RUN --split SPLIT --text."
+        )
     columns = {name: [line[name] for line in lines] for name in names}
     return Rows("errors", columns, [str(line["id"]) for line in lines], str(run.folder.path))

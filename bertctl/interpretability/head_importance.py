@@ -29,7 +29,9 @@ from bertctl.tasks.choices import ChoiceBatch
 _BATCH = 32  # windows of which gradients are asked at once
 
 
-def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SILENT) -> dict[str, Any]:
+def measure_importance(
+    run: TrainedRun, *, ablate: bool, listener: Listener = SILENT
+) -> dict[str, Any]:
     """Returns how much each head of a run matters on the validation rows of the run's own data.
 
     Args:
@@ -51,13 +53,19 @@ def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SI
     data = run.load_data(listener=listener)
     rows = data.splits[data.validation_splits[0]]
     if not rows.has("label") or len(rows) < 2:
-        raise DataError(f"'{rows.split}' ({rows.source}) has fewer than two rows with labels, so no head matters on it")
+        raise DataError(
+            f"'{rows.split}' ({rows.source}) has fewer than two rows with labels, so no head matters on it"
+        )
     run.task.check(rows)
     engine, metric = run.load(plain=True), run.task.primary_metric
     features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
     recipe = run.recipe.with_fields("evaluation", metric_scripts=())
     measure = partial(evaluate_split, engine, run.task, rows, features, recipe=recipe)
-    with tapped(engine.network) if hasattr(engine.network, "set_attn_implementation") else nullcontext(Tap()) as tap:
+    with (
+        tapped(engine.network)
+        if hasattr(engine.network, "set_attn_implementation")
+        else nullcontext(Tap()) as tap
+    ):
         whole = measure(listener=listener)
         in_parts = recipe.model.long_text == "window" or run.task.scored(features) is not features
         if len(tap.scores) != layer_count(run.source.config) or in_parts:
@@ -70,7 +78,9 @@ def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SI
         value, loss = (whole.metrics[name].value for name in (metric, "loss"))
         shape = columns["gradient"].shape
         if ablate:
-            columns |= {name: np.zeros(shape) for name in ("loss_rise", "loss_error", "metric_rise")}
+            columns |= {
+                name: np.zeros(shape) for name in ("loss_rise", "loss_error", "metric_rise")
+            }
         for number, place in enumerate(np.ndindex(*shape) if ablate else ()):
             tap.gates = tap.open_gates(1)
             tap.gates[place[0], 0, place[1]] = 0.0
@@ -81,7 +91,14 @@ def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SI
             columns["metric_rise"][place] = without.metrics[metric].value - value
             listener.advance("heads", number + 1, columns["gradient"].size)
     listener.finish("heads")
-    return {"split": rows.split, "rows": len(rows), "metric": metric, "value": value, "loss": loss, "columns": columns}
+    return {
+        "split": rows.split,
+        "rows": len(rows),
+        "metric": metric,
+        "value": value,
+        "loss": loss,
+        "columns": columns,
+    }
 
 
 def _by_gradient(tap: Tap, engine: Engine, whole: SplitResult, listener: Listener) -> Floats:
@@ -100,8 +117,12 @@ def _by_gradient(tap: Tap, engine: Engine, whole: SplitResult, listener: Listene
         # Each is a sum over a window's words; the loss that is reported is their mean.
         losses = losses / losses.new_tensor(features.weights[indices]).clamp(min=1)
         (slopes,) = torch.autograd.grad(losses.sum(), tap.gates)
-        counts = batch.counts if isinstance(batch, ChoiceBatch) else (1,) * texts  # choices of a row have one loss
-        by_window = torch.stack([part.sum(dim=1) for part in torch.split(slopes, list(counts), dim=1)])
+        counts = (
+            batch.counts if isinstance(batch, ChoiceBatch) else (1,) * texts
+        )  # choices of a row have one loss
+        by_window = torch.stack(
+            [part.sum(dim=1) for part in torch.split(slopes, list(counts), dim=1)]
+        )
         total += by_window.abs().sum(dim=0).double().cpu().numpy()
         done += len(indices)
         listener.advance("gradients", done, len(features))

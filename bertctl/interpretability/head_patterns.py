@@ -70,14 +70,23 @@ def measure_patterns(
             listener.advance("texts", texts, 0)
     listener.finish("texts")
     if not numbers[-1]:
-        raise UsageError("there are no texts to read", remedy="Give a file with a text on each line, or in a column.")
+        raise UsageError(
+            "there are no texts to read",
+            remedy="Give a file with a text on each line, or in a column.",
+        )
     counts = {name: int(number) for name, number in zip(names, numbers, strict=True) if number}
     columns = {name: sums[:, :, names.index(name)] / number for name, number in counts.items()}
     found = [name for name in counts if name in PATTERNS]
     shares = np.stack([columns[name] for name in found])
     most = np.array(found)[shares.argmax(axis=0)]
     columns = {"pattern": np.where(shares.max(axis=0) > MAJORITY, most, MIXED)} | columns
-    return {"texts": texts, "tokens": int(numbers[-1]), "cut": cut, "counts": counts, "columns": columns}
+    return {
+        "texts": texts,
+        "tokens": int(numbers[-1]),
+        "cut": cut,
+        "counts": counts,
+        "columns": columns,
+    }
 
 
 def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[Bools, Floats32]:
@@ -100,7 +109,9 @@ def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[Boo
         "delimiters": special & ~is_cls,
         "other": inside & (sides[text] != sides[text, at][:, None]),
     }
-    return sides >= 0, np.stack([*(of_token[name] for name in PATTERNS), np.abs(step)]).astype(np.float32)
+    return sides >= 0, np.stack([*(of_token[name] for name in PATTERNS), np.abs(step)]).astype(
+        np.float32
+    )
 
 
 def _sums(weights: Floats32, attending: Bools, relations: Floats32) -> Floats:

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def open_encoder(name: str, names: VectorNames) -> tuple[Encoder, Callable[[Sequence[str]], EncodedWindows]]:
+def open_encoder(
+    name: str, names: VectorNames
+) -> tuple[Encoder, Callable[[Sequence[str]], EncodedWindows]]:
     """Returns a model ready to compute vectors, and what makes of texts what it reads, a window each.
 
     Raises:
@@ -42,16 +44,24 @@ def open_encoder(name: str, names: VectorNames) -> tuple[Encoder, Callable[[Sequ
     rows = RowEncoder(encoder.engine.tokenizer, LongText(max_length=length), by_token=spec.by_token)
 
     def windows(texts: Sequence[str]) -> EncodedWindows:
-        return rows.encode(Rows("texts", {"text": texts}, [str(i) for i in range(len(texts))], "texts"))
+        return rows.encode(
+            Rows("texts", {"text": texts}, [str(i) for i in range(len(texts))], "texts")
+        )
 
     return encoder, windows
 
 
-_TABLES = {"segment": re.compile("type|segment"), "position": re.compile("pos|wpe"), "token": re.compile("emb|wte|tok")}
+_TABLES = {
+    "segment": re.compile("type|segment"),
+    "position": re.compile("pos|wpe"),
+    "token": re.compile("emb|wte|tok"),
+}
 """What the families call their tables, looked up in this order: BERT's `token_type_embeddings` are segments."""
 
 
-def walk_input(name: str, text: str, pair: str | None = None, *, listener: Listener = SILENT) -> dict[str, Any]:
+def walk_input(
+    name: str, text: str, pair: str | None = None, *, listener: Listener = SILENT
+) -> dict[str, Any]:
     """Returns what a bare encoder makes of a text, or a pair.
 
     Args:
@@ -71,7 +81,9 @@ def walk_input(name: str, text: str, pair: str | None = None, *, listener: Liste
     source, length = find_encoder(name)
     layer_count(source.config)  # refuses what has two stacks of them
     if not text.strip():
-        raise UsageError("the text is empty", remedy='Give one, such as --embeddings "the bank of the river".')
+        raise UsageError(
+            "the text is empty", remedy='Give one, such as --embeddings "the bank of the river".'
+        )
     import torch
     from torch import nn
 
@@ -79,7 +91,9 @@ def walk_input(name: str, text: str, pair: str | None = None, *, listener: Liste
 
     loaded = load_model(source, BARE, head=None)
     network = loaded.network.eval()
-    inputs = loaded.saved_tokenizer(text, pair, truncation=True, max_length=length, return_tensors="pt")
+    inputs = loaded.saved_tokenizer(
+        text, pair, truncation=True, max_length=length, return_tensors="pt"
+    )
     [encoding] = inputs.encodings
     if encoding.overflowing:
         listener.warn(f"the input has more than {length} tokens; the first {length} are read")
@@ -92,12 +106,17 @@ def walk_input(name: str, text: str, pair: str | None = None, *, listener: Liste
 
     for called, module in network.named_modules():
         if isinstance(module, nn.Embedding):
-            module.register_forward_hook(lambda _, __, output, called=called: keep(called.rpartition(".")[2], output))
+            module.register_forward_hook(
+                lambda _, __, output, called=called: keep(called.rpartition(".")[2], output)
+            )
     with torch.inference_mode():
         given = network(**inputs, output_hidden_states=True)
     states = [one[0].float() for one in given.hidden_states]
     finite(np.array([float(state.norm()) for state in states]), name)
-    norms = {kind: vectors.norm(dim=-1).tolist() for kind, vectors in (*added.items(), ("embeddings", states[0]))}
+    norms = {
+        kind: vectors.norm(dim=-1).tolist()
+        for kind, vectors in (*added.items(), ("embeddings", states[0]))
+    }
     return {
         "tokens": [
             {"token": token, "id": encoding.ids[i], "segment": encoding.type_ids[i], "position": i}
@@ -105,7 +124,11 @@ def walk_input(name: str, text: str, pair: str | None = None, *, listener: Liste
             for i, token in enumerate(encoding.tokens)
         ],
         "states": [
-            {"layer": layer, "shape": [1, *state.shape], "mean_norm": round(float(state.norm(dim=-1).mean()), 4)}
+            {
+                "layer": layer,
+                "shape": [1, *state.shape],
+                "mean_norm": round(float(state.norm(dim=-1).mean()), 4),
+            }
             for layer, state in enumerate(states)
         ],
     }
@@ -136,19 +159,32 @@ def layer_similarity(
         number = 0
         for chunk in (part[i : i + _CHUNK] for part in texts for i in range(0, len(part), _CHUNK)):
             for (encoder, windows), file in zip(opened, (one, other), strict=True):
-                finite(np.stack(encoder.texts(windows(chunk)), axis=1), encoder.source.name).tofile(file)
+                finite(np.stack(encoder.texts(windows(chunk)), axis=1), encoder.source.name).tofile(
+                    file
+                )
                 file.flush()
             number += len(chunk)
             listener.advance("texts", number, 0)
         listener.finish("texts")
         if number < 2:
-            raise DataError("layers are compared on at least two texts", remedy="Give a file with a text on each line.")
+            raise DataError(
+                "layers are compared on at least two texts",
+                remedy="Give a file with a text on each line.",
+            )
         shapes = [(number, len(encoder.sizes), encoder.sizes[0]) for encoder, _ in opened]
-        a, b = (np.memmap(file, np.float32, "r", 0, shape) for file, shape in zip((one, other), shapes, strict=True))
+        a, b = (
+            np.memmap(file, np.float32, "r", 0, shape)
+            for file, shape in zip((one, other), shapes, strict=True)
+        )
         if number < min(a.shape[2], b.shape[2]):
-            listener.warn(f"{number:,} texts: CKA is too high where texts are fewer than the numbers of a vector")
+            listener.warn(
+                f"{number:,} texts: CKA is too high where texts are fewer than the numbers of a vector"
+            )
         similarity = cka_matrix(a, b, listener=listener)
-    return {"texts": number, "cka": [[round(float(value), 6) for value in row] for row in similarity]}
+    return {
+        "texts": number,
+        "cka": [[round(float(value), 6) for value in row] for row in similarity],
+    }
 
 
 def cka_matrix(a: Floats32, b: Floats32, *, listener: Listener = SILENT) -> Floats:

@@ -37,7 +37,9 @@ class Scorer:
         self._texts = self._tokens = self._pairs = self._right = 0
         self._sum = 0.0
 
-    def score(self, chunks: Iterable[TextChunk], *, listener: Listener = SILENT) -> Iterator[dict[str, Any]]:
+    def score(
+        self, chunks: Iterable[TextChunk], *, listener: Listener = SILENT
+    ) -> Iterator[dict[str, Any]]:
         """Yields an answer per text, in order; of a pair one for each side, and whether the first is the likelier.
 
         Args:
@@ -58,7 +60,13 @@ class Scorer:
                     difference = good["log_likelihood"] - bad["log_likelihood"]
                     self._pairs += 1
                     self._right += difference > 0
-                    yield {"id": number, "right": difference > 0, "difference": difference, "good": good, "bad": bad}
+                    yield {
+                        "id": number,
+                        "right": difference > 0,
+                        "difference": difference,
+                        "good": good,
+                        "bad": bad,
+                    }
                 number += 1
                 listener.advance("scoring", number, 0)
         listener.finish("scoring")
@@ -78,7 +86,9 @@ class Scorer:
     def _scores(self, texts: Sequence[str], first: int) -> Iterator[dict[str, Any]]:
         for i in range(0, len(texts), _TEXTS):
             part = texts[i : i + _TEXTS]
-            encodings = [self._encode(text, number) for number, text in enumerate(part, start=first + i + 1)]
+            encodings = [
+                self._encode(text, number) for number, text in enumerate(part, start=first + i + 1)
+            ]
             yield from self._answers(list(zip(part, encodings, strict=True)))
 
     def _encode(self, text: str, number: int) -> Encoding:
@@ -96,7 +106,11 @@ class Scorer:
     def _answers(self, texts: Sequence[tuple[str, Encoding]]) -> Iterator[dict[str, Any]]:
         each = [self._lines(encoding) for _, encoding in texts]
         lines = [line for own in each for line in own]
-        gold = [encoding.ids[line.places[0]] for (_, encoding), own in zip(texts, each, strict=True) for line in own]
+        gold = [
+            encoding.ids[line.places[0]]
+            for (_, encoding), own in zip(texts, each, strict=True)
+            for line in own
+        ]
         scores = np.zeros(len(lines))
         for i, logarithms in self._model.logarithms(lines):
             scores[i] = float(logarithms[0, gold[i]])
@@ -104,9 +118,18 @@ class Scorer:
         for (text, encoding), own in zip(texts, each, strict=True):
             first, last = last, last + len(own)
             total = float(finite(scores[first:last], self._model.name).sum())
-            self._texts, self._tokens, self._sum = self._texts + 1, self._tokens + len(own), self._sum + total
+            self._texts, self._tokens, self._sum = (
+                self._texts + 1,
+                self._tokens + len(own),
+                self._sum + total,
+            )
             pieces = [
-                {"piece": encoding.tokens[line.places[0]], "start": start, "end": end, "log_likelihood": float(score)}
+                {
+                    "piece": encoding.tokens[line.places[0]],
+                    "start": start,
+                    "end": end,
+                    "log_likelihood": float(score),
+                }
                 for line, score in zip(own, scores[first:last], strict=True)
                 for start, end in [encoding.offsets[line.places[0]]]
             ]
@@ -120,7 +143,9 @@ class Scorer:
             ids = np.array(encoding.ids, dtype=np.int32)
             ids[place] = self._model.mask_id
             if self._variant == "within-word" and words[place] is not None:
-                ids[[i for i in range(place, len(ids)) if words[i] == words[place]]] = self._model.mask_id
+                ids[[i for i in range(place, len(ids)) if words[i] == words[place]]] = (
+                    self._model.mask_id
+                )
             found.append(MaskedLine(ids, encoding.type_ids, [place]))
         return found
 
@@ -129,4 +154,9 @@ def _figures(total: float, tokens: int) -> dict[str, Any]:
     """Returns the sum of log-likelihoods, how many tokens, their mean, and the exponential of what it lacks to 0."""
     mean = total / max(tokens, 1)
     perplexity = math.exp(min(-mean, _MOST))
-    return {"log_likelihood": total, "tokens": tokens, "per_token": mean, "pseudo_perplexity": perplexity}
+    return {
+        "log_likelihood": total,
+        "tokens": tokens,
+        "per_token": mean,
+        "pseudo_perplexity": perplexity,
+    }

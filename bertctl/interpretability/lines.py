@@ -79,8 +79,17 @@ class Line:
         if not kept[self.asked].all():
             raise ValueError("a token whose output is read can't be left out")
         before = np.cumsum(kept) - 1
-        places = tuple((int(before[place[0]]), *place[1:]) if len(place) > 1 else place for place in self.places)
-        return replace(self, ids=self.ids[kept], type_ids=self.type_ids[kept], word=self.word[kept], places=places)
+        places = tuple(
+            (int(before[place[0]]), *place[1:]) if len(place) > 1 else place
+            for place in self.places
+        )
+        return replace(
+            self,
+            ids=self.ids[kept],
+            type_ids=self.type_ids[kept],
+            word=self.word[kept],
+            places=places,
+        )
 
     def of_words(self, values: Floats) -> Floats:
         """Returns (W + 1,) sums over each word's tokens of (T,) values; the last one is that of all other tokens."""
@@ -88,7 +97,9 @@ class Line:
         return np.bincount(self.word % size, values, size).astype(np.float64)
 
 
-def read_lines(targets: Sequence[Target], answered: Answered, objective: "Objective", engine: "Engine") -> list[Line]:
+def read_lines(
+    targets: Sequence[Target], answered: Answered, objective: "Objective", engine: "Engine"
+) -> list[Line]:
     """Returns the line of each target as the network read it.
 
     Raises:
@@ -98,7 +109,9 @@ def read_lines(targets: Sequence[Target], answered: Answered, objective: "Object
 
     lines = []
     for target in targets:
-        inputs = objective.batch(answered.features, np.array([target.window]), WindowRandom(0)).inputs
+        inputs = objective.batch(
+            answered.features, np.array([target.window]), WindowRandom(0)
+        ).inputs
         names = ("attention_mask", "input_ids", "token_type_ids")
         mask, ids, types = (inputs[name].flatten(0, -2)[target.line].numpy() for name in names)
         there = mask.astype(np.bool_)
@@ -113,12 +126,16 @@ def read_lines(targets: Sequence[Target], answered: Answered, objective: "Object
     return lines
 
 
-def _words(parts: Sequence[Part], ids: Ints, tokenizer: "Tokenizer") -> tuple[list[dict[str, Any]], Ints | None]:
+def _words(
+    parts: Sequence[Part], ids: Ints, tokenizer: "Tokenizer"
+) -> tuple[list[dict[str, Any]], Ints | None]:
     """Returns the words of a line of (T,) ids, and (T,) the word of each token; None where a part begins elsewhere."""
     words: list[dict[str, Any]] = []
     word, begins = np.full(len(ids), -1, dtype=np.int64), 0
     if parts[0].places is not None:
-        for number, (text, (first, last)) in enumerate(zip(parts[0].text, parts[0].places, strict=True)):
+        for number, (text, (first, last)) in enumerate(
+            zip(parts[0].text, parts[0].places, strict=True)
+        ):
             word[first:last], at = number, parts[0].start + number
             words.append({"word": text, "column": parts[0].column, "start": at, "end": at + 1})
         return words, word
@@ -129,20 +146,39 @@ def _words(parts: Sequence[Part], ids: Ints, tokenizer: "Tokenizer") -> tuple[li
             continue
         part = parts[slot.sequence]
         encoding = tokenizer.encode(str(part.text), add_special_tokens=False)
-        same = [a == b for a, b in zip(encoding.ids[part.start :], ids[begins:].tolist(), strict=False)]
+        same = [
+            a == b for a, b in zip(encoding.ids[part.start :], ids[begins:].tolist(), strict=False)
+        ]
         count = [*same, False].index(False)  # a text is cut at its end
         # One that was cut where it has a special token of its own, as [SEP], is not as long as it looks.
         count -= count > 0 and tuple(ids[begins + count :][: len(behind)].tolist()) != behind
         spans = split_words(str(part.text))[1]
-        starts, ends = np.array(encoding.offsets[part.start : part.start + count], dtype=np.int64).reshape(-1, 2).T
+        starts, ends = (
+            np.array(encoding.offsets[part.start : part.start + count], dtype=np.int64)
+            .reshape(-1, 2)
+            .T
+        )
         # A token belongs to the first word that ends behind where it begins: so does the blank before a word.
-        numbers = np.minimum(np.searchsorted([end for _, end in spans], starts, side="right"), len(spans) - 1)
+        numbers = np.minimum(
+            np.searchsorted([end for _, end in spans], starts, side="right"), len(spans) - 1
+        )
         shown = np.unique(numbers[numbers >= 0]).tolist()
-        word[begins : begins + count] = len(words) + np.searchsorted(shown, numbers) if shown else -1
+        word[begins : begins + count] = (
+            len(words) + np.searchsorted(shown, numbers) if shown else -1
+        )
         for number, behind in zip(shown, [*shown[1:], len(spans)], strict=False):
             # Words that begin within its last token, as the point does in RoBERTa's ").", are shown with it.
             begin, last = spans[number][0], ends[numbers == number].max()
-            end = max(spans[number][1], *(stop for start, stop in spans[number:behind] if start < last))
-            words.append({"word": str(part.text)[begin:end], "column": part.column, "start": begin, "end": end})
+            end = max(
+                spans[number][1], *(stop for start, stop in spans[number:behind] if start < last)
+            )
+            words.append(
+                {
+                    "word": str(part.text)[begin:end],
+                    "column": part.column,
+                    "start": begin,
+                    "end": end,
+                }
+            )
         begins += count
     return words, word if begins == len(ids) else None

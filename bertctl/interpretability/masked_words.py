@@ -75,7 +75,9 @@ class MaskedModel:
         if not _ARCHITECTURE.search(architecture):
             raise _no_head(source, f"its weights are those of {trained}")
         if trained != architecture:
-            refusal = _no_head(source, f"its weights are those of {trained}, so its answers would be random")
+            refusal = _no_head(
+                source, f"its weights are those of {trained}, so its answers would be random"
+            )
             raise UnavailableError(refusal.message, remedy=refusal.remedy)
         from bertctl.modeling.load import load_model
 
@@ -87,18 +89,29 @@ class MaskedModel:
             raise UnavailableError(refusal.message, remedy=refusal.remedy) from error
         loaded.network.to(compute.device)
         self.name, self.tokenizer = name, loaded.tokenizer
-        self.mask, self.mask_id = str(loaded.saved_tokenizer.mask_token), loaded.saved_tokenizer.mask_token_id
+        self.mask, self.mask_id = (
+            str(loaded.saved_tokenizer.mask_token),
+            loaded.saved_tokenizer.mask_token_id,
+        )
         self._mask_token = self.tokenizer.get_added_tokens_decoder().get(self.mask_id)
-        self.remedy = f"Write {self.mask} where a word is to be found, such as: I went to the {self.mask}."
+        self.remedy = (
+            f"Write {self.mask} where a word is to be found, such as: I went to the {self.mask}."
+        )
         self._engine = Engine.of(loaded, compute)
 
     def logarithms(self, lines: Sequence[MaskedLine]) -> "Iterator[tuple[int, Tensor]]":
         """Yields the number of each line, in any order, with the (K, V) logarithms of probabilities at its K places."""
-        together = min(len(line.ids) for line in lines) // max(len(line.places) for line in lines) or 1
+        together = (
+            min(len(line.ids) for line in lines) // max(len(line.places) for line in lines) or 1
+        )
         budget = min(_TOKENS, together * max(1, _LOGITS // self.tokenizer.get_vocab_size()))
         for indices, inputs in self._engine.line_batches(lines, budget):
             first = inputs["attention_mask"].argmax(dim=1).tolist()  # behind padding on the left
-            asked = [(row, first[row] + place) for row, i in enumerate(indices) for place in lines[i].places]
+            asked = [
+                (row, first[row] + place)
+                for row, i in enumerate(indices)
+                for place in lines[i].places
+            ]
             at = tuple(map(list, zip(*asked, strict=True)))
             # Only these places go through the vocabulary's matrix, as (1, K, V) logits, where that is a layer.
             head: Any = self._engine.network.get_output_embeddings()
@@ -107,10 +120,17 @@ class MaskedModel:
                 logits = self._engine.backend(**inputs).logits
             logits = logits[0] if logits.shape[:2] == (1, len(asked)) else logits[at]
             counts = [len(lines[i].places) for i in indices]
-            yield from zip(indices.tolist(), logits.float().log_softmax(-1).split(counts), strict=True)
+            yield from zip(
+                indices.tolist(), logits.float().log_softmax(-1).split(counts), strict=True
+            )
 
     def fill(
-        self, texts: Iterable[Lines], *, top_k: int = 5, targets: Sequence[str] = (), listener: Listener = SILENT
+        self,
+        texts: Iterable[Lines],
+        *,
+        top_k: int = 5,
+        targets: Sequence[str] = (),
+        listener: Listener = SILENT,
     ) -> Iterator[dict[str, Any]]:
         """Yields an answer per text: `masks` has for each mask the words that fit, the likeliest first.
 
@@ -129,7 +149,9 @@ class MaskedModel:
         """
         wanted = [word_ids(self.tokenizer, target) for target in dict.fromkeys(targets)]
         number = 0
-        for part in (chunk[i : i + _TEXTS] for chunk in texts for i in range(0, len(chunk), _TEXTS)):
+        for part in (
+            chunk[i : i + _TEXTS] for chunk in texts for i in range(0, len(chunk), _TEXTS)
+        ):
             encodings = [self._encode(text, number + i) for i, text in enumerate(part)]
             variants = [self._variants(encoding, {1, *map(len, wanted)}) for encoding in encodings]
             lines = [one for each in variants for one in each]
@@ -143,9 +165,17 @@ class MaskedModel:
                 for place, rows in found.items():
                     begin, end = encoding.offsets[place]
                     words = wanted or np.argsort(-rows[1][0], kind="stable")[:top_k, None].tolist()
-                    sums = [float(rows[len(ids)][range(len(ids)), ids].sum(dtype=np.float64)) for ids in words]
+                    sums = [
+                        float(rows[len(ids)][range(len(ids)), ids].sum(dtype=np.float64))
+                        for ids in words
+                    ]
                     ranked = sorted(zip(sums, words, strict=True), key=lambda one: -one[0])
-                    masks.append([self._answer(ids, score, text[:begin], text[end:]) for score, ids in ranked])
+                    masks.append(
+                        [
+                            self._answer(ids, score, text[:begin], text[end:])
+                            for score, ids in ranked
+                        ]
+                    )
                 yield {"id": number, "text": text, "masks": masks}
                 number += 1
             listener.advance("filling", number, 0)
@@ -163,7 +193,9 @@ class MaskedModel:
         for place in (i for i, number in enumerate(encoding.ids) if number == self.mask_id):
             for count in lengths:
                 order = [*range(place), *[place] * count, *range(place + 1, len(encoding))]
-                ids, types = ([each[i] for i in order] for each in (encoding.ids, encoding.type_ids))
+                ids, types = (
+                    [each[i] for i in order] for each in (encoding.ids, encoding.type_ids)
+                )
                 found.append(MaskedLine(ids, types, range(place, place + count)))
         longest = max(len(one.ids) for one in found)
         if longest > self.length:
@@ -172,13 +204,23 @@ class MaskedModel:
         return found
 
     def _answer(self, ids: list[int], logarithm: float, before: str, after: str) -> dict[str, Any]:
-        word = self.tokenizer.decode(ids, skip_special_tokens=False)  # with its space where that is part of a token
+        word = self.tokenizer.decode(
+            ids, skip_special_tokens=False
+        )  # with its space where that is part of a token
         pieces = [self.tokenizer.id_to_token(i) or "" for i in ids]
         text = filled_text(self.tokenizer, self._mask_token, ids, before, after)
-        return {"word": word.strip(), "score": math.exp(logarithm), "ids": ids, "pieces": pieces, "text": text}
+        return {
+            "word": word.strip(),
+            "score": math.exp(logarithm),
+            "ids": ids,
+            "pieces": pieces,
+            "text": text,
+        }
 
 
-def filled_text(tokenizer: Tokenizer, mask: AddedToken | None, ids: Sequence[int], before: str, after: str) -> str:
+def filled_text(
+    tokenizer: Tokenizer, mask: AddedToken | None, ids: Sequence[int], before: str, after: str
+) -> str:
     """Returns a text with tokens in the place of its mask, as they would be read together.
 
     As `fill-mask` of transformers has it, but that the text around them stays as it was written. A mask such as
@@ -196,19 +238,25 @@ def filled_text(tokenizer: Tokenizer, mask: AddedToken | None, ids: Sequence[int
     prefix = continuation_prefix(tokenizer)
     if prefix and piece.startswith(prefix) and before.strip():
         return before.rstrip() + word.removeprefix(prefix) + after
-    if prefix and word and before[-1:].isalnum():  # a word of its own, though the mask stood at another
+    if (
+        prefix and word and before[-1:].isalnum()
+    ):  # a word of its own, though the mask stood at another
         return f"{before} {word}{after}"
     if mask is not None and mask.lstrip:
         before = before.rstrip()
     if mask is not None and mask.rstrip:
         after = after.lstrip()
-    if before and piece.startswith(PIECE_SPACE) and not word.startswith(" "):  # it is decoded as if the text began here
+    if (
+        before and piece.startswith(PIECE_SPACE) and not word.startswith(" ")
+    ):  # it is decoded as if the text began here
         word = f" {word}"
     return before + word + after
 
 
 def _no_head(source: ModelSource, why: str) -> UsageError:
-    names = ", ".join(row.name for row in MODELS.values() if re.match("masked(?!.*, then)", row.objective))
+    names = ", ".join(
+        row.name for row in MODELS.values() if re.match("masked(?!.*, then)", row.objective)
+    )
     return UsageError(
         f"'{source.name}' has no trained masked-word head: {why}",
         remedy=f"Models that have one: {names}; or give the folder of a model that was saved with its head, such as "

@@ -17,7 +17,12 @@ from bertctl.errors import DataError, UsageError
 from bertctl.modeling.pooling import finite, unit_length
 from bertctl.modeling.stored_weights import stored_weights, word_table
 from bertctl.progress import SILENT, Listener
-from bertctl.tokenization.reference import BYTE_SPACE, PIECE_SPACE, continuation_prefix, tokens_by_id
+from bertctl.tokenization.reference import (
+    BYTE_SPACE,
+    PIECE_SPACE,
+    continuation_prefix,
+    tokens_by_id,
+)
 from bertctl.tokenization.tokenizer_files import open_tokenizer
 from bertctl.tokenization.vocab import word_ids
 
@@ -26,7 +31,9 @@ _MOST = 2000  # places of a word that are looked at
 _TOGETHER = 256  # places whose vectors are computed at once
 
 
-def near_tokens(model: str, expression: str, *, top: int = 10, whole_words: bool = False) -> dict[str, Any]:
+def near_tokens(
+    model: str, expression: str, *, top: int = 10, whole_words: bool = False
+) -> dict[str, Any]:
     """Returns the tokens whose vectors have the highest cosine with that of a token, or of `a - b + c`.
 
     Terms are added as vectors of length 1, and are not among the answers (3CosAdd; Mikolov et al. 2013, section 4).
@@ -44,22 +51,43 @@ def near_tokens(model: str, expression: str, *, top: int = 10, whole_words: bool
     tokenizer = open_tokenizer(model).tokenizer
     if not re.fullmatch(r"\S+(\s+[+-]\s+\S+)*", expression.strip()):
         told = f"'{expression}' is no word, nor words with + or - between them"
-        raise UsageError(told, remedy='Such as: bertctl vocab neighbours "king - man + woman" minilm')
-    signs, query = ["+", *expression.split()[1::2]], [_one_token(tokenizer, word) for word in expression.split()[::2]]
+        raise UsageError(
+            told, remedy='Such as: bertctl vocab neighbours "king - man + woman" minilm'
+        )
+    signs, query = (
+        ["+", *expression.split()[1::2]],
+        [_one_token(tokenizer, word) for word in expression.split()[::2]],
+    )
     table = finite(_read(model), model)
-    lengths = np.linalg.norm(table, axis=1, keepdims=True)  # in fp32: a third of a second less, for the sixth decimal
+    lengths = np.linalg.norm(
+        table, axis=1, keepdims=True
+    )  # in fp32: a third of a second less, for the sixth decimal
     units = np.asarray(table / np.where(lengths > 0, lengths, 1), dtype=np.float32)
-    wanted = unit_length(np.array([[1.0 if sign == "+" else -1.0 for sign in signs]], np.float32) @ units[query])[0]
+    wanted = unit_length(
+        np.array([[1.0 if sign == "+" else -1.0 for sign in signs]], np.float32) @ units[query]
+    )[0]
     scores, tokens = units @ wanted, tokens_by_id(tokenizer)[: len(units)]
     left_out = set(query)
     if whole_words:
         special, prefix = tokenizer.get_added_tokens_decoder(), continuation_prefix(tokenizer)
-        spaces = [] if prefix else [one for one in (BYTE_SPACE, PIECE_SPACE) if any(t.startswith(one) for t in tokens)]
+        spaces = (
+            []
+            if prefix
+            else [
+                one for one in (BYTE_SPACE, PIECE_SPACE) if any(t.startswith(one) for t in tokens)
+            ]
+        )
         mark = next(iter(spaces), "")
         within = (prefix or "[unused", "[unused")
-        begins = [one.startswith(mark) and one != mark and not one.startswith(within) for one in tokens]
+        begins = [
+            one.startswith(mark) and one != mark and not one.startswith(within) for one in tokens
+        ]
         left_out |= {i for i, is_word in enumerate(begins) if i in special or not is_word}
-    order = [int(i) for i in np.argsort(-scores[: len(tokens)], kind="stable") if tokens[i] and i not in left_out][:top]
+    order = [
+        int(i)
+        for i in np.argsort(-scores[: len(tokens)], kind="stable")
+        if tokens[i] and i not in left_out
+    ][:top]
     found = [{"text": tokens[i], "id": i, "score": round(float(scores[i]), 6)} for i in order]
     return _placed({"query": expression.strip(), "model": model}, wanted, units[order], found)
 
@@ -85,7 +113,10 @@ def near_places(
     """
     pattern = re.compile(re.escape(word.strip()), re.IGNORECASE)
     if not word.strip() or next(_places(pattern, [[context]]), None) is None:
-        raise UsageError(f"'{word}' is not in the context {context[:60]!r}", remedy="Give a text with the word itself.")
+        raise UsageError(
+            f"'{word}' is not in the context {context[:60]!r}",
+            remedy="Give a text with the word itself.",
+        )
     from bertctl.features.extract_job import VectorNames
     from bertctl.interpretability.hidden_states import open_encoder
 
@@ -98,7 +129,10 @@ def near_places(
         tokens = encoder.tokens(windows([text for text, _, _ in batch]))
         ends = np.cumsum(tokens.counts)
         for (text, begin, end), last, count in zip(batch, ends, tokens.counts, strict=True):
-            spans, states = tokens.spans[last - count : last], tokens.vectors[0][last - count : last]
+            spans, states = (
+                tokens.spans[last - count : last],
+                tokens.vectors[0][last - count : last],
+            )
             inside = (spans[:, 0] < end) & (spans[:, 1] > begin)
             if inside.any():  # what was cut off is not read
                 shown.append(text)
@@ -110,17 +144,27 @@ def near_places(
         batch = list(islice(places, _TOGETHER))
     listener.finish("places")
     if len(shown) < 2:
-        raise DataError(f"'{word}' is in none of the texts", remedy="Give texts in which it is used.")
+        raise DataError(
+            f"'{word}' is in none of the texts", remedy="Give texts in which it is used."
+        )
     units = unit_length(finite(np.stack(vectors), model))
     scores = units[1:] @ units[0]
     order = np.argsort(-scores, kind="stable")
     kept = [*order[:top], *order[top:][-top:]]
     found = [{"text": shown[1 + i], "score": round(float(scores[i]), 6)} for i in kept]
-    document = {"query": word, "model": model, "context": context, "layer": layer, "places": len(scores)}
+    document = {
+        "query": word,
+        "model": model,
+        "context": context,
+        "layer": layer,
+        "places": len(scores),
+    }
     return _placed(document, units[0], units[[1 + i for i in kept]], found)
 
 
-def _places(pattern: re.Pattern[str], texts: Iterable[Sequence[str]]) -> Iterator[tuple[str, int, int]]:
+def _places(
+    pattern: re.Pattern[str], texts: Iterable[Sequence[str]]
+) -> Iterator[tuple[str, int, int]]:
     """Yields what is around each place of a word, and where the word begins and ends in it."""
     for text in (text for chunk in texts for text in chunk):
         for match in pattern.finditer(text):
@@ -139,7 +183,11 @@ def _placed(
     plane = points @ np.linalg.svd(points, full_matrices=False)[2][:2].T
     plane = np.pad(plane, ((0, 0), (0, 2 - plane.shape[1]))).round(6)
     at = [{"x": float(x), "y": float(y)} for x, y in plane]
-    return {**document, "at": at[0], "neighbours": [one | place for one, place in zip(found, at[1:], strict=True)]}
+    return {
+        **document,
+        "at": at[0],
+        "neighbours": [one | place for one, place in zip(found, at[1:], strict=True)],
+    }
 
 
 def _one_token(tokenizer: Any, word: str) -> int:
@@ -147,7 +195,10 @@ def _one_token(tokenizer: Any, word: str) -> int:
     if len(ids) > 1:
         pieces = " ".join(tokenizer.id_to_token(i) for i in ids)
         what = f"'{word}' is {len(ids)} tokens, {pieces}, and the table has a vector for each"
-        raise UsageError(what, remedy="Give one of them, or compare the word in texts: --context TEXT --file FILE.")
+        raise UsageError(
+            what,
+            remedy="Give one of them, or compare the word in texts: --context TEXT --file FILE.",
+        )
     return ids[0]
 
 

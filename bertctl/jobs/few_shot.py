@@ -15,7 +15,12 @@ from typing import Any
 import numpy as np
 
 from bertctl.arrays import Floats32
-from bertctl.config.recipe_sections import EvaluationSection, FewShotSection, ModelSection, SentenceEmbeddingsSection
+from bertctl.config.recipe_sections import (
+    EvaluationSection,
+    FewShotSection,
+    ModelSection,
+    SentenceEmbeddingsSection,
+)
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData, load_data, warn_of_rare_labels
 from bertctl.data.rows import Rows
@@ -80,14 +85,21 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> FewShotJob:
         BertctlError: any refusal of data, labels, model or device.
     """
     if is_worker():
-        raise UsageError("few-shot training runs in one process", remedy="Leave --num-processes out.")
+        raise UsageError(
+            "few-shot training runs in one process", remedy="Leave --num-processes out."
+        )
     each, seed = recipe.data.train_rows_per_label, recipe.data.split_seed
     data = load_data(recipe.with_fields("data", train_rows_per_label=None), listener=listener)
     task, evaluated = fit_task(recipe, data)
     rows = data.splits["train"]
-    single = task.head().get("problem_type") == "single_label_classification" and "text" in task.columns
+    single = (
+        task.head().get("problem_type") == "single_label_classification" and "text" in task.columns
+    )
     if not single or rows.has("pair"):
-        raise UsageError("few-shot training learns one label for each single text", remedy="Fine-tune on other rows.")
+        raise UsageError(
+            "few-shot training learns one label for each single text",
+            remedy="Fine-tune on other rows.",
+        )
     if each is not None:
         warn_of_rare_labels(rows, each, listener)
     times = range(recipe.few_shot.draws)
@@ -102,7 +114,9 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> FewShotJob:
         "features": encode_splits(task, data, recipe, pairs.loaded.tokenizer),
         "evaluated": tuple(dict.fromkeys((data.validation_splits[0], *evaluated))),
         "primary": primary_metric(recipe, data, task),
-        "environment": describe_environment(resolved, pairs.compute, data=data, model_hash=model_hash),
+        "environment": describe_environment(
+            resolved, pairs.compute, data=data, model_hash=model_hash
+        ),
     }
     return FewShotJob(**{**vars(pairs), **own, "run": run}, draws=draws)
 
@@ -118,15 +132,22 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
         "few_shot": FewShotSection(),
     }
     recipe = recipe.model_copy(update=own)
-    task = replace(SentenceEmbeddings.from_data(recipe, rows, data.labels), said=SentenceModules())  # without prompts
+    task = replace(
+        SentenceEmbeddings.from_data(recipe, rows, data.labels), said=SentenceModules()
+    )  # without prompts
     tokenizer, long = build_tokenizer(source, BARE, None), recipe.model.long_text
     features = task.encode(rows, tokenizer, max_length=recipe.model.max_length)
-    if long in ("tail", "head-tail") and features.encoded.truncated.any():  # of windows the first one is learned from
+    if (
+        long in ("tail", "head-tail") and features.encoded.truncated.any()
+    ):  # of windows the first one is learned from
         texts = different([rows.columns["text"]])[1]
         features = replace(features, encoded=ends_of(features.encoded, tokenizer, [texts], long))
     splits = {"train": rows, "validation": replace(rows, split="validation")}
     data = replace(data, splits=splits, validation_splits=("validation",), dataset=None)
-    return prepare_pairs(recipe, encoded=Encoded(data, source, source.content_hash(), dict.fromkeys(splits, features)))
+    return prepare_pairs(
+        recipe,
+        encoded=Encoded(data, source, source.content_hash(), dict.fromkeys(splits, features)),
+    )
 
 
 def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> Result:
@@ -138,30 +159,46 @@ def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> 
     """
     job.write_inputs(folder, job.verb)
     folder.set_status("running", step=0)
-    (folder.checkpoints / "draw-1").mkdir(parents=True, exist_ok=True)  # by which a run that can go on is known
+    (folder.checkpoints / "draw-1").mkdir(
+        parents=True, exist_ok=True
+    )  # by which a run that can go on is known
     try:
         result = _carry_out(job, folder, listener)
     except (KeyboardInterrupt, InterruptedRunError) as error:
-        terminated = isinstance(error, Terminated) or getattr(error, "exit_code", 0) == ExitCode.TERMINATED
+        terminated = (
+            isinstance(error, Terminated) or getattr(error, "exit_code", 0) == ExitCode.TERMINATED
+        )
         what, again = "stopped; what is finished stays", f"{folder.command(job.verb)} --resume"
         folder.set_status("interrupted", step=0, message=what)
-        raise InterruptedRunError(what, remedy=f"Go on with `{again}`.", terminated=terminated) from error
+        raise InterruptedRunError(
+            what, remedy=f"Go on with `{again}`.", terminated=terminated
+        ) from error
     except Exception as error:
         folder.set_status("failed", step=0, message=said_of(error), reason="error")
         raise
-    shutil.rmtree(folder.checkpoints)  # out of the above: stopped here, the run is done all the same
+    shutil.rmtree(
+        folder.checkpoints
+    )  # out of the above: stopped here, the run is done all the same
     return result
 
 
 def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result:
     """Computes, trains and scores all draws, and writes the run folder."""
     rows, features, task = job.data.splits[job.selection], job.features[job.selection], job.task
-    labelled = [task.encode(each, job.loaded.tokenizer, max_length=job.recipe.model.max_length) for each in job.draws]
+    labelled = [
+        task.encode(each, job.loaded.tokenizer, max_length=job.recipe.model.max_length)
+        for each in job.draws
+    ]
     frozen = _TextEncoder(job, job.source)
     held = frozen.vectors(features)
-    plain = [task.lines({"logits": frozen.learned(each).logits(held)}, features, rows) for each in labelled]
+    plain = [
+        task.lines({"logits": frozen.learned(each).logits(held)}, features, rows)
+        for each in labelled
+    ]
     values = [0.0] * len(plain)
-    for number in reversed(range(len(plain))):  # the first one is the last, and what is kept is at hand
+    for number in reversed(
+        range(len(plain))
+    ):  # the first one is the last, and what is kept is at hand
         place = folder.checkpoints / f"draw-{number + 1}"
         if number and (done := place.with_suffix(".json")).exists():
             values[number] = read_json(done)["value"]
@@ -179,10 +216,14 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
             write_json(done, {"schema": SCHEMA, "value": values[number]})
             shutil.rmtree(place)
     results = _keep(job, tuned, learned, folder, listener)
-    first, *others = (_contributions(job, lines) for lines in (results[job.selection].lines, *plain))
+    first, *others = (
+        _contributions(job, lines) for lines in (results[job.selection].lines, *plain)
+    )
     values[0] = first.value
     gap = None if len(values) > 1 else first.difference(others[0])
-    metrics = job.metrics(results) | {"few_shot": judged(job, values, [each.value for each in others], gap)}
+    metrics = job.metrics(results) | {
+        "few_shot": judged(job, values, [each.value for each in others], gap)
+    }
     write_predictions(folder, results, job.recipe.evaluation)
     write_json(folder.metrics, metrics)
     write_json(folder.performance, made.performance)
@@ -203,7 +244,9 @@ class _TextEncoder:
     """An encoder whose vectors of texts a logistic regression learns from."""
 
     def __init__(self, job: FewShotJob, source: ModelSource) -> None:
-        self.said = chosen_modules(source.folder, SentenceEmbeddingsSection(), max_length=source.max_length)
+        self.said = chosen_modules(
+            source.folder, SentenceEmbeddingsSection(), max_length=source.max_length
+        )
         self.windows = LongText.of(job.recipe.model).pooling
         layers = choose_layers(["last"], layer_count(source.config))
         self.job, self.source, self.loaded = job, source, load_frozen(source, job.compute)
@@ -216,30 +259,48 @@ class _TextEncoder:
 
     def learned(self, features: Any) -> LinearFunction:
         """Returns the logistic regression that these rows' vectors and labels give."""
-        settings = ClassifierSettings(LOGISTIC, False, int(self.job.task.head()["num_labels"]), False, (), 0, 0)
-        return fit(self.vectors(features), features.labels, self.job.recipe.few_shot.strength, settings)
+        settings = ClassifierSettings(
+            LOGISTIC, False, int(self.job.task.head()["num_labels"]), False, (), 0, 0
+        )
+        return fit(
+            self.vectors(features), features.labels, self.job.recipe.few_shot.strength, settings
+        )
 
 
 def _keep(
-    job: FewShotJob, tuned: _TextEncoder, learned: LinearFunction, folder: RunFolder, listener: Listener
+    job: FewShotJob,
+    tuned: _TextEncoder,
+    learned: LinearFunction,
+    folder: RunFolder,
+    listener: Listener,
 ) -> dict[str, SplitResult]:
     """Writes the classifier of a draw, and scores it the way `evaluate` will: text in, answers out."""
     from bertctl.modeling.probe_network import with_head
 
     function = (learned.strength, learned.weight, learned.bias)
-    head = LinearHead("last", "model", True, tuned.said.normalised, LOGISTIC, *function, windows=tuned.windows)
-    head.save(folder.path, source=replace(tuned.source, name=job.recipe.model.name), head=job.task.head())
-    return job.scored(Engine.of(with_head(tuned.loaded, head, tuned.source, job.compute), job.compute), listener)
+    head = LinearHead(
+        "last", "model", True, tuned.said.normalised, LOGISTIC, *function, windows=tuned.windows
+    )
+    head.save(
+        folder.path, source=replace(tuned.source, name=job.recipe.model.name), head=job.task.head()
+    )
+    return job.scored(
+        Engine.of(with_head(tuned.loaded, head, tuned.source, job.compute), job.compute), listener
+    )
 
 
 def _contributions(job: FewShotJob, lines: Sequence[dict[str, Any]]) -> Contributions:
     found = job.task.answers.contributions(lines, job.primary)
     if found is None:
-        raise UsageError(f"few-shot training can't be judged by '{job.primary}'", remedy="Take accuracy.")
+        raise UsageError(
+            f"few-shot training can't be judged by '{job.primary}'", remedy="Take accuracy."
+        )
     return found
 
 
-def judged(job: FewShotJob, ours: Sequence[float], frozen: Sequence[float], gap: Difference | None) -> dict[str, Any]:
+def judged(
+    job: FewShotJob, ours: Sequence[float], frozen: Sequence[float], gap: Difference | None
+) -> dict[str, Any]:
     """Returns what metrics.json has under `few_shot`: both scores of each draw, and whether the training pays.
 
     Args:
@@ -248,13 +309,20 @@ def judged(job: FewShotJob, ours: Sequence[float], frozen: Sequence[float], gap:
         frozen: the same without training.
         gap: their difference over the examples where there is one draw; None where it is over the draws.
     """
-    scores, first = {"few_shot": np.array(ours), "frozen": np.array(frozen)}, job.recipe.data.split_seed
+    scores, first = (
+        {"few_shot": np.array(ours), "frozen": np.array(frozen)},
+        job.recipe.data.split_seed,
+    )
     over = count(len(ours), "draw") if gap is None else count(gap.n, "example")
     gap = mean_difference(scores["few_shot"], scores["frozen"]) if gap is None else gap
     sign = 1 if higher_is_better(job.primary) else -1
     verdict = "pays" if sign * gap.value >= WORTH and gap.low * gap.high > 0 else "does not pay"
     mean = {name: float(values.mean()) for name, values in scores.items()}
-    few = f"; fewer than {_DRAWS} draws can't show it" if verdict != "pays" and 1 < len(ours) < _DRAWS else ""
+    few = (
+        f"; fewer than {_DRAWS} draws can't show it"
+        if verdict != "pays" and 1 < len(ours) < _DRAWS
+        else ""
+    )
     told = f"{verdict}: {job.primary} on {job.selection}"
     means = f"{figure(mean['few_shot'])}, and {figure(mean['frozen'])} with the frozen encoder"
     ends = f"{gap.value:+.4f}, 95 % {gap.low:+.4f} to {gap.high:+.4f}; {over}"
@@ -263,7 +331,9 @@ def judged(job: FewShotJob, ours: Sequence[float], frozen: Sequence[float], gap:
         "rows": len(job.draws[0]),
         "draws": [dict(zip(("seed", *scores), row, strict=True)) for row in rows],
         "mean": mean,
-        "deviation": {name: float(each.std(ddof=1)) for name, each in scores.items()} if len(ours) > 1 else None,
+        "deviation": {name: float(each.std(ddof=1)) for name, each in scores.items()}
+        if len(ours) > 1
+        else None,
         "difference": gap.as_json(),
         "verdict": verdict,
         "sentence": f"{told} {means} ({ends}); {WORTH:.2f} more would be worth it{few}",

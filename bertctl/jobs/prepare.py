@@ -55,7 +55,9 @@ def _load_fine_tuning() -> Preparation:
 
 KINDS: Sequence[RecipeKind] = (
     RecipeKind("pretraining", lambda recipe: recipe.task == PRETRAINING, _load_pretraining),
-    RecipeKind("few-shot training", lambda recipe: recipe.few_shot.loss is not None, _load_few_shot),
+    RecipeKind(
+        "few-shot training", lambda recipe: recipe.few_shot.loss is not None, _load_few_shot
+    ),
     RecipeKind("fine-tuning", lambda _: True, _load_fine_tuning),
 )
 """Kinds of recipes; the first that matches is taken."""

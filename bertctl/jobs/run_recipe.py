@@ -38,4 +38,6 @@ def run_recipe(
     check_place(output, resume=resume, overwrite=overwrite)
     job = prepare(recipe, listener=listener)
     announce(job, listener=listener)
-    return start(job, output, resume=resume, overwrite=overwrite, options=options, listener=listener)
+    return start(
+        job, output, resume=resume, overwrite=overwrite, options=options, listener=listener
+    )

@@ -59,7 +59,9 @@ class ReliabilityBin:
     high: float | None
 
 
-def reliability(confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS) -> list[ReliabilityBin]:
+def reliability(
+    confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS
+) -> list[ReliabilityBin]:
     """Returns the reliability table: bins of equal width, what was promised in each and what was kept.
 
     Args:
@@ -80,11 +82,15 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS) 
         low, high = wilson_interval(right, n) if n else (None, None)
         promised, kept = (float(confidence_N[inside].mean()), right / n) if n else (None, None)
         above, to = number / bins, (number + 1) / bins
-        table.append(ReliabilityBin(above, to, n, confidence=promised, accuracy=kept, low=low, high=high))
+        table.append(
+            ReliabilityBin(above, to, n, confidence=promised, accuracy=kept, low=low, high=high)
+        )
     return table
 
 
-def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS) -> float:
+def expected_calibration_error(
+    confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS
+) -> float:
     """Returns the ECE: the mean over bins of |accuracy - mean confidence|, weighted by their answers.
 
     Args:
@@ -101,7 +107,9 @@ def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, bin
     return _error(confidence_N, correct_N, bins)
 
 
-def classwise_calibration_error(probabilities: ArrayLike, gold: ArrayLike, *, bins: int = BINS) -> float:
+def classwise_calibration_error(
+    probabilities: ArrayLike, gold: ArrayLike, *, bins: int = BINS
+) -> float:
     """Returns the mean over the labels of the ECE of each one's probability (Kull et al. 2019, section 2; Nixon et al.
     2019): the ECE of the answers alone does not see those of the other labels.
 
@@ -140,8 +148,12 @@ def honest_calibration_error(confidence: ArrayLike) -> tuple[float, float]:
     rng = np.random.Generator(np.random.PCG64(0))
     if confidence_N.size > MANY:
         spread_N = confidence_N * (1 - confidence_N)
-        deviation_M = np.sqrt(np.bincount(_bin_numbers(confidence_N, BINS), weights=spread_N, minlength=BINS))
-        errors = np.abs(rng.normal(size=(_DRAWS, BINS)) * deviation_M).sum(axis=1) / confidence_N.size
+        deviation_M = np.sqrt(
+            np.bincount(_bin_numbers(confidence_N, BINS), weights=spread_N, minlength=BINS)
+        )
+        errors = (
+            np.abs(rng.normal(size=(_DRAWS, BINS)) * deviation_M).sum(axis=1) / confidence_N.size
+        )
     else:
         outcomes = (rng.random(confidence_N.size) < confidence_N for _ in range(_DRAWS))
         errors = np.array([_error(confidence_N, outcome, BINS) for outcome in outcomes])
@@ -162,7 +174,9 @@ def log_odds(probabilities: ArrayLike, *, multi_label: bool = False) -> Floats:
     return np.log(p) - np.log1p(-np.minimum(p, 1 - 1e-12)) if multi_label else np.log(p)
 
 
-def scaled_probabilities(logits: ArrayLike, temperature: float, *, multi_label: bool = False) -> Floats:
+def scaled_probabilities(
+    logits: ArrayLike, temperature: float, *, multi_label: bool = False
+) -> Floats:
     """Returns probabilities of logits divided by a temperature; above 1 they are more modest.
 
     Args:
@@ -309,8 +323,16 @@ def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: flo
                 break
             passed, wanted = max(passed, cut), cut + max(1, cut // 20)
     if not passed:
-        best = max((choices[cut] for cut in cuts if cut >= enough), key=lambda choice: choice.precision, default=None)
-        found = f"the highest there is {best.precision:.4f}, at {best.value:.4f}" if best else "there are fewer"
+        best = max(
+            (choices[cut] for cut in cuts if cut >= enough),
+            key=lambda choice: choice.precision,
+            default=None,
+        )
+        found = (
+            f"the highest there is {best.precision:.4f}, at {best.value:.4f}"
+            if best
+            else "there are fewer"
+        )
         raise DataError(
             f"no threshold is {1 - LEVEL:.0%} sure to reach a precision of {floor:g} on new examples: among the "
             f"{np.size(probability)} examples it takes {enough} yes answers that are all right, or more with a few "
@@ -359,5 +381,7 @@ def _bin_numbers(confidence_N: Floats, bins: int) -> Ints:
 
 def _error(confidence_N: Floats, correct_N: Ints | Bools, bins: int) -> float:
     """Returns the calibration error of one outcome of the answers."""
-    gaps = np.bincount(_bin_numbers(confidence_N, bins), weights=correct_N - confidence_N, minlength=bins)
+    gaps = np.bincount(
+        _bin_numbers(confidence_N, bins), weights=correct_N - confidence_N, minlength=bins
+    )
     return float(np.abs(gaps).sum() / confidence_N.size)

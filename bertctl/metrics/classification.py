@@ -63,21 +63,42 @@ def _of_cells(
     def make(rows_M1: Floats) -> Statistic:
         # By margins: the table of 2,000 labels has 4 million cells, for each resample.
         gold_M, answers_M = np.divmod(rows_M1[:, 0].astype(np.int64), n_labels)
-        of_gold, of_answers, right_M = _summed(gold_M, n_labels), _summed(answers_M, n_labels), gold_M == answers_M
-        return lambda counts: of_margins(of_gold(counts * right_M), of_gold(counts), of_answers(counts))
+        of_gold, of_answers, right_M = (
+            _summed(gold_M, n_labels),
+            _summed(answers_M, n_labels),
+            gold_M == answers_M,
+        )
+        return lambda counts: of_margins(
+            of_gold(counts * right_M), of_gold(counts), of_answers(counts)
+        )
 
     # Right here and wrong there, for each label, and the other way round; of two labels these are all kinds, with those
     # that are right or wrong in both.
     diagonal = np.arange(n_labels) * (n_labels + 1)
     beside = np.arange(n_labels) * n_labels + (np.arange(n_labels) + 1) % n_labels
-    pairs = [diagonal, beside, beside, diagonal, *((diagonal, diagonal, beside, beside) if n_labels == 2 else ())]
+    pairs = [
+        diagonal,
+        beside,
+        beside,
+        diagonal,
+        *((diagonal, diagonal, beside, beside) if n_labels == 2 else ()),
+    ]
     possible = np.stack(pairs, axis=1).reshape(-1, 2).astype(np.float64)
     rows = (gold * n_labels + predicted).astype(np.float64)[:, None]
     # Of many labels each one's row and column stand for the cells, which would be too many.
     cells = np.arange(n_cells) if n_cells <= MAX_KINDS else np.concatenate([diagonal, beside])
     method: Method = "posterior" if n_labels == 2 else "bca"
     unseen = cells.astype(np.float64)[:, None]
-    return Contributions(rows, "statistic", make, unseen, possible, method=method, proportion=proportion, lowest=lowest)
+    return Contributions(
+        rows,
+        "statistic",
+        make,
+        unseen,
+        possible,
+        method=method,
+        proportion=proportion,
+        lowest=lowest,
+    )
 
 
 def _summed(label_M: Ints, n_labels: int) -> Callable[[Floats], Floats]:
@@ -146,12 +167,18 @@ def _f1(of: int | Average) -> OfMargins:
     return f1
 
 
-def _averaged(average: Average, hits_RC: Floats, uses_RC: Floats, gold_RC: Floats, is_counted_RC: Bools) -> Floats:
+def _averaged(
+    average: Average, hits_RC: Floats, uses_RC: Floats, gold_RC: Floats, is_counted_RC: Bools
+) -> Floats:
     """Returns an average of F1; in the macro one each label that is counted weighs the same."""
     if average == "micro":
         return ratio(hits_RC.sum(axis=1), uses_RC.sum(axis=1), undefined=math.nan)
     weights_RC = gold_RC if average == "weighted" else is_counted_RC.astype(np.float64)
-    return ratio((ratio(hits_RC, uses_RC) * weights_RC).sum(axis=1), weights_RC.sum(axis=1), undefined=math.nan)
+    return ratio(
+        (ratio(hits_RC, uses_RC) * weights_RC).sum(axis=1),
+        weights_RC.sum(axis=1),
+        undefined=math.nan,
+    )
 
 
 def _matthews(hits_RC: Floats, gold_RC: Floats, answers_RC: Floats) -> Floats:

@@ -142,4 +142,8 @@ def cluster_units(
     if len(models) > 1:
         differs = np.bincount(clusters_N, (models[0] != models[1]).any(axis=1)) > 0
         numbers[1] = numbers[1] + G * differs[:, None]
-    return [each.astype(np.float64) for each in numbers], units[:, None].astype(np.float64), of_units
+    return (
+        [each.astype(np.float64) for each in numbers],
+        units[:, None].astype(np.float64),
+        of_units,
+    )

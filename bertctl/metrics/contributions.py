@@ -19,8 +19,20 @@ import numpy as np
 from bertctl.arrays import Array, Bools, Floats, Ints
 from bertctl.errors import DivergedError
 from bertctl.metrics import statistics
-from bertctl.metrics.clusters import cluster_means, cluster_units, design_effect, design_effect_of_ratio, number_of
-from bertctl.metrics.paired import RESAMPLES, Difference, bootstrap_difference, mean_difference, share_difference
+from bertctl.metrics.clusters import (
+    cluster_means,
+    cluster_units,
+    design_effect,
+    design_effect_of_ratio,
+    number_of,
+)
+from bertctl.metrics.paired import (
+    RESAMPLES,
+    Difference,
+    bootstrap_difference,
+    mean_difference,
+    share_difference,
+)
 from bertctl.metrics.value import MetricValue
 
 _CLOSE = 1e-4
@@ -178,7 +190,9 @@ class Contributions:
             return self.rows, np.ones(n, dtype=np.int64), np.arange(n)
         return statistics.counted_kinds(self.rows, self.unseen)
 
-    def metric(self, *, resamples: int = RESAMPLES, seed: int = 0, thorough: bool = False) -> MetricValue:
+    def metric(
+        self, *, resamples: int = RESAMPLES, seed: int = 0, thorough: bool = False
+    ) -> MetricValue:
         """Returns the metric with its 95 % interval, as metrics.json has it.
 
         Args:
@@ -187,18 +201,26 @@ class Contributions:
             thorough: up to 10,000 resamples instead, where they take no time.
         """
         if thorough:
-            width = max(len(self.rows), 1 if self.family in ("mean", "ratio") else len(self._counted[0]))
-            width *= 10 if self.kinds == "single" else 1  # ranks and sums of pairs take that much longer
+            width = max(
+                len(self.rows), 1 if self.family in ("mean", "ratio") else len(self._counted[0])
+            )
+            width *= (
+                10 if self.kinds == "single" else 1
+            )  # ranks and sums of pairs take that much longer
             resamples = max(resamples, min(statistics.DRAWS, statistics.CHEAP // width))
         if resamples and self.is_dear:
             resamples = max(200, min(resamples, 10 * statistics.CHEAP // self.rows.size))
         low, high = self._interval(resamples, seed) if resamples else (None, None)
         n, clusters = len(self.rows), number_of(self.clusters)
-        return MetricValue(self.value, low, high, n, self.higher_is_better, clusters, self.is_defined)
+        return MetricValue(
+            self.value, low, high, n, self.higher_is_better, clusters, self.is_defined
+        )
 
     def _interval(self, resamples: int, seed: int) -> tuple[float | None, float | None]:
         units = number_of(self.clusters) or len(self.rows)
-        if self.family == "statistic" and units < 2:  # one sentence says nothing of how sentences differ
+        if (
+            self.family == "statistic" and units < 2
+        ):  # one sentence says nothing of how sentences differ
             return None, None
         if self.proportion is not None:
             return self.proportion.interval(self.clusters)
@@ -226,19 +248,25 @@ class Contributions:
         # The mean of many fractions, added up in another order, may leave the interval by its last digit.
         return max(self.lowest, min(low, self.value)), min(self.highest, max(high, self.value))
 
-    def _interval_of_mean(self, values: Floats, resamples: int, seed: int) -> tuple[float | None, float | None]:
+    def _interval_of_mean(
+        self, values: Floats, resamples: int, seed: int
+    ) -> tuple[float | None, float | None]:
         """Returns the interval of the mean of (N,) values that are not negative; None, None of a single unit."""
         mean = float(values.mean())
         units = mean + cluster_means(values - mean, self.clusters)
         if len(units) < 2:
             return None, None
-        low, high = statistics.mean_interval(units, resamples=resamples, seed=seed, never_negative=True)
+        low, high = statistics.mean_interval(
+            units, resamples=resamples, seed=seed, never_negative=True
+        )
         return max(0.0, low), high
 
     def _by_cluster(self, clusters: Ints) -> tuple[statistics.Statistic, Ints]:
         """Returns the metric as a function of how often each cluster counts, and how often it does."""
         (units,), unseen, make = cluster_units(clusters, [self.rows], self.unseen, self.make)
-        counts = np.concatenate([np.ones(len(units), dtype=np.int64), np.zeros(len(unseen), dtype=np.int64)])
+        counts = np.concatenate(
+            [np.ones(len(units), dtype=np.int64), np.zeros(len(unseen), dtype=np.int64)]
+        )
         return make(np.vstack([units, unseen])), counts
 
     def linear_parts(self) -> Floats:
@@ -264,7 +292,9 @@ class Contributions:
             return share_difference(a[:, 0] > 0, b[:, 0] > 0, clusters)
         if self.family == "mean" and len(a) > 1:
             return mean_difference(a[:, 0], b[:, 0], clusters)
-        return bootstrap_difference(a, b, self.make, possible=self.possible, method=self.method, clusters=clusters)
+        return bootstrap_difference(
+            a, b, self.make, possible=self.possible, method=self.method, clusters=clusters
+        )
 
     def agrees_with(self, value: float) -> bool:
         """Returns whether the examples give the value that stands in metrics.json."""
@@ -281,7 +311,9 @@ def share(right: Sequence[bool] | Bools) -> Contributions:
 
 def mean(values: Floats) -> Contributions:
     """Returns the mean of (N,) values that are not negative, such as errors."""
-    return Contributions(values[:, None], "mean", mean_statistic, np.empty((0, 1)), np.empty((0, 2)))
+    return Contributions(
+        values[:, None], "mean", mean_statistic, np.empty((0, 1)), np.empty((0, 2))
+    )
 
 
 def fraction(values: Floats) -> Contributions:
@@ -317,18 +349,24 @@ def mean_statistic(rows_MS: Floats) -> statistics.Statistic:
 
 def ratio_statistic(rows_MS: Floats) -> statistics.Statistic:
     """Returns the sum of the first column divided by that of the second, as a function of counts."""
-    return lambda counts: ratio(*(np.einsum("rm,m->r", counts, column) for column in rows_MS.T), undefined=math.nan)
+    return lambda counts: ratio(
+        *(np.einsum("rm,m->r", counts, column) for column in rows_MS.T), undefined=math.nan
+    )
 
 
 def ratio(numerator: Floats, denominator: Floats, *, undefined: float = 0.0) -> Floats:
     """Returns quotients, and `undefined` where there is nothing to divide by."""
-    return np.divide(numerator, denominator, out=np.full_like(numerator, undefined), where=denominator > 0)
+    return np.divide(
+        numerator, denominator, out=np.full_like(numerator, undefined), where=denominator > 0
+    )
 
 
 def mean_of_defined(values_RC: Floats) -> Floats:
     """Returns the (R,) means of the values that are no NaN; NaN where all are."""
     is_defined = ~np.isnan(values_RC)
-    return ratio(np.where(is_defined, values_RC, 0.0).sum(axis=1), is_defined.sum(axis=1), undefined=math.nan)
+    return ratio(
+        np.where(is_defined, values_RC, 0.0).sum(axis=1), is_defined.sum(axis=1), undefined=math.nan
+    )
 
 
 def refuse_not_finite(values: Array, what: str) -> None:

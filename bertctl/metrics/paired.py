@@ -101,9 +101,14 @@ def share_difference(right_a: Bools, right_b: Bools, clusters: Ints | None = Non
     if clusters is not None:
         gaps = right_a.astype(np.float64) - right_b
         effect = design_effect(gaps, clusters)
-        p, method = mean_difference(gaps, np.zeros(n), clusters).p, "score interval, exchange of clusters"
+        p, method = (
+            mean_difference(gaps, np.zeros(n), clusters).p,
+            "score interval, exchange of clusters",
+        )
         low, high = _hold_zero(score_interval(only_a / effect, only_b / effect, n / effect), p)
-    return Difference((only_a - only_b) / n, low, high, p, n, method, only_a + only_b, number_of(clusters))
+    return Difference(
+        (only_a - only_b) / n, low, high, p, n, method, only_a + only_b, number_of(clusters)
+    )
 
 
 def score_interval(only_a: float, only_b: float, n: float) -> tuple[float, float]:
@@ -166,8 +171,12 @@ def bootstrap_difference(
         effect = design_effect(statistics.influence(difference, counts)[place], clusters)
         interval = statistics.posterior_interval(difference, counts / effect, seed=_SEED)
     if clusters is not None:
-        (rows_a, rows_b), units, make = cluster_units(clusters, (rows_a, rows_b), possible.reshape(-1, S), make)
-        kinds, counts, _ = statistics.counted_kinds(np.hstack([rows_a, rows_b]), units.reshape(-1, 2))
+        (rows_a, rows_b), units, make = cluster_units(
+            clusters, (rows_a, rows_b), possible.reshape(-1, S), make
+        )
+        kinds, counts, _ = statistics.counted_kinds(
+            np.hstack([rows_a, rows_b]), units.reshape(-1, 2)
+        )
         S, difference = 1, _difference_of(make, kinds)
     interval = interval or statistics.statistic_interval(
         difference, counts, resamples=resamples, seed=_SEED, method=method
@@ -179,10 +188,14 @@ def bootstrap_difference(
     if len(halves):
         same = kinds[seen & ~differs, :S]
         pooled = make(np.vstack([same, halves[:, :S], halves[:, S:]]))
-        p = _exchange_p(pooled, counts[seen & ~differs], counts[seen & differs], resamples=resamples)
+        p = _exchange_p(
+            pooled, counts[seen & ~differs], counts[seen & differs], resamples=resamples
+        )
     low, high = _hold_zero((min(interval[0], value), max(interval[1], value)), p)
     how = "posterior, " if method == "posterior" else "paired bootstrap, "
-    return Difference(value, low, high, p, n, how + _exchange(clusters), changed, number_of(clusters))
+    return Difference(
+        value, low, high, p, n, how + _exchange(clusters), changed, number_of(clusters)
+    )
 
 
 def _of_all(statistic: statistics.Statistic, counts: Ints) -> float:
@@ -190,7 +203,9 @@ def _of_all(statistic: statistics.Statistic, counts: Ints) -> float:
     return float(np.nan_to_num(statistic(counts[None, :].astype(np.float64))[0]))
 
 
-def _difference_of(make: Callable[[Floats], statistics.Statistic], kinds: Floats) -> statistics.Statistic:
+def _difference_of(
+    make: Callable[[Floats], statistics.Statistic], kinds: Floats
+) -> statistics.Statistic:
     """Returns a's metric less b's, as a function of how often each kind occurs: a's numbers, then b's."""
     S = kinds.shape[1] // 2
     of_a, of_b = make(kinds[:, :S]), make(kinds[:, S:])
@@ -198,7 +213,12 @@ def _difference_of(make: Callable[[Floats], statistics.Statistic], kinds: Floats
 
 
 def mean_difference(
-    values_a: Floats, values_b: Floats, clusters: Ints | None = None, *, resamples: int = RESAMPLES, seed: int = 0
+    values_a: Floats,
+    values_b: Floats,
+    clusters: Ints | None = None,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> Difference:
     """Returns the difference of two means over the same examples: studentised bootstrap, exchange test.
 
@@ -214,7 +234,9 @@ def mean_difference(
     G, value = int(gaps.size), float(gaps.mean())
     resamples = _affordable(resamples, G)
     # Clusters are of several sizes, so their sums vary even where all examples differ by the same.
-    centred = gaps if clusters is None else value + cluster_means(values_a - values_b - value, clusters)
+    centred = (
+        gaps if clusters is None else value + cluster_means(values_a - values_b - value, clusters)
+    )
     interval = statistics.mean_interval(centred, resamples=resamples, seed=seed)
     if not gaps.any():
         p = 1.0
@@ -225,7 +247,11 @@ def mean_difference(
         reached = 0
         for rows in statistics.chunk_sizes(resamples, G):
             signs = 2.0 * rng.integers(0, 2, (rows, G), dtype=np.int8) - 1
-            reached += int((np.abs(np.einsum("rn,n->r", signs, gaps)) / G >= abs(value) - statistics.SAME).sum())
+            reached += int(
+                (
+                    np.abs(np.einsum("rn,n->r", signs, gaps)) / G >= abs(value) - statistics.SAME
+                ).sum()
+            )
         p = (1 + reached) / (1 + resamples)
     low, high = _hold_zero(interval, p)
     how = "paired bootstrap, " + _exchange(clusters)
@@ -252,8 +278,14 @@ def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
     high = value + math.hypot(a.high - a.value, b.value - b.low)
     # The normal p of the side on which 0 lies, from that side's width.
     width = value - low if value > 0 else high - value
-    z = statistics.quantile_of_normal() * abs(value) / width if width > 0 else math.inf * bool(value)
-    return Difference(value, low, high, math.erfc(z / math.sqrt(2)) if value else 1.0, a.n, "unpaired", None)
+    z = (
+        statistics.quantile_of_normal() * abs(value) / width
+        if width > 0
+        else math.inf * bool(value)
+    )
+    return Difference(
+        value, low, high, math.erfc(z / math.sqrt(2)) if value else 1.0, a.n, "unpaired", None
+    )
 
 
 def simultaneous(
@@ -270,8 +302,13 @@ def simultaneous(
     low, high = ends
     if low is None or high is None or k <= 1:
         return ends
-    wider = statistics.quantile_of_normal(1 - (1 - statistics.CONFIDENCE) / k) / statistics.quantile_of_normal()
-    return (value - (value - low) * wider, high) if at_least else (low, value + (high - value) * wider)
+    wider = (
+        statistics.quantile_of_normal(1 - (1 - statistics.CONFIDENCE) / k)
+        / statistics.quantile_of_normal()
+    )
+    return (
+        (value - (value - low) * wider, high) if at_least else (low, value + (high - value) * wider)
+    )
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -334,7 +371,9 @@ def _tango_score(only_a: float, only_b: float, n: float, shift: float) -> float:
     return gap / math.sqrt(variance)
 
 
-def _exchange_p(statistic: statistics.Statistic, same_K: Ints, changed_J: Ints, *, resamples: int) -> float:
+def _exchange_p(
+    statistic: statistics.Statistic, same_K: Ints, changed_J: Ints, *, resamples: int
+) -> float:
     """Returns how often exchanging answers at random moves the models as far apart as they are.
 
     Args:
@@ -355,9 +394,16 @@ def _exchange_p(statistic: statistics.Statistic, same_K: Ints, changed_J: Ints, 
     observed = float(distance(np.zeros((1, changed_J.size)))[0])
     if math.log(_EXACT_EXCHANGES) >= float(np.log(changed_J + 1).sum()):
         exchanges = np.indices(tuple(changed_J + 1)).reshape(changed_J.size, -1).T
-        ways = gammaln(changed_J + 1) - gammaln(exchanges + 1) - gammaln(changed_J - exchanges + 1)  # as logarithms
+        ways = (
+            gammaln(changed_J + 1) - gammaln(exchanges + 1) - gammaln(changed_J - exchanges + 1)
+        )  # as logarithms
         chance = np.exp((ways - changed_J * math.log(2)).sum(axis=1))
-        return min(1.0, float(chance[distance(exchanges.astype(np.float64)) >= observed - statistics.SAME].sum()))
+        return min(
+            1.0,
+            float(
+                chance[distance(exchanges.astype(np.float64)) >= observed - statistics.SAME].sum()
+            ),
+        )
     rng = np.random.Generator(np.random.PCG64(_SEED))
     reached = 0
     for rows in statistics.chunk_sizes(resamples, same_K.size + 2 * changed_J.size):

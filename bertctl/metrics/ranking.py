@@ -39,7 +39,11 @@ def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions | N
         return lambda counts: mean_of_defined(np.stack([label(counts) for label in labels], axis=1))
 
     one, none = np.eye(C), np.zeros((C, C))
-    found, missed, invented = np.hstack([one, one]), np.hstack([one, 1 - one]), np.hstack([none, one])
+    found, missed, invented = (
+        np.hstack([one, one]),
+        np.hstack([one, 1 - one]),
+        np.hstack([none, one]),
+    )
     possible = np.vstack([np.hstack([found, missed]), np.hstack([missed, found])])
     rows = np.hstack([gold, probabilities]).astype(np.float64)
     unseen = np.vstack([missed, invented])
@@ -58,9 +62,17 @@ def _of_label(name: Name, gold_M: Floats, probability_M: Floats) -> Statistic:
         above_RG = hits_RG.cumsum(axis=1)
         wanted_R = above_RG[:, -1]
         if name == "average_precision":
-            return ratio((hits_RG * ratio(above_RG, all_RG.cumsum(axis=1))).sum(axis=1), wanted_R, undefined=math.nan)
-        others_RG = all_RG - hits_RG  # each is below the hits of higher groups, and half of those of its own
+            return ratio(
+                (hits_RG * ratio(above_RG, all_RG.cumsum(axis=1))).sum(axis=1),
+                wanted_R,
+                undefined=math.nan,
+            )
+        others_RG = (
+            all_RG - hits_RG
+        )  # each is below the hits of higher groups, and half of those of its own
         pairs_R = wanted_R * others_RG.sum(axis=1)
-        return ratio((others_RG * (above_RG - hits_RG / 2)).sum(axis=1), pairs_R, undefined=math.nan)
+        return ratio(
+            (others_RG * (above_RG - hits_RG / 2)).sum(axis=1), pairs_R, undefined=math.nan
+        )
 
     return statistic

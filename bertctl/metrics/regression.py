@@ -64,7 +64,15 @@ def _correlated(
     rows = np.stack([gold, comparable(predicted) if defined else predicted], axis=1)
     unseen, possible = np.empty((0, 2)), np.empty((0, 4))
     return Contributions(
-        rows, "statistic", make, unseen, possible, kinds="single", method="percentile", is_defined=defined, lowest=-1.0
+        rows,
+        "statistic",
+        make,
+        unseen,
+        possible,
+        kinds="single",
+        method="percentile",
+        is_defined=defined,
+        lowest=-1.0,
     )
 
 
@@ -73,7 +81,9 @@ def rmse(gold: Floats, predicted: Floats) -> Contributions:
     errors = ((gold - predicted) ** 2)[:, None]
 
     def make(rows_MS: Floats) -> Statistic:
-        return lambda counts: np.sqrt(np.einsum("rm,m->r", counts, rows_MS[:, 0]) / counts.sum(axis=1))
+        return lambda counts: np.sqrt(
+            np.einsum("rm,m->r", counts, rows_MS[:, 0]) / counts.sum(axis=1)
+        )
 
     return Contributions(
         rows=errors,
@@ -103,9 +113,13 @@ def r2(gold: Floats, predicted: Floats) -> Contributions:
             # einsum, not a matrix product: the same bits with any number of BLAS threads.
             n = counts_RM.sum(axis=1)
             unexplained = np.einsum("rm,m->r", counts_RM, squared_errors)
-            spread = np.einsum("rm,m->r", counts_RM, x * x) - np.einsum("rm,m->r", counts_RM, x) ** 2 / n
+            spread = (
+                np.einsum("rm,m->r", counts_RM, x * x) - np.einsum("rm,m->r", counts_RM, x) ** 2 / n
+            )
             is_constant = spread <= 1e-14 * n * np.square(x).mean()
-            return np.where(is_constant, 0.0, 1.0 - unexplained / np.where(is_constant, 1.0, spread))
+            return np.where(
+                is_constant, 0.0, 1.0 - unexplained / np.where(is_constant, 1.0, spread)
+            )
 
         return statistic
 
@@ -128,7 +142,9 @@ def _is_constant(values: Floats) -> bool:
     return bool(np.linalg.norm(centred) <= 1e-13 * abs(values.mean()) or not centred.any())
 
 
-def _correlation(covariance_R: Floats, variance_x_R: Floats, variance_y_R: Floats, smallest: float) -> Floats:
+def _correlation(
+    covariance_R: Floats, variance_x_R: Floats, variance_y_R: Floats, smallest: float
+) -> Floats:
     """Returns correlations; NaN where a resample holds a single value, whose variance is rounding errors only."""
     defined = (variance_x_R > smallest) & (variance_y_R > smallest)
     product = np.sqrt(np.where(defined, variance_x_R * variance_y_R, 1.0))

@@ -99,4 +99,7 @@ def best_of_pairs(gold: Bools, similarities: Floats) -> dict[str, float]:
     f1 = 2 * true_positives / (accepted + n_positive)
     right = true_positives + n_negative - (accepted - true_positives)
     none_accepted = n_negative / len(gold)
-    return {"best_f1": float(f1.max()), "best_accuracy": max(none_accepted, float(right.max()) / len(gold))}
+    return {
+        "best_f1": float(f1.max()),
+        "best_accuracy": max(none_accepted, float(right.max()) / len(gold)),
+    }

@@ -30,14 +30,21 @@ def find_script(given: str) -> Path:
     if path.is_dir():
         inside = path.resolve() / f"{path.resolve().name}.py"
         if not inside.is_file():
-            raise UsageError(f"{given} is a folder without {inside.name}", remedy="Name the script itself, a .py file.")
+            raise UsageError(
+                f"{given} is a folder without {inside.name}",
+                remedy="Name the script itself, a .py file.",
+            )
         return inside
     if path.is_file():
         if path.suffix != ".py":
-            raise UsageError(f"{given} is not a Python file", remedy="Name a metric script, a .py file.")
+            raise UsageError(
+                f"{given} is not a Python file", remedy="Name a metric script, a .py file."
+            )
         return path.resolve()
     if path.suffix == ".py" or given.startswith((".", "~", "/")):
-        raise UnavailableError(f"the metric script {given} does not exist", remedy=f"Looked for {path.absolute()}.")
+        raise UnavailableError(
+            f"the metric script {given} does not exist", remedy=f"Looked for {path.absolute()}."
+        )
     raise UsageError(
         f"'{given}' is not a metric script on this disk, and one from the hub is downloaded code, which is not run",
         remedy="Built-in metrics are always computed where they apply. For another, save its script and name the file: "
@@ -70,7 +77,11 @@ def script_metrics(
     metrics: dict[str, MetricValue] = {}
     for script in scripts:
         for key, value in _run(script, predictions, references).items():
-            name = script.stem if key == script.stem and key not in reserved else f"{script.stem}_{key}"
+            name = (
+                script.stem
+                if key == script.stem and key not in reserved
+                else f"{script.stem}_{key}"
+            )
             if name in metrics or name in reserved:
                 what = f"{script}: its result '{key}' would be called {name}, which is another metric's name"
                 raise UsageError(what, remedy="Rename the script's file.")
@@ -92,7 +103,9 @@ def _run(script: Path, predictions: Column, references: Column) -> dict[str, flo
             result = metric.compute(predictions=predictions, references=references)
         except Exception as error:
             what = f"the metric script {script} failed: {type(error).__name__}: {error}"
-            remedy = "Run it by itself: evaluate.load(PATH).compute(predictions=..., references=...)."
+            remedy = (
+                "Run it by itself: evaluate.load(PATH).compute(predictions=..., references=...)."
+            )
             raise UsageError(what, remedy=remedy) from error
     return _numbers(script, result)
 
@@ -102,7 +115,13 @@ def _numbers(script: Path, result: Any) -> dict[str, float]:
     numbers = {str(key): float(value) for key, value in items if isinstance(value, Real)}
     bad = [key for key, value in numbers.items() if not np.isfinite(value)]
     if bad or not numbers:
-        found = f"{', '.join(bad)} is not a finite number" if bad else f"no number by name in {result!r:.200}"
+        found = (
+            f"{', '.join(bad)} is not a finite number"
+            if bad
+            else f"no number by name in {result!r:.200}"
+        )
         what = f"the metric script {script}: {found}"
-        raise UsageError(what, remedy='Let its _compute return a dictionary such as {"my_metric": 0.5}.')
+        raise UsageError(
+            what, remedy='Let its _compute return a dictionary such as {"my_metric": 0.5}.'
+        )
     return numbers

@@ -50,7 +50,9 @@ def row_similarities(measure: str, first: Floats32, second: Floats32) -> Floats3
     """
     import torch
 
-    similarities: Floats32 = _ROW_FUNCTIONS[measure](torch.from_numpy(first), torch.from_numpy(second)).numpy()
+    similarities: Floats32 = _ROW_FUNCTIONS[measure](
+        torch.from_numpy(first), torch.from_numpy(second)
+    ).numpy()
     return similarities
 
 

@@ -58,7 +58,9 @@ def _is_without_spaces(character: str) -> bool:
 
 def counts_characters(gold: Iterable[Sequence[str]]) -> bool:
     """Returns whether most letters of gold answers are of scripts without spaces, so that F1 counts characters."""
-    letters = [character for texts in gold for text in texts for character in text if character.isalpha()]
+    letters = [
+        character for texts in gold for text in texts for character in text if character.isalpha()
+    ]
     return 2 * sum(map(_is_without_spaces, letters)) > len(letters)
 
 
@@ -83,10 +85,14 @@ def _words(text: str) -> list[str]:
 
 def _without_punctuation(text: str) -> str:
     """Returns a text without the punctuation of any script, and without symbols."""
-    return "".join(character for character in text if unicodedata.category(character)[0] not in "PS")
+    return "".join(
+        character for character in text if unicodedata.category(character)[0] not in "PS"
+    )
 
 
-def answer_exact(prediction: str, gold: Sequence[str], *, version: Version = 2, by_characters: bool = False) -> float:
+def answer_exact(
+    prediction: str, gold: Sequence[str], *, version: Version = 2, by_characters: bool = False
+) -> float:
     """Returns 1.0 where the answer is one of the gold ones after normalisation, else 0.0.
 
     Args:
@@ -101,7 +107,9 @@ def answer_exact(prediction: str, gold: Sequence[str], *, version: Version = 2, 
     return float(normalized_answer(prediction) in _references(gold, version))
 
 
-def answer_f1(prediction: str, gold: Sequence[str], *, version: Version = 2, by_characters: bool = False) -> float:
+def answer_f1(
+    prediction: str, gold: Sequence[str], *, version: Version = 2, by_characters: bool = False
+) -> float:
     """Returns the harmonic mean of precision and recall of the answer's words, against the gold answer that fits best.
 
     Args:
@@ -115,10 +123,14 @@ def answer_f1(prediction: str, gold: Sequence[str], *, version: Version = 2, by_
         prediction = _without_punctuation(prediction)
         gold = [_without_punctuation(text) for text in gold]
     words = split(normalized_answer(prediction))
-    return max(_overlap(words, split(reference), version) for reference in _references(gold, version))
+    return max(
+        _overlap(words, split(reference), version) for reference in _references(gold, version)
+    )
 
 
-def raw_scores(predictions: Sequence[str], gold: Sequence[Sequence[str]], *, version: Version) -> tuple[Floats, Floats]:
+def raw_scores(
+    predictions: Sequence[str], gold: Sequence[Sequence[str]], *, version: Version
+) -> tuple[Floats, Floats]:
     """Returns (N,) exact matches and (N,) F1 of each question."""
     by_characters = counts_characters(gold)
     scored = [
@@ -130,14 +142,18 @@ def raw_scores(predictions: Sequence[str], gold: Sequence[Sequence[str]], *, ver
 
 
 @lru_cache(maxsize=2**16)  # each metric asks for these, for each of two runs
-def _both(prediction: str, gold: tuple[str, ...], version: Version, by_characters: bool) -> tuple[float, float]:
+def _both(
+    prediction: str, gold: tuple[str, ...], version: Version, by_characters: bool
+) -> tuple[float, float]:
     return (
         answer_exact(prediction, gold, version=version, by_characters=by_characters),
         answer_f1(prediction, gold, version=version, by_characters=by_characters),
     )
 
 
-def best_threshold(scores: Floats, null_odds: Floats, *, answerable: Bools, answered: Bools) -> tuple[float, float]:
+def best_threshold(
+    scores: Floats, null_odds: Floats, *, answerable: Bools, answered: Bools
+) -> tuple[float, float]:
     """Returns the highest mean score that a threshold on the null odds can give: above it there is "no answer".
 
     As `evaluate-v2.0.py::find_best_thresh`: from "no answer" to everything, questions are answered one by one in the

@@ -177,7 +177,9 @@ UNBOUNDED = Scale()
 """All numbers: what differences can be."""
 
 
-def wilson_interval(successes: float, n: float, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def wilson_interval(
+    successes: float, n: float, confidence: float = CONFIDENCE
+) -> tuple[float, float]:
     """Returns the score interval of a proportion (Wilson 1927; Brown, Cai and DasGupta 2001 recommend it).
 
     Coverage computed exactly, at 95 %: 94.3 to 96.7 for proportions .5 to .95 and n of 150 to 1,821; at .99 it is 93.5
@@ -281,13 +283,19 @@ def bootstrap_interval(
         tails = _bca_tails(drawn_R, value, moments.acceleration, confidence)
         degrees = min(degrees, moments.degrees_of_freedom)
     low, high = np.quantile(drawn_R, tails)
-    stretch = student_stretch(degrees, confidence) * math.sqrt(n / max(1, n - 1)) if stretched else 1.0
+    stretch = (
+        student_stretch(degrees, confidence) * math.sqrt(n / max(1, n - 1)) if stretched else 1.0
+    )
     ends = min(value, float(low)), max(value, float(high))
     return _stretched(value, ends[0], stretch, scale), _stretched(value, ends[1], stretch, scale)
 
 
 def jackknife_interval(
-    statistic: Statistic, counts_M: Ints, *, confidence: float = CONFIDENCE, scale: Scale = UNBOUNDED
+    statistic: Statistic,
+    counts_M: Ints,
+    *,
+    confidence: float = CONFIDENCE,
+    scale: Scale = UNBOUNDED,
 ) -> tuple[float, float]:
     """Returns the interval of a statistic of few units, from what it is without each of them.
 
@@ -318,7 +326,13 @@ def jackknife_interval(
 
 
 def statistic_interval(
-    statistic: Statistic, counts_M: Ints, *, resamples: int, seed: int, method: Method, scale: Scale = UNBOUNDED
+    statistic: Statistic,
+    counts_M: Ints,
+    *,
+    resamples: int,
+    seed: int,
+    method: Method,
+    scale: Scale = UNBOUNDED,
 ) -> tuple[float, float]:
     """Returns the 95 % interval of a statistic of examples or clusters: few by the jackknife, many by the bootstrap.
 
@@ -332,7 +346,9 @@ def statistic_interval(
     """
     if int(counts_M.sum()) < FEW_UNITS:
         return jackknife_interval(statistic, counts_M, scale=scale)
-    return bootstrap_interval(statistic, counts_M, resamples=resamples, seed=seed, method=method, scale=scale)
+    return bootstrap_interval(
+        statistic, counts_M, resamples=resamples, seed=seed, method=method, scale=scale
+    )
 
 
 def posterior_interval(statistic: Statistic, counts_M: Array, *, seed: int) -> tuple[float, float]:
@@ -351,12 +367,16 @@ def posterior_interval(statistic: Statistic, counts_M: Array, *, seed: int) -> t
 @lru_cache(maxsize=4)
 def _posterior(shapes: tuple[float, ...], seed: int) -> Floats:
     """Returns (R, M) tables drawn from the posterior; all metrics of a table have the same ones."""
-    drawn = np.random.Generator(np.random.PCG64(seed)).standard_gamma(np.broadcast_to(shapes, (DRAWS, len(shapes))))
+    drawn = np.random.Generator(np.random.PCG64(seed)).standard_gamma(
+        np.broadcast_to(shapes, (DRAWS, len(shapes)))
+    )
     drawn.setflags(write=False)
     return drawn
 
 
-def mean_interval(values: Floats, *, resamples: int, seed: int, never_negative: bool = False) -> tuple[float, float]:
+def mean_interval(
+    values: Floats, *, resamples: int, seed: int, never_negative: bool = False
+) -> tuple[float, float]:
     """Returns the studentised 95 % bootstrap interval of a mean, which follows the skewness of losses.
 
     Of few values it is stretched as Student's distribution with `degrees_of_freedom` asks. Few errors or losses often
@@ -479,7 +499,9 @@ def _left_out(statistic: Statistic, counts_M: Ints, present: Ints) -> Floats:
     return np.where(np.isnan(without), value, without)
 
 
-def _defined_resamples(statistic: Statistic, counts_M: Ints, resamples: int, rng: np.random.Generator) -> Floats:
+def _defined_resamples(
+    statistic: Statistic, counts_M: Ints, resamples: int, rng: np.random.Generator
+) -> Floats:
     """Returns (R,) values of resamples in which the statistic is defined; fewer than asked where those are rare."""
     values: list[Floats] = []
     missing = resamples
@@ -562,7 +584,9 @@ def _unseen_interval(
     unseen = wilson_interval(0, n, confidence)[1]
     # Any kind could be the one; of very many, evenly spaced ones stand for all.
     kinds = np.unique(np.linspace(0, M - 1, min(M, MAX_KINDS)).astype(np.int64))
-    reached = _with_one_changed(statistic, (1 - unseen) * counts_M.astype(np.float64), kinds, unseen * n)
+    reached = _with_one_changed(
+        statistic, (1 - unseen) * counts_M.astype(np.float64), kinds, unseen * n
+    )
     low = min(value, float(np.nanmin(reached)))
     high = max(value, float(np.nanmax(reached)))
     width = scale.highest - scale.lowest

@@ -16,7 +16,13 @@ from functools import lru_cache, partial
 import numpy as np
 
 from bertctl.arrays import Array, Floats, Ints
-from bertctl.metrics.contributions import Contributions, Proportion, f1_of_overlap, mean_of_defined, ratio
+from bertctl.metrics.contributions import (
+    Contributions,
+    Proportion,
+    f1_of_overlap,
+    mean_of_defined,
+    ratio,
+)
 from bertctl.metrics.statistics import Statistic
 
 Entity = tuple[str, int, int]
@@ -64,7 +70,9 @@ def entities(tags: Sequence[str]) -> list[Entity]:
         if prefix != "O" or before != "O":
             step = before + prefix if len(before) == len(prefix) == 1 else ""
             changed = kind != type_before
-            if start >= 0 and (step in _ENDS or (changed and before not in _OUTSIDE) or i == len(tags)):
+            if start >= 0 and (
+                step in _ENDS or (changed and before not in _OUTSIDE) or i == len(tags)
+            ):
                 found.append((type_before, start, i))
                 start = -1
             if step in _BEGINS or (changed and prefix not in _OUTSIDE):
@@ -75,7 +83,9 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     return found
 
 
-@lru_cache(maxsize=2**16)  # several metrics ask for the same sentences, and again at each evaluation
+@lru_cache(
+    maxsize=2**16
+)  # several metrics ask for the same sentences, and again at each evaluation
 def entity_set(tags: tuple[str, ...]) -> frozenset[Entity]:
     """Returns the entities of one sentence, which never overlap."""
     return frozenset(entities(tags))
@@ -98,7 +108,9 @@ def word_accuracy(gold: Tags, predicted: Tags, *, mark_entities: bool) -> Contri
              for wanted, tags in _sentences(gold, predicted)]  # fmt: skip
     usual = max(1, int(np.median([count for count, _ in words])))
     # Kinds that could occur and perhaps did not: a sentence of usual length with one word wrong, or one right.
-    return _of_sentences("accuracy", words, [(usual, usual - 1), (usual, 1)], [(1, 1, 1, 0), (1, 0, 1, 1)])
+    return _of_sentences(
+        "accuracy", words, [(usual, usual - 1), (usual, 1)], [(1, 1, 1, 0), (1, 0, 1, 1)]
+    )
 
 
 def entity_score(name: str, counts: Counts | Array) -> Contributions:
@@ -125,7 +137,9 @@ def macro_f1(counts: Sequence[Sequence[tuple[int, int, int]]]) -> Contributions:
     kinds = np.array(_POSSIBLE, dtype=np.float64)
     types: Floats = np.eye(K)
     changes = [(kinds[2], kinds[0]), (kinds[0], kinds[2])]
-    pairs = [np.concatenate([np.kron(row, half) for half in both]) for row in types for both in changes]
+    pairs = [
+        np.concatenate([np.kron(row, half) for half in both]) for row in types for both in changes
+    ]
     unseen = [np.kron(row, kind) for row in types for kind in kinds]
 
     def make(rows_MS: Floats) -> Statistic:
@@ -152,7 +166,9 @@ def relaxed_counts(gold: Tags, predicted: Tags) -> list[tuple[int, int, int]]:
         left = sorted(found - wanted, key=lambda entity: entity[1])
         right = len(wanted & found)
         for entity in sorted(wanted - found, key=lambda entity: entity[1]):
-            match = next((other for other in left if other[0] == entity[0] and _overlap(entity, other)), None)
+            match = next(
+                (other for other in left if other[0] == entity[0] and _overlap(entity, other)), None
+            )
             if match is not None:
                 left.remove(match)
                 right += 1
@@ -173,17 +189,27 @@ def entity_errors(gold: Tags, predicted: Tags) -> dict[str, Counter[str]]:
     for wanted, found in _entity_sets(gold, predicted):
         for entity in wanted - found:
             types = {other[0] for other in found if _overlap(entity, other)}
-            name = "missed" if not types else "wrong boundary" if entity[0] in types else "wrong type"
+            name = (
+                "missed" if not types else "wrong boundary" if entity[0] in types else "wrong type"
+            )
             errors[name][entity[0]] += 1
-        invented = [answer for answer in found if not any(_overlap(answer, entity) for entity in wanted)]
+        invented = [
+            answer for answer in found if not any(_overlap(answer, entity) for entity in wanted)
+        ]
         errors["invented"].update(kind for kind, _, _ in invented)
     return errors
 
 
-def _of_sentences(name: str, sentences: Counts | Array, unseen: Counts, possible: Counts) -> Contributions:
-    rows, kinds, pairs = (np.array(each, dtype=np.float64) for each in (sentences, unseen, possible))
+def _of_sentences(
+    name: str, sentences: Counts | Array, unseen: Counts, possible: Counts
+) -> Contributions:
+    rows, kinds, pairs = (
+        np.array(each, dtype=np.float64) for each in (sentences, unseen, possible)
+    )
     statistic = partial(tagging_statistic, name)
-    return Contributions(rows, "statistic", statistic, kinds, pairs, proportion=_proportion(name, rows))
+    return Contributions(
+        rows, "statistic", statistic, kinds, pairs, proportion=_proportion(name, rows)
+    )
 
 
 def _proportion(name: str, rows: Floats) -> Proportion:
@@ -231,7 +257,9 @@ def tagging_statistic(name: str, kinds: Ints) -> Statistic:
     return lambda counts: ratio(counts @ above, counts @ below, undefined=math.nan)
 
 
-def _entity_sets(gold: Tags, predicted: Tags) -> Iterator[tuple[frozenset[Entity], frozenset[Entity]]]:
+def _entity_sets(
+    gold: Tags, predicted: Tags
+) -> Iterator[tuple[frozenset[Entity], frozenset[Entity]]]:
     """Yields the entities of each sentence, those that are there and those that were answered."""
     for wanted, found in _sentences(gold, predicted):
         yield entity_set(tuple(wanted)), entity_set(tuple(found))

@@ -17,7 +17,15 @@ from bertctl.modeling.heads import keep_in_fp32
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import StoredTensor, stored_weights
 from bertctl.modeling.tensors import align
-from bertctl.modeling.torch_bert import FAMILIES, OF_TEXTS, OF_TOKENS, Encoder, Family, Network, Shares
+from bertctl.modeling.torch_bert import (
+    FAMILIES,
+    OF_TEXTS,
+    OF_TOKENS,
+    Encoder,
+    Family,
+    Network,
+    Shares,
+)
 
 _USUAL = {
     "position_embedding_type": "absolute", **dict.fromkeys(("attn_implementation", "_attn_implementation"), "sdpa"),
@@ -62,10 +70,21 @@ class _Described:
     def network(self, kind: str, shares: Shares) -> Network | None:
         """Returns the encoder under a head, its weights still to come; None of another kind of head."""
         outputs = 1 if kind == "MultipleChoice" else _outputs(self.config)
-        if not outputs or kind not in (*OF_TOKENS, *OF_TEXTS) or (kind, self.family.encoder) in _UNUSUAL:
+        if (
+            not outputs
+            or kind not in (*OF_TOKENS, *OF_TEXTS)
+            or (kind, self.family.encoder) in _UNUSUAL
+        ):
             return None
         has_pooler = self.family.reads_pooler(kind)
-        return Network(self.encoder(shares, has_pooler=has_pooler), self.family, self.sizes, kind, outputs, shares.head)
+        return Network(
+            self.encoder(shares, has_pooler=has_pooler),
+            self.family,
+            self.sizes,
+            kind,
+            outputs,
+            shares.head,
+        )
 
     def found(self, network: Encoder | Network) -> dict[str, StoredTensor | None]:
         """Returns the weight in the files of each parameter of a network; None where there is none of its shape."""
@@ -88,10 +107,18 @@ def _described(source: ModelSource, config: Mapping[str, Any]) -> _Described | N
     if family is None or sizes is None or not _is_plain(config, family):
         return None
     stored = stored_weights(source.folder)
-    if any(name.endswith((".gamma", ".beta")) for name in stored):  # older names, which transformers knows
+    if any(
+        name.endswith((".gamma", ".beta")) for name in stored
+    ):  # older names, which transformers knows
         return None
     inside = f"{family.encoder}."
-    return _Described(family, config, sizes, stored, inside if any(name.startswith(inside) for name in stored) else "")
+    return _Described(
+        family,
+        config,
+        sizes,
+        stored,
+        inside if any(name.startswith(inside) for name in stored) else "",
+    )
 
 
 def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | None:
@@ -104,12 +131,18 @@ def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | No
     Raises:
         UnavailableError: the weights can't be read.
     """
-    told, kind, still = _described(source, source.config), auto_class.removeprefix("AutoModelFor"), Shares()
+    told, kind, still = (
+        _described(source, source.config),
+        auto_class.removeprefix("AutoModelFor"),
+        Shares(),
+    )
     if told is None:
         return None
     with torch.device("meta"):
         if auto_class == BARE:
-            has_pooler = told.family.has_pooler and f"{told.inside}pooler.dense.weight" in told.stored
+            has_pooler = (
+                told.family.has_pooler and f"{told.inside}pooler.dense.weight" in told.stored
+            )
             network: Encoder | Network | None = told.encoder(still, has_pooler=has_pooler)
         else:
             is_saved_so = told.inside and kind in str(source.config.get("architectures"))
@@ -142,23 +175,41 @@ def network_to_train(
         UnavailableError: the weights can't be read.
     """
     told, kind = _described(source, config), auto_class.removeprefix("AutoModelFor")
-    shares, deviation = None if told is None else _shares(config, told.family, kind), config.get("initializer_range")
-    if told is None or shares is None or type(deviation) is not float or not _is_valid(source.config, told.family):
+    shares, deviation = (
+        None if told is None else _shares(config, told.family, kind),
+        config.get("initializer_range"),
+    )
+    if (
+        told is None
+        or shares is None
+        or type(deviation) is not float
+        or not _is_valid(source.config, told.family)
+    ):
         return None
     network: Encoder | Network | None
     with torch.device("meta"):
         is_bare = auto_class == BARE
-        network = told.encoder(shares, has_pooler=told.family.has_pooler) if is_bare else told.network(kind, shares)
+        network = (
+            told.encoder(shares, has_pooler=told.family.has_pooler)
+            if is_bare
+            else told.network(kind, shares)
+        )
     found = {} if network is None else told.found(network)
     new, prefix = [name for name, one in found.items() if one is None], f"{told.family.encoder}."
     inside = "" if is_bare else prefix
     if network is None or any(name.startswith(inside) and "pooler" not in name for name in new):
         return None
     modules = dict.fromkeys(name.rpartition(".")[0] for name in new)
-    halves = any(one is not None and name.rpartition(".")[0] in modules for name, one in found.items())
+    halves = any(
+        one is not None and name.rpartition(".")[0] in modules for name, one in found.items()
+    )
     of_others = {told.stored_as(name, network) for name in found}
-    elsewhere = {other for name in new for other in (name, prefix + name, name.removeprefix(prefix))} - of_others
-    if halves or elsewhere & told.stored.keys():  # transformers keeps a half, and looks under either name
+    elsewhere = {
+        other for name in new for other in (name, prefix + name, name.removeprefix(prefix))
+    } - of_others
+    if (
+        halves or elsewhere & told.stored.keys()
+    ):  # transformers keeps a half, and looks under either name
         return None
     _fill(network, {name: one for name, one in found.items() if one is not None}, is_trained=True)
     drawn = {name: torch.empty(network.get_parameter(name).shape) for name in new}
@@ -172,16 +223,26 @@ def network_to_train(
 def _sizes(config: Mapping[str, Any], family: Family) -> dict[str, int] | None:
     """Returns the sizes that config.json has to say; None where it leaves one to a class, or says one in two ways."""
     found = {size: config.get(name) for size, name in zip(SIZES, family.sizes, strict=True)}
-    says_two = any(config.get(name, one) != one for name, one in zip(_USUAL_SIZES, found.values(), strict=True))
+    says_two = any(
+        config.get(name, one) != one for name, one in zip(_USUAL_SIZES, found.values(), strict=True)
+    )
     found["pad"] = config.get("pad_token_id")
-    sizes = {size: one for size, one in found.items() if type(one) is int and (one > 0 or size == "pad")}
-    return None if says_two or sizes.keys() != found.keys() or sizes["hidden"] % sizes["heads"] else sizes
+    sizes = {
+        size: one for size, one in found.items() if type(one) is int and (one > 0 or size == "pad")
+    }
+    return (
+        None
+        if says_two or sizes.keys() != found.keys() or sizes["hidden"] % sizes["heads"]
+        else sizes
+    )
 
 
 def _outputs(config: Mapping[str, Any]) -> int:
     """Returns how many answers config.json names; 0 where it does not say so in one way."""
     labels = config.get("id2label", {})
-    if not isinstance(labels, dict) or not all(name.isdecimal() and str(int(name)) == name for name in labels):
+    if not isinstance(labels, dict) or not all(
+        name.isdecimal() and str(int(name)) == name for name in labels
+    ):
         return 0
     number = config.get("num_labels", len(labels) or 2)
     return number if type(number) is int and len(labels) in (0, number) else 0
@@ -190,18 +251,33 @@ def _outputs(config: Mapping[str, Any]) -> int:
 def _is_plain(config: Mapping[str, Any], family: Family) -> bool:
     """Returns whether a model is as those of its family usually are."""
     epsilon, kinds = family.epsilon or config.get("layer_norm_eps"), config.get("type_vocab_size")
-    is_said = type(epsilon) is float and epsilon > 0 and (not family.has_segments or (type(kinds) is int and kinds > 0))
+    is_said = (
+        type(epsilon) is float
+        and epsilon > 0
+        and (not family.has_segments or (type(kinds) is int and kinds > 0))
+    )
     is_wide = family.encoder != "electra" or type(config.get("embedding_size")) is int
     is_usual = all(config.get(name) in (None, value) for name, value in _USUAL.items())
     is_changed = config.get("pruned_heads") or config.get("long_text")
-    return is_said and is_wide and is_usual and not is_changed and config.get(family.activation) == "gelu"
+    return (
+        is_said
+        and is_wide
+        and is_usual
+        and not is_changed
+        and config.get(family.activation) == "gelu"
+    )
 
 
 def _is_valid(config: Mapping[str, Any], family: Family) -> bool:
     """Returns whether a config.json is one that transformers loads, as far as that is not seen from its network."""
     truths = all(type(config[name]) is bool for name in _TRUTHS if name in config)
     ids = all(type(config.get(name)) in (int, type(None)) for name in _IDS)
-    return truths and ids and bool(_outputs(config)) and _is_plain({**config, "long_text": None}, family)
+    return (
+        truths
+        and ids
+        and bool(_outputs(config))
+        and _is_plain({**config, "long_text": None}, family)
+    )
 
 
 def _shares(config: Mapping[str, Any], family: Family, kind: str) -> Shares | None:
@@ -210,16 +286,22 @@ def _shares(config: Mapping[str, Any], family: Family, kind: str) -> Shares | No
     said = [0.0 if field is None else config.get(field[0], field[1]) for field in fields]
     if said[-1] is None and fields[-1] == ("classifier_dropout", None):
         said[-1] = said[-2]
-    return Shares(*said) if all(type(one) in (int, float) and 0 <= one < 1 for one in said) else None
+    return (
+        Shares(*said) if all(type(one) in (int, float) and 0 <= one < 1 for one in said) else None
+    )
 
 
-def _fill(network: Encoder | Network, weights: Mapping[str, StoredTensor], *, is_trained: bool = False) -> None:
+def _fill(
+    network: Encoder | Network, weights: Mapping[str, StoredTensor], *, is_trained: bool = False
+) -> None:
     """Gives a network weights of files; those that are trained are copied, since others may write over a file."""
     for file in {found.file for found in weights.values()}:
         with safe_open(file, framework="pt") as opened:
             for name, one in weights.items():
                 if one.file == file:
-                    if is_trained and one.dtype == "F32":  # what is mapped and copied is in memory twice
+                    if (
+                        is_trained and one.dtype == "F32"
+                    ):  # what is mapped and copied is in memory twice
                         numbers = np.fromfile(file, "<f4", one.size, offset=one.first)
                         read = torch.from_numpy(numbers).view(one.shape)
                     else:

@@ -27,7 +27,11 @@ _ROLES: Mapping[str, Mapping[str, str]] = {
     "PreTrained": {}, "TokenizersBackend": {},
 }  # fmt: skip
 """Special tokens by role where the files say nothing, by the beginning of the tokenizer's class in transformers."""
-_TYPES = {"tokenize_chinese_chars": (bool,), "do_lower_case": (bool,), "strip_accents": (bool, type(None))}
+_TYPES = {
+    "tokenize_chinese_chars": (bool,),
+    "do_lower_case": (bool,),
+    "strip_accents": (bool, type(None)),
+}
 _UNUSUAL = (
     "additional_special_tokens", "extra_special_tokens", "chat_template", "fast_tokenizer_files", "init_inputs",
 )  # fmt: skip
@@ -95,7 +99,11 @@ def bert_to_train(
         if auto_class != BARE:
             fit_head(network, source, auto_class, head, new_weights=new_weights)
         segments, ids = network.has_segments, files.ids
-        files.config["model_input_names"] = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
+        files.config["model_input_names"] = [
+            "input_ids",
+            *(["token_type_ids"] if segments else []),
+            "attention_mask",
+        ]
         return Model(
             network=network,
             tokenizer=files.tokenizer,
@@ -114,7 +122,9 @@ def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | Non
         UnavailableError: a file that can't be read.
     """
     names = ("special_tokens_map.json", "tokenizer_config.json")
-    more, said = (read_json(file) if (file := source.folder / name).exists() else {} for name in names)
+    more, said = (
+        read_json(file) if (file := source.folder / name).exists() else {} for name in names
+    )
     of_family = "Roberta" if "roberta" in family_of(source.config) else "Bert"
     named = said.get("tokenizer_class") or source.config.get("tokenizer_class") or of_family
     kind = named.removesuffix("Fast").removesuffix("Tokenizer")
@@ -126,7 +136,9 @@ def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | Non
     tokenizer, ids = found
     read_as(tokenizer, source, auto_class)
     said |= {} if source.lowercase is None else {"do_lower_case": source.lowercase}
-    added = {number: token.content for number, token in tokenizer.get_added_tokens_decoder().items()}
+    added = {
+        number: token.content for number, token in tokenizer.get_added_tokens_decoder().items()
+    }
     silent = {role: text for role, text in _ROLES[kind].items() if role not in more | said}
     roles = silent | {role: added[number] for role, number in ids.items()}
     numbers = {text: number for number, text in added.items()}
@@ -146,12 +158,18 @@ def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | Non
     return TokenizerFiles(tokenizer, config, {role: numbers[text] for role, text in roles.items()})
 
 
-def _config(source: ModelSource, head: Mapping[str, Any], pad: int, dropout: float | None) -> dict[str, Any]:
+def _config(
+    source: ModelSource, head: Mapping[str, Any], pad: int, dropout: float | None
+) -> dict[str, Any]:
     """Returns the config.json of a model under a head."""
     from bertctl.modeling.torch_bert import FAMILIES
 
     of_labels = {"num_labels"} if "id2label" in head else set()
-    kept = {name: value for name, value in source.config.items() if name not in {*_NOT_OF_A_MODEL, *of_labels}}
+    kept = {
+        name: value
+        for name, value in source.config.items()
+        if name not in {*_NOT_OF_A_MODEL, *of_labels}
+    }
     of_head = {name: value for name, value in head.items() if name != "num_labels"}
     if "id2label" in head:
         of_head["id2label"] = {str(number): name for number, name in head["id2label"].items()}
@@ -164,5 +182,7 @@ def _config(source: ModelSource, head: Mapping[str, Any], pad: int, dropout: flo
     }
     family = FAMILIES.get(family_of(config))
     if dropout is not None and family is not None:
-        config |= dict.fromkeys({*family.dropout_fields(), *config.keys() & {*DROPOUT_FIELDS}}, dropout)
+        config |= dict.fromkeys(
+            {*family.dropout_fields(), *config.keys() & {*DROPOUT_FIELDS}}, dropout
+        )
     return config if family_of(config) in COUNTS_FROM_PAD else config | {"pad_token_id": pad}

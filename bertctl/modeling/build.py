@@ -66,7 +66,9 @@ def build_model(
         why = f"padding changes its answers ({reads_padding(source.config)})"
         listener.say(f"model: {why}, so only texts of one length share a batch when it answers")
     if slow_step(source.config):
-        listener.say(f"model: a step takes longer than that of a BERT of this shape: {slow_step(source.config)}")
+        listener.say(
+            f"model: a step takes longer than that of a BERT of this shape: {slow_step(source.config)}"
+        )
     model, dropout = None, recipe.model.dropout
     # What is not trained as `packed_encoder.py` or `step_graphs.py` says, transformers computes.
     is_ours = compute is not None and compute.device in ("cpu", "cuda")
@@ -74,14 +76,20 @@ def build_model(
         model = bert_to_train(source, auto_class, head, dropout=dropout)
     model = model or load_model(source, auto_class, head=head, dropout=dropout, listener=listener)
     if has_trained_head(source):
-        listener.say(f"model: {source.name} was fine-tuned before; {_fate_of_head(model, source, auto_class, head)}")
+        listener.say(
+            f"model: {source.name} was fine-tuned before; {_fate_of_head(model, source, auto_class, head)}"
+        )
     if recipe.training.reinit_layers is not None:
         reinitialise(model.network, recipe.training.reinit_layers)
     if auto_class == BARE:
         from bertctl.modeling.sentence_head import make_vectors
 
-        said = chosen_modules(source.folder, recipe.sentence_embeddings, max_length=recipe.model.max_length)
-        make_vectors(model.network, said, source.folder, is_to_train=True, **head["sentence_embeddings"])
+        said = chosen_modules(
+            source.folder, recipe.sentence_embeddings, max_length=recipe.model.max_length
+        )
+        make_vectors(
+            model.network, said, source.folder, is_to_train=True, **head["sentence_embeddings"]
+        )
     _fill_up(model, source, compute)
     freeze(model.network, recipe.training)
     if recipe.training.gradient_checkpointing:
@@ -89,7 +97,9 @@ def build_model(
     return model
 
 
-def _fate_of_head(model: Model, source: ModelSource, auto_class: str, head: Mapping[str, Any]) -> str:
+def _fate_of_head(
+    model: Model, source: ModelSource, auto_class: str, head: Mapping[str, Any]
+) -> str:
     """Returns, for people, whether a head that was trained before is kept."""
     lost = lost_of_head(model.network, model.new_weights)
     if not keeps_head(source, head, auto_class):
@@ -103,7 +113,9 @@ def _fate_of_head(model: Model, source: ModelSource, auto_class: str, head: Mapp
     return "its trained head is kept"
 
 
-def build_tokenizer(source: ModelSource, auto_class: str, head: Mapping[str, Any] | None) -> Tokenizer:
+def build_tokenizer(
+    source: ModelSource, auto_class: str, head: Mapping[str, Any] | None
+) -> Tokenizer:
     """Returns the tokenizer of the model that `build_model` gives, without reading the weights or computing anything.
 
     Raises:
@@ -111,7 +123,9 @@ def build_tokenizer(source: ModelSource, auto_class: str, head: Mapping[str, Any
     """
     with loadable(source, auto_class):
         found = bert_tokenizer(source, auto_class)
-        return load_tokenizer_of(source, auto_class, head=head) if found is None else found.tokenizer
+        return (
+            load_tokenizer_of(source, auto_class, head=head) if found is None else found.tokenizer
+        )
 
 
 def _fill_up(model: Model, source: ModelSource, compute: Compute | None) -> None:
@@ -132,7 +146,13 @@ def _recompute_activations(network: "nn.Module", source: ModelSource) -> None:
 
 
 def load_trained(
-    folder: Path, source: ModelSource, auto_class: str, compute: Compute, *, to_input: bool = False, plain: bool = False
+    folder: Path,
+    source: ModelSource,
+    auto_class: str,
+    compute: Compute,
+    *,
+    to_input: bool = False,
+    plain: bool = False,
 ) -> Model:
     """Returns the model of a finished run on its device, ready to answer; a probe is used like any other model.
 
@@ -158,7 +178,9 @@ def load_trained(
             from bertctl.modeling.sentence_head import make_vectors
 
             said = read_modules(source.folder) or SentenceModules()
-            make_vectors(model.network, said, source.folder, **source.config.get("sentence_embeddings") or {})
+            make_vectors(
+                model.network, said, source.folder, **source.config.get("sentence_embeddings") or {}
+            )
         model.network.to(compute.device)
         model.network.eval()
         if to_input:
@@ -197,7 +219,9 @@ def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -
     # Positions are counted from the left, whatever side the tokenizer would pad: a text stands at the same positions
     # alone and in a batch, so its vectors are the same.
     model.padding = replace(model.padding, left=False)
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[compute.precision]
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[
+        compute.precision
+    ]
     model.network.to(device=compute.device, dtype=dtype)
     model.network.eval()
     if not plain:

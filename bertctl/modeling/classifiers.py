@@ -75,7 +75,9 @@ class ClassifierSettings:
         """
         from sklearn.model_selection import KFold, StratifiedKFold
 
-        numbers = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
+        numbers = (
+            np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
+        )
         can_be_held_out = np.ones(len(labels), dtype=bool)
         rarest = ""
         rarest_count = len(labels)
@@ -107,7 +109,10 @@ class ClassifierSettings:
         sides = None
         if self.stratify:
             held_labels = labels[can_be_held_out]
-            sides = _sides(StratifiedKFold(**shuffled).split(np.zeros(len(held_labels)), held_labels), len(held_labels))
+            sides = _sides(
+                StratifiedKFold(**shuffled).split(np.zeros(len(held_labels)), held_labels),
+                len(held_labels),
+            )
             sides = self._with_whole_groups(sides, numbers[can_be_held_out], n_folds)
         if sides is None:
             held_numbers = np.unique(numbers[can_be_held_out], return_inverse=True)[1]
@@ -161,7 +166,9 @@ class Folds:
         """Returns what a person should know about these folds; nothing where they are as requested."""
         sentences = []
         if self.limit:
-            sentences.append(f"cross-validation: {self.number} folds instead of {self.requested}, as {self.limit}")
+            sentences.append(
+                f"cross-validation: {self.number} folds instead of {self.requested}, as {self.limit}"
+            )
         if self.single_labels:
             sentences.append(
                 f"cross-validation: {count(len(self.single_labels), 'label')} with a single training row "
@@ -217,7 +224,9 @@ class Scaler:
 
     def __call__(self, vectors: Floats32) -> Floats32:
         """Returns the vectors standardised."""
-        return ((vectors - self.mean.astype(np.float32)) / self.scale.astype(np.float32)).astype(np.float32)
+        return ((vectors - self.mean.astype(np.float32)) / self.scale.astype(np.float32)).astype(
+            np.float32
+        )
 
     def undo(self, weight: Array, bias: Array) -> tuple[Floats32, Floats32]:
         """Returns weights for plain vectors, made of those for standardised ones."""
@@ -281,7 +290,9 @@ def _ridge_logits(
             if on_step is not None:
                 on_step()
             held = fold_of_row == fold
-            logits[held] = fit(vectors[~held], labels[~held], strength, settings).logits(vectors[held])
+            logits[held] = fit(vectors[~held], labels[~held], strength, settings).logits(
+                vectors[held]
+            )
         yield logits
 
 
@@ -297,23 +308,42 @@ def _logistic_logits(
     if exclusive:
         targets = np.eye(settings.n_outputs, dtype=np.float32)[labels]
     else:
-        targets = labels.astype(np.float32).reshape(len(labels), -1)  # of several labels a column each
+        targets = labels.astype(np.float32).reshape(
+            len(labels), -1
+        )  # of several labels a column each
     scaled, strengths = Scaler.of(vectors)(vectors), settings.strengths
     parts = [(targets, _row_weights(labels, settings))]
-    if settings.multi_label and settings.balanced:  # each label with weights of its own, as they are fitted in the end
+    if (
+        settings.multi_label and settings.balanced
+    ):  # each label with weights of its own, as they are fitted in the end
         parts = [(targets[:, [c]], _balanced(labels[:, c], 2)) for c in range(targets.shape[1])]
     found = [
         cross_validated_logits(
-            scaled, part, fold_of_row, strengths, row_weights=weights, exclusive=exclusive, on_step=on_step
+            scaled,
+            part,
+            fold_of_row,
+            strengths,
+            row_weights=weights,
+            exclusive=exclusive,
+            on_step=on_step,
         )
         for part, weights in parts
     ]
     for logits in np.concatenate(found, axis=2):  # of two labels the second's odds only
-        yield np.hstack([np.zeros_like(logits), logits]) if settings.n_outputs == 2 > logits.shape[1] else logits
+        yield (
+            np.hstack([np.zeros_like(logits), logits])
+            if settings.n_outputs == 2 > logits.shape[1]
+            else logits
+        )
 
 
 def fit(
-    vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings, *, row_weights: Array | None = None
+    vectors: Floats32,
+    labels: Array,
+    strength: float,
+    settings: ClassifierSettings,
+    *,
+    row_weights: Array | None = None,
 ) -> LinearFunction:
     """Trains on all rows.
 
@@ -342,7 +372,13 @@ def fit(
 
 
 def fit_mix(
-    vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings, *, layers: int, few: Ints | slice
+    vectors: Floats32,
+    labels: Array,
+    strength: float,
+    settings: ClassifierSettings,
+    *,
+    layers: int,
+    few: Ints | slice,
 ) -> LinearFunction:
     """Trains a classifier on a weighted mean of K layers. The weights are learned first, with a logistic regression
     (ELMo's scalar mix, Peters et al. 2018, equation 1; its gamma is part of the classifier).
@@ -365,10 +401,14 @@ def fit_mix(
         mixed += np.float32(share) * part(vectors[:, columns])
     fitted = fit(mixed, labels, strength, settings)
     spread = np.hstack([share * fitted.weight.astype(np.float64) for share in mix])
-    return LinearFunction(strength, *scaler.undo(spread, fitted.bias.astype(np.float64)), mix.astype(np.float32))
+    return LinearFunction(
+        strength, *scaler.undo(spread, fitted.bias.astype(np.float64)), mix.astype(np.float32)
+    )
 
 
-def _learn_mix(vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings, layers: int) -> Floats:
+def _learn_mix(
+    vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings, layers: int
+) -> Floats:
     """Returns (K,) weights of standardised layers, learned with a logistic (or linear) regression on their mean."""
     from scipy.optimize import minimize
     from scipy.special import log_softmax, softmax
@@ -376,7 +416,9 @@ def _learn_mix(vectors: Floats32, labels: Array, strength: float, settings: Clas
     n, outputs = len(vectors), settings.n_outputs
     size = vectors.shape[1] // layers
     # Layer by layer, so that mixing is one product with a vector: it reads the vectors once, at the memory's speed.
-    cube = np.ascontiguousarray(vectors.reshape(n, layers, size).swapaxes(0, 1)).reshape(layers, n * size)
+    cube = np.ascontiguousarray(vectors.reshape(n, layers, size).swapaxes(0, 1)).reshape(
+        layers, n * size
+    )
     gold = labels.astype(np.float64)[:, None] if settings.is_regression else np.eye(outputs)[labels]
     weights = _row_weights(labels, settings)[:, None]
 
@@ -401,17 +443,25 @@ def _learn_mix(vectors: Floats32, labels: Array, strength: float, settings: Clas
         return strength * value + 0.5 * float((weight**2).sum()), np.concatenate(gradient)
 
     start = np.zeros(layers + outputs * size + outputs)
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200, "ftol": 1e-7})
+    found = minimize(
+        loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200, "ftol": 1e-7}
+    )
     return np.asarray(softmax(found.x[:layers]), dtype=np.float64)
 
 
 def layer_mean(vectors: Floats32, layers: int) -> Floats32:
     """Returns the (N, D) plain mean of standardised layers, on which the strength for a learned mix is chosen."""
-    return np.asarray(Scaler.of(vectors)(vectors).reshape(len(vectors), layers, -1).mean(axis=1), dtype=np.float32)
+    return np.asarray(
+        Scaler.of(vectors)(vectors).reshape(len(vectors), layers, -1).mean(axis=1), dtype=np.float32
+    )
 
 
 def _fit(
-    vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings, row_weights: Array | None = None
+    vectors: Floats32,
+    labels: Array,
+    strength: float,
+    settings: ClassifierSettings,
+    row_weights: Array | None = None,
 ) -> Any:
     """Returns a model of scikit-learn, trained."""
     from sklearn.exceptions import ConvergenceWarning
@@ -425,7 +475,9 @@ def _fit(
         model = RidgeClassifier(alpha=1.0 / strength, class_weight=weight)
     else:
         # Newton's method ends within a few steps at the very optimum; its matrix has the square of the numbers.
-        numbers = vectors.shape[1] * (1 if settings.multi_label or settings.n_outputs == 2 else settings.n_outputs)
+        numbers = vectors.shape[1] * (
+            1 if settings.multi_label or settings.n_outputs == 2 else settings.n_outputs
+        )
         newton = numbers <= _NEWTON_LIMIT and len(vectors) > vectors.shape[1]
         solver = "newton-cholesky" if newton else "lbfgs"
         model = LogisticRegression(
@@ -442,7 +494,11 @@ def _fit(
 
 
 def _decision(
-    vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings, row_weights: Array | None = None
+    vectors: Floats32,
+    labels: Array,
+    strength: float,
+    settings: ClassifierSettings,
+    row_weights: Array | None = None,
 ) -> tuple[Floats, Floats]:
     """Returns weights (1, D) and bias (1,) of one of several labels; what all rows say is always said."""
     if (labels == labels[0]).all():
@@ -455,7 +511,9 @@ def _coefficients(model: Any) -> tuple[Floats, Floats]:
     return weight, np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64))
 
 
-def _for_all_labels(weight: Floats, bias: Floats, seen: Ints, n_labels: int) -> tuple[Floats, Floats]:
+def _for_all_labels(
+    weight: Floats, bias: Floats, seen: Ints, n_labels: int
+) -> tuple[Floats, Floats]:
     """Returns weights (C, D) and biases (C,). Of two labels scikit-learn has the second's odds only; of a label without
     rows, nothing.
     """
@@ -500,4 +558,6 @@ def _row_weights(labels: Array, settings: ClassifierSettings) -> Floats:
 def _balanced(labels: Ints, n_labels: int) -> Floats:
     """Returns (N,) weights with which all labels weigh alike."""
     labels = labels.astype(np.int64)
-    return np.asarray(len(labels) / (n_labels * np.bincount(labels, minlength=n_labels)[labels]), dtype=np.float64)
+    return np.asarray(
+        len(labels) / (n_labels * np.bincount(labels, minlength=n_labels)[labels]), dtype=np.float64
+    )

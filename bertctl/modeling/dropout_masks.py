@@ -17,7 +17,11 @@ def draw_mask(count: int, share: float) -> Tensor | None:
     """Returns a dropout's 16-bit masks of some elements: all bits are set where one is kept, none where it is not."""
     if not share:
         return None
-    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None).view(torch.int16)[:count]
+    bits = (
+        torch.empty((count + 3) // 4, dtype=torch.int64)
+        .random_(-(1 << 63), None)
+        .view(torch.int16)[:count]
+    )
     return bits.ge_(round(share * _PARTS) - _PARTS // 2).neg_()
 
 

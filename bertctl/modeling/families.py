@@ -17,8 +17,12 @@ BARE = "AutoModel"
 _OWN_CODE = "its network is code of its own, which is never run"
 
 REFUSED = {
-    **dict.fromkeys(("bros", "layoutlmv2", "layoutlmv3", "markuplm"), "it reads where words stand on a page"),
-    **dict.fromkeys(("gemma3", "lxmert", "modernvbert", "neomme", "t5gemma2", "ultravbert"), "it reads images"),
+    **dict.fromkeys(
+        ("bros", "layoutlmv2", "layoutlmv3", "markuplm"), "it reads where words stand on a page"
+    ),
+    **dict.fromkeys(
+        ("gemma3", "lxmert", "modernvbert", "neomme", "t5gemma2", "ultravbert"), "it reads images"
+    ),
     **dict.fromkeys(("neobert", "new"), _OWN_CODE),
     "canine": "it reads characters, without a tokenizer",
     "ctrl": "its tokenizer has no fast form",
@@ -64,7 +68,9 @@ _READS_PLACE = {"electra": "first", "flaubert": "first", "xlm": "first", "xlnet"
 """Families with a head that reads what summary_type says, and which place is never padding here."""
 
 
-_SLOW_STEP = {"longformer": "it fills up each text to a whole attention window, 512 tokens on the hub"}
+_SLOW_STEP = {
+    "longformer": "it fills up each text to a whole attention window, 512 tokens on the hub"
+}
 """Families whose training step takes more than 1.6 times that of a BERT of the same shape, and why; measured by
 `tests/benchmarks/attention.py`."""
 
@@ -107,7 +113,10 @@ def model_sizes(config: Mapping[str, Any]) -> dict[str, int]:
     Raises:
         ValueError, TypeError: one that is no number.
     """
-    return {size: int(next((config[name] for name in names if config.get(name)), 0)) for size, names in SIZES.items()}
+    return {
+        size: int(next((config[name] for name in names if config.get(name)), 0))
+        for size, names in SIZES.items()
+    }
 
 
 def refuse_family(config: Mapping[str, Any], name: str) -> None:
@@ -123,7 +132,9 @@ def refuse_family(config: Mapping[str, Any], name: str) -> None:
         raise UsageError(f"'{name}' is of the family '{family}': {reason}", remedy=remedy)
     if family == "xmod" and not config.get("default_language"):
         what = f"'{name}' has adapters for several languages, and its config.json names none to read (default_language)"
-        raise UsageError(what, remedy="Set default_language there to one of its languages, such as en_XX.")
+        raise UsageError(
+            what, remedy="Set default_language there to one of its languages, such as en_XX."
+        )
 
 
 def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:
@@ -136,12 +147,17 @@ def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:
     """
     if config.get(WORD_VECTORS):
         what = f"'{name}' is a file of word vectors, without a network that could learn"
-        raise UsageError(what, remedy="Type `bertctl probe` in place of `finetune`: a linear layer on its vectors.")
+        raise UsageError(
+            what,
+            remedy="Type `bertctl probe` in place of `finetune`: a linear layer on its vectors.",
+        )
     family, kind = family_of(config), auto_class.removeprefix("AutoModelFor")
     others = "Give an encoder that has one, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`)"
     if family not in families_with(auto_class):
         by_vectors = kind in _OF_VECTORS and not config.get("is_encoder_decoder")
-        probe = ", or type `bertctl probe` in place of `finetune`: a linear layer on its frozen vectors"
+        probe = (
+            ", or type `bertctl probe` in place of `finetune`: a linear layer on its frozen vectors"
+        )
         raise UsageError(
             f"transformers has no network of the family '{family}' for this task ({kind}): '{name}' can't be trained "
             "for it",
@@ -166,7 +182,9 @@ def families_with(auto_class: str) -> frozenset[str]:
     words = re.sub("(?=[A-Z])", "_", auto_class.removeprefix("AutoModel")).upper()
     (folder,) = getattr(find_spec("transformers"), "submodule_search_locations", None) or ("",)
     source = read_text(Path(folder) / "models" / "auto" / "modeling_auto.py")
-    listed = source.partition(f"\nMODEL{words}_MAPPING_NAMES = OrderedDict(")[2].partition("\n)\n")[0]
+    listed = source.partition(f"\nMODEL{words}_MAPPING_NAMES = OrderedDict(")[2].partition("\n)\n")[
+        0
+    ]
     return frozenset(re.findall(r'\n +\("([^"]+)", ', listed))
 
 

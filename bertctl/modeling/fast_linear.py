@@ -37,7 +37,9 @@ def use_fast_linears(network: nn.Module, compute: Compute) -> int:
     if not _is_faster(compute):
         return 0
     # A family's own kinds of linear layers are left alone.
-    linears = [(name, part) for name, part in network.named_modules() if name and type(part) is nn.Linear]
+    linears = [
+        (name, part) for name, part in network.named_modules() if name and type(part) is nn.Linear
+    ]
     with torch.no_grad():
         for number, (name, plain) in enumerate(linears):
             fast = FastLinear(plain)
@@ -56,9 +58,13 @@ def _is_faster(compute: Compute) -> bool:
     if compute.device != "cpu" or faster is None or not faster():
         return False
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if not available or not all(hasattr(_operators, name) for name in ("_linear_pointwise", "_reorder_linear_weight")):
+    if not available or not all(
+        hasattr(_operators, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
+    ):
         return False
-    return compute.precision == "fp32" or _operators._is_mkldnn_bf16_supported()  # kept from it: ONEDNN_MAX_CPU_ISA
+    return (
+        compute.precision == "fp32" or _operators._is_mkldnn_bf16_supported()
+    )  # kept from it: ONEDNN_MAX_CPU_ISA
 
 
 class FastLinear(nn.Module):
@@ -73,7 +79,9 @@ class FastLinear(nn.Module):
     @cached_property
     def transposed(self) -> Tensor:
         """Is the weight of the gradient's product."""
-        found: Tensor = _operators._reorder_linear_weight(self.weight.to_dense().T.contiguous(), _ROWS)
+        found: Tensor = _operators._reorder_linear_weight(
+            self.weight.to_dense().T.contiguous(), _ROWS
+        )
         return found
 
     def forward(self, x: Tensor) -> Tensor:
@@ -108,7 +116,9 @@ _through: Any = _Product.apply
 
 def _agree(plain: nn.Linear, fast: FastLinear) -> bool:
     """Returns whether both give the same numbers, but for rounding."""
-    x = torch.randn(5, plain.in_features, generator=torch.Generator().manual_seed(0)).to(plain.weight.dtype)
+    x = torch.randn(5, plain.in_features, generator=torch.Generator().manual_seed(0)).to(
+        plain.weight.dtype
+    )
     expected = plain(x)
     tolerance = max(_TOLERANCE, 4 * torch.finfo(expected.dtype).eps)
     return bool((fast(x) - expected).abs().max() <= tolerance * expected.abs().max().clamp(min=1.0))

@@ -31,7 +31,11 @@ def head_test(network: nn.Module) -> Callable[[str], bool]:
     if hasattr(network, str(network.base_model_prefix)):
         return lambda name: not name.startswith(inside)
     is_bare = "For" not in type(network).__name__
-    heads = [name for name, child in network.named_children() if isinstance(child, nn.Linear) and not is_bare]
+    heads = [
+        name
+        for name, child in network.named_children()
+        if isinstance(child, nn.Linear) and not is_bare
+    ]
     return lambda name: name.partition(".")[0] in (*heads, "sentence_head")
 
 
@@ -77,8 +81,13 @@ def allow_ends_within(network: Any) -> None:
         counts = (input_ids == end).sum(dim=1)
         if bool((counts == counts[:1]).all()):
             return forward(input_ids=input_ids, **named)
-        cut = ({name: part[i : i + 1] for name, part in named.items()} for i in range(len(input_ids)))
-        each = [forward(input_ids=ids[None], **rest).logits for ids, rest in zip(input_ids, cut, strict=True)]
+        cut = (
+            {name: part[i : i + 1] for name, part in named.items()} for i in range(len(input_ids))
+        )
+        each = [
+            forward(input_ids=ids[None], **rest).logits
+            for ids, rest in zip(input_ids, cut, strict=True)
+        ]
         return SimpleNamespace(logits=torch.cat(each))
 
     network.forward = rows_alone
@@ -105,7 +114,9 @@ class ScoreHead(nn.Linear):
         super().__init__(linear.in_features, linear.out_features, bias=has_bias, device="meta")
         self.weight, self.bias = linear.weight, linear.bias
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
-        self.register_buffer("deviation", torch.tensor(deviation if has_bias else math.hypot(mean, deviation)), False)
+        self.register_buffer(
+            "deviation", torch.tensor(deviation if has_bias else math.hypot(mean, deviation)), False
+        )
 
     def forward(self, input: Tensor) -> Tensor:
         """Returns scores, from (B, D) to (B, 1)."""
@@ -118,7 +129,9 @@ class ScoreHead(nn.Linear):
     def folded(self, weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
         """Returns weights of the network, those of this layer (which is called `name`) as those of the score itself."""
         weight, bias = self._of_score(weights[f"{name}.weight"], weights.get(f"{name}.bias"))
-        return {**weights, f"{name}.weight": weight} | ({} if bias is None else {f"{name}.bias": bias})
+        return {**weights, f"{name}.weight": weight} | (
+            {} if bias is None else {f"{name}.bias": bias}
+        )
 
     def unfold(self) -> None:
         """Takes the parameters, which are those of the score itself, to those of z: the answers stay."""
@@ -143,7 +156,9 @@ def use_score_head(network: nn.Module, mean: float = 0.0, deviation: float = 1.0
 
 def score_heads(network: nn.Module) -> dict[str, ScoreHead]:
     """Returns the network's score heads by name."""
-    return {name: module for name, module in network.named_modules() if isinstance(module, ScoreHead)}
+    return {
+        name: module for name, module in network.named_modules() if isinstance(module, ScoreHead)
+    }
 
 
 def dense_layer(network: nn.Module) -> nn.Linear | None:

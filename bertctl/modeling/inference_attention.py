@@ -40,11 +40,15 @@ def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: boo
             return plain(q, k, v, attn_mask=attn_mask, **more)
         padding = None
         if attn_mask is not None:
-            padding = torch.zeros(windows, 1, 1, tokens).masked_fill_(~attn_mask[:, :, :1], float("-inf"))
+            padding = torch.zeros(windows, 1, 1, tokens).masked_fill_(
+                ~attn_mask[:, :, :1], float("-inf")
+            )
         found = q.new_empty(q.transpose(1, 2).shape).transpose(1, 2)
         count = max(1, BLOCK // tokens)
         for some in (slice(first, first + count) for first in range(0, windows, count)):
-            found[some] = _attend(q[some], k[some], v[some], None if padding is None else padding[some], more["scale"])
+            found[some] = _attend(
+                q[some], k[some], v[some], None if padding is None else padding[some], more["scale"]
+            )
         return found
 
     for layer in network.modules():
@@ -57,7 +61,13 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, scale: floa
     heads, tokens = q.shape[1:3]
     q, k, v = (each.flatten(0, 1) for each in (q, k, v))
     # The numbers that fill up a row are -inf, and get no weight.
-    scores = functional.pad(torch.bmm(q, k.mT), (0, -tokens % LANES), value=float("-inf")).float().mul_(scale)
+    scores = (
+        functional.pad(torch.bmm(q, k.mT), (0, -tokens % LANES), value=float("-inf"))
+        .float()
+        .mul_(scale)
+    )
     if padding is not None:
         scores.view(-1, heads, *scores.shape[1:])[..., :tokens].add_(padding)
-    return torch.bmm(scores.softmax(-1).to(v.dtype)[..., :tokens], v).view(-1, heads, tokens, v.shape[-1])
+    return torch.bmm(scores.softmax(-1).to(v.dtype)[..., :tokens], v).view(
+        -1, heads, tokens, v.shape[-1]
+    )

@@ -32,9 +32,13 @@ def parameter_depths(network: "nn.Module") -> dict[str, int]:
         if stack is not None:
             above = True
             depths[name] = int(name.removeprefix(stack).partition(".")[0]) + 1
-        elif apart := [depth for part, depth in parts_apart.items() if inside and rest.startswith(part)]:
+        elif apart := [
+            depth for part, depth in parts_apart.items() if inside and rest.startswith(part)
+        ]:
             depths[name] = apart[0] % (count + 2)
-        elif inside and "pooler" not in rest and (not above or "embed" in rest or "relative" in rest):
+        elif (
+            inside and "pooler" not in rest and (not above or "embed" in rest or "relative" in rest)
+        ):
             depths[name] = 0
         else:
             depths[name] = count + 1
@@ -52,12 +56,18 @@ def reinitialise(network: "nn.Module", n_top: int) -> None:
         UsageError: a network whose layers can't be told apart.
     """
     encoder: Any = network.base_model
-    modules = [module for stack in _stacks(network).values() for module in [*stack][-n_top:]] if n_top else []
+    modules = (
+        [module for stack in _stacks(network).values() for module in [*stack][-n_top:]]
+        if n_top
+        else []
+    )
     pooler = getattr(encoder, "pooler", None)
     for module in [*modules, *([] if pooler is None else [pooler])]:
         for parameter in module.parameters():
             parameter._is_hf_initialized = False
-        for part in reversed([*module.modules()]):  # parts before the whole, as transformers does it
+        for part in reversed(
+            [*module.modules()]
+        ):  # parts before the whole, as transformers does it
             network._init_weights(part)  # type: ignore[operator]
 
 
@@ -77,11 +87,17 @@ def freeze(network: "nn.Module", training: TrainingSection) -> None:
     for name, parameter in network.named_parameters():
         if lowest <= depths[name] <= training.freeze_layers:
             parameter.requires_grad_(False)
-    left = [name for name, one in network.named_parameters() if one.requires_grad and not (gradual or "pooler" in name)]
+    left = [
+        name
+        for name, one in network.named_parameters()
+        if one.requires_grad and not (gradual or "pooler" in name)
+    ]
     if not (left or any(map(is_head, depths))):
         what = "this model's vectors come from its layers alone: there is no head that is trained while these are not"
         remedy = "Add one with --set sentence_embeddings.projection=256, or leave training.{} out."
-        raise UsageError(what, remedy=remedy.format("gradual_unfreezing" if gradual else "freeze_embeddings"))
+        raise UsageError(
+            what, remedy=remedy.format("gradual_unfreezing" if gradual else "freeze_embeddings")
+        )
 
 
 def _stacks(network: "nn.Module") -> "dict[str, nn.ModuleList]":
@@ -97,7 +113,9 @@ def _stacks(network: "nn.Module") -> "dict[str, nn.ModuleList]":
     config, count = network.config, int(getattr(network.config, "num_hidden_layers", 0))
     encoder: Any = network.base_model
     found: dict[str, nn.ModuleList] = {}
-    if isinstance(encoder, nn.Module) and not hasattr(config, "num_hidden_groups"):  # ALBERT's groups share weights
+    if isinstance(encoder, nn.Module) and not hasattr(
+        config, "num_hidden_groups"
+    ):  # ALBERT's groups share weights
         for name, module in encoder.named_modules(prefix=_prefix(network).rstrip(".")):
             beside = not found or name.rpartition(".")[0] == next(iter(found)).rpartition(".")[0]
             if isinstance(module, nn.ModuleList) and len(module) == count and beside:
@@ -105,7 +123,9 @@ def _stacks(network: "nn.Module") -> "dict[str, nn.ModuleList]":
     if found:
         return found
     what = f"the {count} layers of this {type(network).__name__} can't be told apart"
-    raise UsageError(what, remedy="Leave out what the recipe says about layers, or choose another model.")
+    raise UsageError(
+        what, remedy="Leave out what the recipe says about layers, or choose another model."
+    )
 
 
 def _prefix(network: "nn.Module") -> str:

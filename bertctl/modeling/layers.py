@@ -98,7 +98,13 @@ def choose_layers(names: Sequence[str], n_layers: int) -> tuple[LayerChoice, ...
     """
     chosen: dict[str, LayerChoice] = {}
     for name in names:
-        expanded = [str(i) for i in range(n_layers + 1)] if name == "all" else PAPER if name == "paper" else (name,)
+        expanded = (
+            [str(i) for i in range(n_layers + 1)]
+            if name == "all"
+            else PAPER
+            if name == "paper"
+            else (name,)
+        )
         for one in expanded:
             chosen.setdefault(one, _choice(one, n_layers))
     if not chosen:
@@ -114,7 +120,9 @@ def _choice(name: str, n_layers: int) -> LayerChoice:
         raise UsageError(f"the model has no layer {name}", remedy=f"It has {_known(n_layers)}.")
     named = _named_layers(n_layers)
     if name not in named:
-        raise UsageError(unknown("layer", name, (*NAMES, "all", "paper")), remedy=f"It has {_known(n_layers)}.")
+        raise UsageError(
+            unknown("layer", name, (*NAMES, "all", "paper")), remedy=f"It has {_known(n_layers)}."
+        )
     states, join = named[name]
     if name.endswith("last-4") and n_layers < 4:
         what = f"'{name}' needs four layers, and the model has {n_layers}"
@@ -133,7 +141,11 @@ def states_needed(choices: Sequence[LayerChoice]) -> tuple[int, ...]:
 
 
 def read_states(
-    forward: Callable[..., Any], table: Any, inputs: Mapping[str, "Tensor"], states: Sequence[int], n_layers: int
+    forward: Callable[..., Any],
+    table: Any,
+    inputs: Mapping[str, "Tensor"],
+    states: Sequence[int],
+    n_layers: int,
 ) -> tuple[dict[int, "Tensor"], "Tensor | None"]:
     """Does one forward pass of a bare encoder; only what is asked for is kept.
 
@@ -151,7 +163,9 @@ def read_states(
     if WORD_EMBEDDINGS in states:
         from torch.nn.functional import embedding
 
-        found[WORD_EMBEDDINGS] = embedding(inputs["input_ids"], table.weight)  # I-BERT's own call gives two tensors
+        found[WORD_EMBEDDINGS] = embedding(
+            inputs["input_ids"], table.weight
+        )  # I-BERT's own call gives two tensors
     if tuple(states) == (WORD_EMBEDDINGS,):
         return found, None
     several = any(state not in (WORD_EMBEDDINGS, n_layers) for state in states)

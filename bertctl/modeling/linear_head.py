@@ -67,8 +67,17 @@ class LinearHead:
         if self.mix is not None:
             arrays["mix"] = self.mix
         atomic_write(folder / WEIGHTS, lambda aside: save_file(arrays, aside))
-        fields = {name: value for name, value in asdict(self).items() if name not in ("weight", "bias", "mix")}
-        document = {"schema": SCHEMA, "encoder": source.name, "encoder_hash": source.content_hash(), **fields}
+        fields = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in ("weight", "bias", "mix")
+        }
+        document = {
+            "schema": SCHEMA,
+            "encoder": source.name,
+            "encoder_hash": source.content_hash(),
+            **fields,
+        }
         write_json(folder / DOCUMENT, document | {"head": dict(head)})
 
 
@@ -89,5 +98,9 @@ def read_probe(folder: Path) -> tuple[LinearHead, dict[str, Any]]:
     document = read_json(folder / DOCUMENT, "probe", remedy=again)
     with loading(folder / WEIGHTS, kind=UnavailableError, remedy=again):
         arrays = load_file(folder / WEIGHTS)
-        fields = {name: document[name] for name in LinearHead.__dataclass_fields__ if name in document}
-        return LinearHead(**fields, weight=arrays["weight"], bias=arrays["bias"], mix=arrays.get("mix")), document
+        fields = {
+            name: document[name] for name in LinearHead.__dataclass_fields__ if name in document
+        }
+        return LinearHead(
+            **fields, weight=arrays["weight"], bias=arrays["bias"], mix=arrays.get("mix")
+        ), document

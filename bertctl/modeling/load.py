@@ -10,7 +10,13 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from bertctl.catalog.hub import cut_off
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
-from bertctl.modeling.families import BARE, COUNTS_FROM_PAD, family_of, model_positions, reads_padding
+from bertctl.modeling.families import (
+    BARE,
+    COUNTS_FROM_PAD,
+    family_of,
+    model_positions,
+    reads_padding,
+)
 from bertctl.modeling.model import Model
 from bertctl.modeling.output_names import output_names
 from bertctl.modeling.source import ModelSource
@@ -99,14 +105,18 @@ def load_model(
             listener.say(f"model: {source.name} has no {new}: a new one is made")
         if dropout is not None:
             for module in network.modules():
-                if type(module).__name__ == "Dropout":  # GPT-2's for tags has one that no field names
+                if (
+                    type(module).__name__ == "Dropout"
+                ):  # GPT-2's for tags has one that no field names
                     module.p = dropout
         if auto_class != BARE and not of_words:
             fit_head(network, source, auto_class, head, new_weights=new_weights)
         align(network)
         if config.model_type == "big_bird":
             network.base_model.register_forward_pre_hook(_choose_attention, with_kwargs=True)
-        saved_tokenizer.model_max_length = model_positions(source.config) or saved_tokenizer.model_max_length
+        saved_tokenizer.model_max_length = (
+            model_positions(source.config) or saved_tokenizer.model_max_length
+        )
         pad_left, has_segments = config.model_type in _PADS_LEFT, _has_segments(network, config)
         _agree(saved_tokenizer, pad_left=pad_left, has_segments=has_segments)
         return Model(
@@ -129,7 +139,9 @@ def _choose_attention(encoder: Any, inputs: tuple[Any, ...], named: Mapping[str,
     import torch
 
     config, ids = encoder.config, inputs[0] if inputs else named["input_ids"]
-    is_short = ids is not None and ids.shape[1] <= (5 + 2 * config.num_random_blocks) * config.block_size
+    is_short = (
+        ids is not None and ids.shape[1] <= (5 + 2 * config.num_random_blocks) * config.block_size
+    )
     with torch.device("meta"):  # what has weights is the same layers in both kinds
         encoder.set_attention_type("original_full" if is_short else config.attention_type)
 
@@ -152,14 +164,19 @@ def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> 
         found = None if network is None else whole_tokenizer(source.folder)
         if network is not None and found is not None:
             tokenizer, roles = found
-            if {"pad_token", "cls_token"} <= roles.keys() and tokenizer.get_vocab_size() <= source.config["vocab_size"]:
+            if {
+                "pad_token",
+                "cls_token",
+            } <= roles.keys() and tokenizer.get_vocab_size() <= source.config["vocab_size"]:
                 read_as(tokenizer, source, auto_class)
                 segments, padding = network.has_segments, Padding(roles["pad_token"])
                 return Model(network, tokenizer, None, padding, segments, cls_id=roles["cls_token"])
     return load_model(source, auto_class, head=None)
 
 
-def load_tokenizer_of(source: ModelSource, auto_class: str, *, head: Mapping[str, Any] | None) -> Tokenizer:
+def load_tokenizer_of(
+    source: ModelSource, auto_class: str, *, head: Mapping[str, Any] | None
+) -> Tokenizer:
     """Returns the tokenizer that `load_model` gives, without reading the weights or computing anything.
 
     Raises:
@@ -175,22 +192,35 @@ def _config_and_tokenizer(
     """Returns the config with the head's fields, the tokenizer, and the id that fills up a batch."""
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False, **(head or {}))
+    config = transformers.AutoConfig.from_pretrained(
+        source.folder, trust_remote_code=False, **(head or {})
+    )
     if head is not None and "score_scale" not in head:
         config.score_scale = None  # of another task, which the model was trained for before
     if head is not None:
         vars(config).pop("long_text", None)
-    config.return_dict, config.chunk_size_feed_forward = True, 0  # outputs by name, and of any length
-    config.output_attentions = config.output_hidden_states = False  # whoever wants them asks; the first stops a save
+    config.return_dict, config.chunk_size_feed_forward = (
+        True,
+        0,
+    )  # outputs by name, and of any length
+    config.output_attentions = config.output_hidden_states = (
+        False  # whoever wants them asks; the first stops a save
+    )
     for field, value in (head or {}).items():
-        if not hasattr(config, field):  # one of ours (a tagger's scheme): transformers keeps it, but never sets it
+        if not hasattr(
+            config, field
+        ):  # one of ours (a tagger's scheme): transformers keeps it, but never sets it
             setattr(config, field, value)
     case = {} if source.lowercase is None else {"do_lower_case": source.lowercase}
     read = _read_by_its_file(source)  # before the other one is made: XLM-R's takes 300 MB
     saved_tokenizer = transformers.AutoTokenizer.from_pretrained(
         source.folder, trust_remote_code=False, clean_up_tokenization_spaces=False, **case
     )
-    if read and getattr(saved_tokenizer, "is_fast", False) and read != _samples_read(saved_tokenizer.backend_tokenizer):
+    if (
+        read
+        and getattr(saved_tokenizer, "is_fast", False)
+        and read != _samples_read(saved_tokenizer.backend_tokenizer)
+    ):
         what = f"{type(saved_tokenizer).__name__} of transformers reads texts otherwise than tokenizer.json"
         listener.say(f"model: {what} in {source.folder}, which is followed")
         names: dict[str, Any] = saved_tokenizer.special_tokens_map
@@ -200,7 +230,9 @@ def _config_and_tokenizer(
     named = saved_tokenizer.pad_token
     pad_id = _ensure_pad(config, saved_tokenizer)
     if named is None:
-        listener.say(f"model: its tokenizer names no padding token; {saved_tokenizer.pad_token!r} fills up batches")
+        listener.say(
+            f"model: its tokenizer names no padding token; {saved_tokenizer.pad_token!r} fills up batches"
+        )
     rows, tokens = getattr(config, "vocab_size", None), len(saved_tokenizer)
     if isinstance(rows, int) and tokens > rows:
         raise UnavailableError(
@@ -279,7 +311,9 @@ def _weight_before_bias(name: str) -> tuple[str, bool, str]:
     return name.rpartition(".")[0], name.endswith("bias"), name
 
 
-def _refuse_random_encoder(network: "nn.Module", info: Mapping[str, Any], source: ModelSource) -> None:
+def _refuse_random_encoder(
+    network: "nn.Module", info: Mapping[str, Any], source: ModelSource
+) -> None:
     """Refuses to train on an encoder with random weights, which transformers would make as silently as a new head.
 
     A pooler may be missing: models that were trained without one have none.
@@ -295,7 +329,9 @@ def _refuse_random_encoder(network: "nn.Module", info: Mapping[str, Any], source
     from bertctl.modeling.heads import head_test
 
     is_head = head_test(network)
-    random_names = [name for name in _random_names(info) if not is_head(name) and "pooler" not in name]
+    random_names = [
+        name for name in _random_names(info) if not is_head(name) and "pooler" not in name
+    ]
     if random_names:
         raise UnavailableError(
             f"the weights in {source.folder} are not those that its config.json describes: "
@@ -306,7 +342,11 @@ def _refuse_random_encoder(network: "nn.Module", info: Mapping[str, Any], source
 
 
 def _refuse_random_answers(
-    network: "nn.Module", auto_class: str, info: Mapping[str, Any], source: ModelSource, saved_tokenizer: Any
+    network: "nn.Module",
+    auto_class: str,
+    info: Mapping[str, Any],
+    source: ModelSource,
+    saved_tokenizer: Any,
 ) -> None:
     """Refuses to answer with any weight that is not in the files.
 
@@ -324,7 +364,9 @@ def _refuse_random_answers(
 
     random_names = _random_names(info)
     poolers = [name for name in random_names if "pooler" in name]
-    if poolers and not (auto_class != BARE and _answers_with(network, poolers, auto_class, saved_tokenizer)):
+    if poolers and not (
+        auto_class != BARE and _answers_with(network, poolers, auto_class, saved_tokenizer)
+    ):
         random_names = tuple(name for name in random_names if name not in poolers)
     if not random_names:
         return
@@ -375,7 +417,9 @@ def _prefix_remedy(info: Mapping[str, Any]) -> str:
     return ""
 
 
-def _answers_with(network: "nn.Module", names: Sequence[str], auto_class: str, saved_tokenizer: Any) -> bool:
+def _answers_with(
+    network: "nn.Module", names: Sequence[str], auto_class: str, saved_tokenizer: Any
+) -> bool:
     """Returns whether the answers are made with some weights: numbers that are none would show in them.
 
     Many families have a pooler that their head does not read.
@@ -407,8 +451,14 @@ def _new_heads(network: "nn.Module", info: Mapping[str, Any]) -> str:
 
     is_head = head_test(network)
     missing = [name for name in info.get("missing_keys", ()) if is_head(name) or "pooler" in name]
-    order = [name for name in missing if any(part in name for part in ("relationship", "sop_", "pooler"))]
-    words = ["masked-word head (its matrix is the table of the tokens' vectors)"] if set(missing) - set(order) else []
+    order = [
+        name for name in missing if any(part in name for part in ("relationship", "sop_", "pooler"))
+    ]
+    words = (
+        ["masked-word head (its matrix is the table of the tokens' vectors)"]
+        if set(missing) - set(order)
+        else []
+    )
     return " and no ".join(words + (["head for the order of sentences"] if order else []))
 
 
@@ -506,7 +556,9 @@ def fit_head(
         scores = use_score_head(network, *(scale if head is not None else ()))
         if head is not None and kept:
             scores.unfold()
-    is_of_ends = source.config.get("is_encoder_decoder") and auto_class.endswith("SequenceClassification")
+    is_of_ends = source.config.get("is_encoder_decoder") and auto_class.endswith(
+        "SequenceClassification"
+    )
     if is_of_ends and isinstance(getattr(network.config, "eos_token_id", None), int):
         allow_ends_within(network)
     long: Any = getattr(network.config, "long_text", None) or {}
@@ -537,11 +589,17 @@ def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Toke
     """Returns the tokenizer of the library, as which it is saved too: for words, it marks them as in a text."""
     if not getattr(saved_tokenizer, "is_fast", False):
         remedy = "Convert it once: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
-        raise UnavailableError(f"the tokenizer in {source.folder} has no fast form (tokenizer.json)", remedy=remedy)
+        raise UnavailableError(
+            f"the tokenizer in {source.folder} has no fast form (tokenizer.json)", remedy=remedy
+        )
     backend: Tokenizer = saved_tokenizer.backend_tokenizer
     of_pairs = auto_class.endswith(("QuestionAnswering", "MultipleChoice"))
     separator: Any = source.config.get("sep_token_id")
-    if family_of(source.config) == "longformer" and of_pairs and backend.encode("a", "b").ids.count(separator) != 3:
+    if (
+        family_of(source.config) == "longformer"
+        and of_pairs
+        and backend.encode("a", "b").ids.count(separator) != 3
+    ):
         raise UnavailableError(
             f"Longformer finds where a question ends by three separators (id {separator}) in a pair of texts, and the "
             f"tokenizer in {source.folder} sets another number of them",
@@ -560,7 +618,9 @@ def read_as(tokenizer: Tokenizer, source: ModelSource, auto_class: str) -> bool:
 
     Returns whether it is its pre-tokenizer that puts a space before them now.
     """
-    if source.lowercase is not None and isinstance(tokenizer.normalizer, normalizers.BertNormalizer):
+    if source.lowercase is not None and isinstance(
+        tokenizer.normalizer, normalizers.BertNormalizer
+    ):
         tokenizer.normalizer.lowercase = source.lowercase
     if auto_class == "AutoModelForTokenClassification" and needs_space(tokenizer):
         if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
@@ -581,12 +641,20 @@ def _ensure_pad(config: Any, saved_tokenizer: Any) -> int:
     """
     if saved_tokenizer.pad_token_id is None:
         vocabulary = saved_tokenizer.get_vocab()
-        of_config = saved_tokenizer.convert_ids_to_tokens(config.pad_token_id) if config.pad_token_id else None
+        of_config = (
+            saved_tokenizer.convert_ids_to_tokens(config.pad_token_id)
+            if config.pad_token_id
+            else None
+        )
         called = next((name for name in ("[PAD]", "<pad>") if name in vocabulary), None)
-        saved_tokenizer.pad_token = of_config or called or saved_tokenizer.eos_token or saved_tokenizer.unk_token
+        saved_tokenizer.pad_token = (
+            of_config or called or saved_tokenizer.eos_token or saved_tokenizer.unk_token
+        )
     if saved_tokenizer.pad_token_id is None:
         what = "the model's tokenizer names no padding token, and nothing in it could be one"
-        remedy = "Name one and save it: tokenizer.pad_token = '...'; tokenizer.save_pretrained(folder)."
+        remedy = (
+            "Name one and save it: tokenizer.pad_token = '...'; tokenizer.save_pretrained(folder)."
+        )
         raise UnavailableError(what, remedy=remedy)
     pad_id = int(saved_tokenizer.pad_token_id)
     if config.pad_token_id is None or config.model_type not in COUNTS_FROM_PAD:

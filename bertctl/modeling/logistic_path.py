@@ -74,8 +74,12 @@ def _solve(
     n, size = rotated.shape
     folds, count, outputs = inside.shape[1], len(strengths), targets.shape[1]
     bound = 0.5 if exclusive else 0.25
-    curvature = (1.0 + bound * strengths[None, :] * spectrum[:, None]).astype(np.float32)[:, None, :, None]
-    flat = (bound * strengths * inside.sum(axis=1).sum() / max(1, folds - 1)).astype(np.float32)[None, :, None]
+    curvature = (1.0 + bound * strengths[None, :] * spectrum[:, None]).astype(np.float32)[
+        :, None, :, None
+    ]
+    flat = (bound * strengths * inside.sum(axis=1).sum() / max(1, folds - 1)).astype(np.float32)[
+        None, :, None
+    ]
     mask = inside.astype(np.float32)[:, :, None, None]
     scale = strengths.astype(np.float32)[:, None]
     weight = np.zeros((size, folds, count, outputs), dtype=np.float32)
@@ -104,4 +108,7 @@ def _solve(
         push = np.where(uphill, 0.0, (momentum - 1) / following).astype(np.float32)[:, :, None]
         ahead, ahead_bias = new + push * (new - weight), new_bias + push * (new_bias - bias)
         weight, bias, momentum = new, new_bias, following.astype(np.float32)
-    return np.asarray((rotated @ weight.reshape(size, -1)).reshape(n, folds, count, outputs) + bias, dtype=np.float32)
+    return np.asarray(
+        (rotated @ weight.reshape(size, -1)).reshape(n, folds, count, outputs) + bias,
+        dtype=np.float32,
+    )

@@ -34,7 +34,9 @@ def require_order_head(family: str, name: str) -> None:
     found: Any = AutoModelForPreTraining._model_mapping.get(CONFIG_MAPPING[family], None)
     if found is None or not _ORDER_LABELS & set(inspect.signature(found.forward).parameters):
         what = f"the family '{family}' ('{name}') has no head for next sentences in transformers"
-        raise UsageError(what, remedy="Train on masked words alone: --objective mlm. (BERT and ALBERT have one.)")
+        raise UsageError(
+            what, remedy="Train on masked words alone: --objective mlm. (BERT and ALBERT have one.)"
+        )
 
 
 @contextlib.contextmanager
@@ -65,4 +67,6 @@ def word_logits(output: Any, places: "Tensor") -> "Tensor":
 
 def order_logits(output: Any) -> "Tensor | None":
     """Returns the (B, 2) logits of whether the second text follows the first; None without that head."""
-    return next((output[name] for name in ("seq_relationship_logits", "sop_logits") if name in output), None)
+    return next(
+        (output[name] for name in ("seq_relationship_logits", "sop_logits") if name in output), None
+    )

@@ -56,7 +56,9 @@ class Model:
             tensor = one.trained if isinstance(one, SavedRows) else one
             if tensor.data_ptr() not in seen or not tensor.numel():
                 copied = copy_tensor(tensor)
-                weights[name] = replace(one, trained=copied) if isinstance(one, SavedRows) else copied
+                weights[name] = (
+                    replace(one, trained=copied) if isinstance(one, SavedRows) else copied
+                )
             seen.add(tensor.data_ptr())
         return weights
 
@@ -98,7 +100,9 @@ class Model:
                     aside / "model.safetensors",
                 )
             self.saved_tokenizer.save_pretrained(aside)
-            for path in aside.rglob("*.safetensors"):  # which only the owner may read, whatever the umask says
+            for path in aside.rglob(
+                "*.safetensors"
+            ):  # which only the owner may read, whatever the umask says
                 shutil.copymode(aside / "config.json", path)
 
     def load(self, folder: Path) -> None:
@@ -116,7 +120,9 @@ class Model:
             file = folder / "model.safetensors"
             saved: Mapping[str, Any] = {**load_file(file), **stored_tables(self.network, file)}
         else:  # transformers knows which weights stand in the file once, or by another name
-            saved = network.from_pretrained(folder, use_safetensors=True, dtype="float32").state_dict()
+            saved = network.from_pretrained(
+                folder, use_safetensors=True, dtype="float32"
+            ).state_dict()
         extra = saved_query(folder) | saved_head(self.network, folder)
         self.network.load_state_dict({**saved, **extra}, strict=True)
         for head in score_heads(self.network).values():

@@ -35,14 +35,18 @@ def output_names(model_config: Mapping[str, Any]) -> tuple[str, ...]:
         )
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
-        raise UnavailableError(f"config.json: id2label calls two outputs '{repeated}'", remedy=_REMEDY)
+        raise UnavailableError(
+            f"config.json: id2label calls two outputs '{repeated}'", remedy=_REMEDY
+        )
     return _checked_by_label2id(names, model_config.get("label2id") or {})
 
 
 def _names_by_number(model_config: Mapping[str, Any]) -> dict[int, str]:
     named = model_config.get("id2label")
     if named:
-        by_number = {int(number): str(name) for number, name in named.items() if str(number).isdecimal()}
+        by_number = {
+            int(number): str(name) for number, name in named.items() if str(number).isdecimal()
+        }
         if len(by_number) < len(named):
             raise UnavailableError(
                 f"config.json: id2label has {', '.join(map(repr, list(named)[:5]))}, where each output has a number",
@@ -58,7 +62,11 @@ def _checked_by_label2id(names: tuple[str, ...], numbers: Mapping[str, Any]) -> 
 
     transformers writes LABEL_0 and so on into whichever of the two nobody has set.
     """
-    given = {str(name): int(number) for name, number in numbers.items() if not _UNNAMED.fullmatch(str(name))}
+    given = {
+        str(name): int(number)
+        for name, number in numbers.items()
+        if not _UNNAMED.fullmatch(str(name))
+    }
     is_unnamed = all(_UNNAMED.fullmatch(name) for name in names)
     if is_unnamed and sorted(given.values()) == list(range(len(names))):
         return tuple(sorted(given, key=lambda name: given[name]))

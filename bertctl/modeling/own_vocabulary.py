@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 _NUMBERED = ("config.json", "generation_config.json", "tokenizer_config.json")
 """Files with ids of tokens."""
 
-_WRITTEN = ("model.safetensors.index.json", "tokenizer.json", "vocab.json", "added_tokens.json", "entity_vocab.json")
+_WRITTEN = (
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "vocab.json",
+    "added_tokens.json",
+    "entity_vocab.json",
+)
 """What is not copied: it is written anew, or the new tokenizer.json says it."""
 
 
@@ -51,7 +57,9 @@ def grow(
     return _write(source, folder, opened, grown(opened, chunks, words=words))
 
 
-def shrink(name: str, chunks: Iterable[TextChunk], folder: Path, *, overwrite: bool = False) -> dict[str, Any]:
+def shrink(
+    name: str, chunks: Iterable[TextChunk], folder: Path, *, overwrite: bool = False
+) -> dict[str, Any]:
     """Writes a model with only those tokens that a corpus uses, special tokens and single characters; see `grow`.
 
     Hidden states of the corpus's texts stay the same, bit by bit.
@@ -63,13 +71,18 @@ def shrink(name: str, chunks: Iterable[TextChunk], folder: Path, *, overwrite: b
 def _opened(name: str, folder: Path, *, overwrite: bool) -> tuple[ModelSource, OpenTokenizer]:
     is_used = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if is_used and not overwrite:
-        remedy = "Choose another folder with -o, or add --overwrite for a model that is to be replaced."
+        remedy = (
+            "Choose another folder with -o, or add --overwrite for a model that is to be replaced."
+        )
         raise UsageError(f"{folder} exists already", remedy=remedy)
     source = inspect_model(ModelSection(name=name, max_length=4))
     if is_used:
         _refuse_to_replace(folder, source)
     if source.config.get("is_encoder_decoder"):
-        raise UsageError(f"'{name}' has a decoder with tables of its own", remedy="Give an encoder, such as a BERT.")
+        raise UsageError(
+            f"'{name}' has a decoder with tables of its own",
+            remedy="Give an encoder, such as a BERT.",
+        )
     return source, open_tokenizer(name, lowercase=source.lowercase)
 
 
@@ -80,7 +93,9 @@ def _refuse_to_replace(folder: Path, source: ModelSource) -> None:
         UsageError: With what it has beside, or that it is the model that is read.
     """
     if folder.resolve() == source.folder.resolve():
-        raise UsageError(f"{folder} is the model that is read", remedy="Choose another folder with -o.")
+        raise UsageError(
+            f"{folder} is the model that is read", remedy="Choose another folder with -o."
+        )
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
     written = {path.name for path in source.folder.glob("*.json")}
     written |= {module.name for module in source.folder.glob("[0-9]_*/")}
@@ -90,7 +105,9 @@ def _refuse_to_replace(folder: Path, source: ModelSource) -> None:
         raise UsageError(what, remedy="Choose another folder with -o.")
 
 
-def _write(source: ModelSource, folder: Path, opened: OpenTokenizer, changed: ChangedVocabulary) -> dict[str, Any]:
+def _write(
+    source: ModelSource, folder: Path, opened: OpenTokenizer, changed: ChangedVocabulary
+) -> dict[str, Any]:
     weights, size = _changed_weights(source.folder, changed), len(changed.kept) + len(changed.words)
     new = {int(old): i for i, old in enumerate(changed.kept)}
     from safetensors.torch import save_file
@@ -106,10 +123,15 @@ def _write(source: ModelSource, folder: Path, opened: OpenTokenizer, changed: Ch
             shutil.copytree(module, aside / module.name)
         write_text(aside / "tokenizer.json", changed.tokenizer.to_str(pretty=True))
         if (source.folder / "vocab.txt").exists():
-            write_text(aside / "vocab.txt", "".join(f"{token}\n" for token in tokens_by_id(changed.tokenizer)))
+            write_text(
+                aside / "vocab.txt",
+                "".join(f"{token}\n" for token in tokens_by_id(changed.tokenizer)),
+            )
         with failures_of(folder / "model.safetensors"):
             save_file(weights, aside / "model.safetensors", metadata={"format": "pt"})
-        shutil.copymode(aside / "config.json", aside / "model.safetensors")  # safetensors lets only the owner read
+        shutil.copymode(
+            aside / "config.json", aside / "model.safetensors"
+        )  # safetensors lets only the owner read
     return {
         "model": opened.name,
         "output": str(folder),
@@ -137,7 +159,11 @@ def _changed_weights(folder: Path, changed: ChangedVocabulary) -> "dict[str, Ten
         raise UnavailableError(what, remedy="Give a model whose vocabulary has another size.")
     from safetensors.torch import load_file
 
-    weights = {name: one for file in {one.file for one in stored.values()} for name, one in load_file(file).items()}
+    weights = {
+        name: one
+        for file in {one.file for one in stored.values()}
+        for name, one in load_file(file).items()
+    }
     for name, one in stored.items():
         if name == table.name or (placed[name].part == "head" and rows in one.shape):
             weights[name] = _rows(weights[name], one.shape.index(rows), changed)
@@ -158,11 +184,16 @@ def _rows(tensor: "Tensor", axis: int, changed: ChangedVocabulary) -> "Tensor":
     kept = tensor.index_select(axis, torch.from_numpy(changed.kept))
     if not changed.words:
         return kept
-    table, counts = tensor.float().movedim(axis, 0)[: len(changed.counts)], torch.from_numpy(changed.counts).float()
+    table, counts = (
+        tensor.float().movedim(axis, 0)[: len(changed.counts)],
+        torch.from_numpy(changed.counts).float(),
+    )
     goes_on = torch.from_numpy(changed.goes_on)
     shares = (counts * which / (counts * which).sum() for which in (~goes_on, goes_on))
     begin, within = (torch.tensordot(share, table, 1) for share in shares)
-    new = torch.stack([table[ids].mean(0) + (1 - 1 / len(ids)) * (begin - within) for ids in changed.pieces])
+    new = torch.stack(
+        [table[ids].mean(0) + (1 - 1 / len(ids)) * (begin - within) for ids in changed.pieces]
+    )
     if tensor.dim() == 1:
         new += torch.tensor([one.count for one in changed.words]).log()
         new -= torch.stack([counts[ids].log().mean() for ids in changed.pieces])

@@ -68,20 +68,29 @@ def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block
         longest = max(-(-int(lengths[order[0]]) // _STEP) * _STEP, LANES)
         count = max(1, BLOCK // longest)
         count -= count % _STEP if count > _STEP else 0
-        least = -(-BLOCK // (4 * longest * _STEP)) * _STEP  # a quarter of a block, before shorter ones
+        least = (
+            -(-BLOCK // (4 * longest * _STEP)) * _STEP
+        )  # a quarter of a block, before shorter ones
         if least < min(count, len(order)) and lengths[order[least]] <= longest - _STEP:
             count = least
         indices, order = np.split(order, [count])
         end = first + int(lengths[indices].sum())
         inside = torch.arange(longest) < torch.from_numpy(lengths[indices])[:, None]
-        flat, padding = inside.flatten(), torch.zeros(inside.shape).masked_fill_(~inside, float("-inf"))
+        flat, padding = (
+            inside.flatten(),
+            torch.zeros(inside.shape).masked_fill_(~inside, float("-inf")),
+        )
         gaps = flat.nonzero().flatten(), (flat.cumsum(0) - 1).clamp(min=0), padding[:, None, None]
-        blocks.append(Block(slice(first, end), len(indices), longest, *(() if flat.all() else gaps)))
+        blocks.append(
+            Block(slice(first, end), len(indices), longest, *(() if flat.all() else gaps))
+        )
         first = end
     return places, blocks
 
 
-def first_tokens(places: Tensor, width: int, blocks: Sequence[Block]) -> tuple[Looks, Tensor] | None:
+def first_tokens(
+    places: Tensor, width: int, blocks: Sequence[Block]
+) -> tuple[Looks, Tensor] | None:
     """Returns how the first token of each window looks, and which of the N they are; None where one is padding."""
     ends = np.cumsum([0, *(block.windows for block in blocks)]).tolist()
     tokens = (places % width == 0).nonzero().flatten()
@@ -110,13 +119,22 @@ def attend(
             scores.view(block.windows, heads, to.width, -1).add_(block.padding)
         weights = scores.softmax(-1).to(q.dtype)
         saved.append(weights)
-        mask, first = None if kept is None else kept[first : first + weights.numel()], first + weights.numel()
+        mask, first = (
+            None if kept is None else kept[first : first + weights.numel()],
+            first + weights.numel(),
+        )
         _by_token(torch.bmm(keep(weights, mask), v).mul_(scale)[None], heads, to, found)
     return found, saved
 
 
 def attend_backward(
-    gradient: Tensor, qkv: Tensor, saved: Sequence[Tensor], heads: int, looks: Looks, kept: Tensor | None, scale: float
+    gradient: Tensor,
+    qkv: Tensor,
+    saved: Sequence[Tensor],
+    heads: int,
+    looks: Looks,
+    kept: Tensor | None,
+    scale: float,
 ) -> Tensor:
     """Returns the (N, 3 C) gradient with respect to queries, keys and values; the arguments are those of `attend`."""
     found, first = _room(qkv, qkv.shape, looks[-1][0]), 0
@@ -125,10 +143,15 @@ def attend_backward(
         g = _by_head(gradient[to.tokens], 1, heads, to)[0].mul_(scale)
         if to.padding is not None:
             g.view(to.windows, heads, to.width, -1).masked_fill_(to.padding.mT != 0, 0.0)
-        mask, first = None if kept is None else kept[first : first + weights.numel()], first + weights.numel()
+        mask, first = (
+            None if kept is None else kept[first : first + weights.numel()],
+            first + weights.numel(),
+        )
         of_weights = keep(torch.bmm(g, v.transpose(1, 2)), mask)
         dtype = torch.float32 if block.width < _LONG else weights.dtype
-        of_scores = torch._softmax_backward_data(of_weights.to(dtype), weights.to(dtype), -1, dtype).to(weights.dtype)
+        of_scores = torch._softmax_backward_data(
+            of_weights.to(dtype), weights.to(dtype), -1, dtype
+        ).to(weights.dtype)
         of_qkv = q.new_empty(3, *q.shape)
         of_qkv[0, :, to.width :] = 0
         torch.bmm(of_scores, k, out=of_qkv[0, :, : to.width])
@@ -159,4 +182,6 @@ def _by_token(x: Tensor, heads: int, block: Block, found: Tensor) -> None:
     if block.places is None:
         found[block.tokens].view(split.shape).copy_(split)
     else:
-        torch.index_select(split.reshape(-1, found.shape[1]), 0, block.places, out=found[block.tokens])
+        torch.index_select(
+            split.reshape(-1, found.shape[1]), 0, block.places, out=found[block.tokens]
+        )

@@ -73,7 +73,9 @@ def use_packed_encoder(network: nn.Module, compute: Compute) -> bool:
         if layers and len(layers) == len(read):
             encoder.forward = _in_training(encoder, layers, _reads_first_tokens(network))
             for part in network.modules():
-                if type(part) is nn.Dropout:  # of embeddings and head; the layers' are read, not called
+                if (
+                    type(part) is nn.Dropout
+                ):  # of embeddings and head; the layers' are read, not called
                     part.forward = dropout_in_training(part)  # type: ignore[assignment, method-assign]
             return True
     return False
@@ -82,7 +84,9 @@ def use_packed_encoder(network: nn.Module, compute: Compute) -> bool:
 def _is_usual(config: Any) -> bool:
     """Returns whether tokens look both ways, by torch's own attention, and the head reads no state of padding."""
     looks_back = any(getattr(config, name, None) for name in LOOKS_BACK)
-    attention, summary = (getattr(config, name, None) for name in ("_attn_implementation", "summary_type"))
+    attention, summary = (
+        getattr(config, name, None) for name in ("_attn_implementation", "summary_type")
+    )
     return not looks_back and attention in (None, "sdpa") and summary in (None, "first")
 
 
@@ -103,7 +107,10 @@ def _read_layer(layer: Any, dtype: torch.dtype) -> tuple[_Shape, list[nn.Paramet
     else:
         return None
     parts = [layer.get_submodule(name) for name in names.values()]
-    is_plain = all(type(part) in (nn.Linear, nn.LayerNorm) for part in parts) and not layer.gradient_checkpointing
+    is_plain = (
+        all(type(part) in (nn.Linear, nn.LayerNorm) for part in parts)
+        and not layer.gradient_checkpointing
+    )
     if not is_plain or type(activation).__name__ != "GELUActivation":
         return None
     shape = _Shape(heads, (parts[4].eps, parts[7].eps), dropouts, dtype)
@@ -128,7 +135,9 @@ def _in_training(
     """
     plain, outputs = encoder.forward, _outputs_of(encoder)
 
-    def forward(hidden_states: Tensor, attention_mask: Tensor | None = None, *rest: Any, **more: Any) -> Any:
+    def forward(
+        hidden_states: Tensor, attention_mask: Tensor | None = None, *rest: Any, **more: Any
+    ) -> Any:
         if not encoder.training:
             return plain(hidden_states, attention_mask, *rest, **more)
         places, blocks = pack(hidden_states, attention_mask)
@@ -136,7 +145,9 @@ def _in_training(
         x = flat.index_select(0, places).float()
         if layers[0][0].dtype is torch.bfloat16:
             rows = -len(x) % _MULTIPLES[len(x) > _FEW]
-            x = functional.pad(x, (0, 0, 0, rows))  # rows that no window has: no gradient comes from them
+            x = functional.pad(
+                x, (0, 0, 0, rows)
+            )  # rows that no window has: no gradient comes from them
         firsts = first_tokens(places, hidden_states.shape[1], blocks) if reads_firsts else None
         every = list(zip(blocks, blocks, strict=True)), None
         looks, only = firsts or every
@@ -146,7 +157,11 @@ def _in_training(
             shape, weights = layers[-1]
             x = _apply(x, shape, looks, only, *weights)
         places = places if only is None else places[only]
-        padded = x.new_zeros(flat.shape).index_copy(0, places, x[: len(places)]).view(hidden_states.shape)
+        padded = (
+            x.new_zeros(flat.shape)
+            .index_copy(0, places, x[: len(places)])
+            .view(hidden_states.shape)
+        )
         return outputs(last_hidden_state=padded)
 
     return forward
@@ -165,10 +180,14 @@ class _Layer(torch.autograd.Function):
     """(N, C) hidden states through a layer (Devlin et al. 2019, section 3; Vaswani et al. 2017, section 3.1)."""
 
     @staticmethod
-    def forward(context: Any, x: Tensor, shape: _Shape, looks: Looks, only: Tensor | None, *weights: Tensor) -> Tensor:
+    def forward(
+        context: Any, x: Tensor, shape: _Shape, looks: Looks, only: Tensor | None, *weights: Tensor
+    ) -> Tensor:
         """Returns (N, C), or (B, C) of first tokens only, which are these of the N."""
         wq, bq, wk, bk, wv, bv, wo, bo, g1, b1, wi, bi, wf, bf, g2, b2 = weights
-        w_qkv, b_qkv = (torch.cat([each.to(shape.dtype) for each in of]) for of in ((wq, wk, wv), (bq, bk, bv)))
+        w_qkv, b_qkv = (
+            torch.cat([each.to(shape.dtype) for each in of]) for of in ((wq, wk, wv), (bq, bk, bv))
+        )
         wo, bo, wi, bi, wf, bf = (each.to(shape.dtype) for each in (wo, bo, wi, bi, wf, bf))
         c = x.shape[1]
         of_attention, of_output, of_layer = shape.shares
@@ -177,7 +196,11 @@ class _Layer(torch.autograd.Function):
         qkv[:, :c] *= (c / shape.heads) ** -0.5
         x = x if only is None else x[only]
         looked_at = sum(block.windows * shape.heads * block.width * to.width for block, to in looks)
-        kept = draw_mask(looked_at, of_attention), draw_mask(x.numel(), of_output), draw_mask(x.numel(), of_layer)
+        kept = (
+            draw_mask(looked_at, of_attention),
+            draw_mask(x.numel(), of_output),
+            draw_mask(x.numel(), of_layer),
+        )
         found, saved = attend(qkv, x.shape, shape.heads, looks, kept[0], 1 / (1 - of_attention))
         y = torch.add(x, keep(functional.linear(found, wo, bo), kept[1]), alpha=1 / (1 - of_output))
         x1, m1, r1 = torch.native_layer_norm(y, (c,), g1, b1, shape.epsilons[0])
@@ -197,20 +220,29 @@ class _Layer(torch.autograd.Function):
         xb, qkv, found, x1b, h, a, w_qkv, wo, wi, wf, *rest = context.saved_tensors
         y, m1, r1, g1, b1, z, m2, r2, g2, b2, of_attention, of_output, of_layer, *saved = rest
         shape, needed = context.shape, context.needs_input_grad[4:]
-        scales, sides = [1 / (1 - share) for share in shape.shares], [gradient.shape[1:], [True] * 3]
+        scales, sides = (
+            [1 / (1 - share) for share in shape.shares],
+            [gradient.shape[1:], [True] * 3],
+        )
         gz, dg2, db2 = _norm_backward(gradient, z, sides[0], m2, r2, g2, b2, sides[1])
         gf = keep((gz * scales[2]).to(shape.dtype), of_layer)
         gh = _gelu_backward(gf @ wf, h)
-        gy, dg1, db1 = _norm_backward(gz.add_(_product(gh, wi)), y, sides[0], m1, r1, g1, b1, sides[1])
+        gy, dg1, db1 = _norm_backward(
+            gz.add_(_product(gh, wi)), y, sides[0], m1, r1, g1, b1, sides[1]
+        )
         go = keep((gy * scales[1]).to(shape.dtype), of_output)
-        g_qkv = attend_backward(go @ wo, qkv, saved, shape.heads, context.looks, of_attention, scales[0])
+        g_qkv = attend_backward(
+            go @ wo, qkv, saved, shape.heads, context.looks, of_attention, scales[0]
+        )
         g_qkv[:, : len(wo)] *= (len(wo) / shape.heads) ** -0.5
         gx, only = None, context.only
         if context.needs_input_grad[0]:
             gx = _product(g_qkv, w_qkv)
             gx = gy.add_(gx) if only is None else gx.float().index_add_(0, only, gy)
         dw, db = _of_linear(g_qkv, xb, any(needed[:6]))
-        dws, dbs = ((None,) * 3, (None,) * 3) if dw is None or db is None else (dw.chunk(3), db.chunk(3))
+        dws, dbs = (
+            ((None,) * 3, (None,) * 3) if dw is None or db is None else (dw.chunk(3), db.chunk(3))
+        )
         of_qkv = [each for pair in zip(dws, dbs, strict=True) for each in pair]
         of_wo = _of_linear(go, found, needed[6])
         of_wi, of_wf = _of_linear(gh, x1b, needed[10]), _of_linear(gf, a, needed[12])
@@ -226,7 +258,9 @@ def _product(x: Tensor, weight: Tensor) -> Tensor:
     With AMX, oneDNN (3.12) lets one of two threads do a bf16 product that makes fewer numbers per token out of more; as
     two products at once it takes 0.55 of the time.
     """
-    lets_one = x.dtype is torch.bfloat16 and len(weight) > weight.shape[1] and torch.get_num_threads() == 2
+    lets_one = (
+        x.dtype is torch.bfloat16 and len(weight) > weight.shape[1] and torch.get_num_threads() == 2
+    )
     if not lets_one or len(x) % 2 or "amx_bf16" not in cpu_words():
         return x @ weight
     is_turned = not weight.is_contiguous()
@@ -234,9 +268,13 @@ def _product(x: Tensor, weight: Tensor) -> Tensor:
     return torch.bmm(x.view(2, -1, x.shape[1]), both.mT if is_turned else both).flatten(0, 1)
 
 
-def _of_linear(gradient: Tensor, inputs: Tensor, needed: bool) -> tuple[Tensor | None, Tensor | None]:
+def _of_linear(
+    gradient: Tensor, inputs: Tensor, needed: bool
+) -> tuple[Tensor | None, Tensor | None]:
     """Returns the gradients of a linear layer's weight and bias in fp32."""
     if not needed:
         return None, None
-    turned = gradient.T if gradient.shape[1] >= inputs.shape[1] else gradient.T.contiguous()  # as oneDNN is faster
+    turned = (
+        gradient.T if gradient.shape[1] >= inputs.shape[1] else gradient.T.contiguous()
+    )  # as oneDNN is faster
     return (turned @ inputs).float(), gradient.sum(0).float()

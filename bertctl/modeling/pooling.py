@@ -21,7 +21,11 @@ TEXT_POOLINGS = ("cls", "mean", "max", "mean-max", "pooler")
 POOLINGS = (*TEXT_POOLINGS, "model", "none")
 """`model`: as a folder of sentence-transformers says; `none`: a vector for each token."""
 
-_OF = {"texts": POOLINGS, "words": ("first", "last", "mean"), "windows": ("mean", "max", "first", "logits")}
+_OF = {
+    "texts": POOLINGS,
+    "words": ("first", "last", "mean"),
+    "windows": ("mean", "max", "first", "logits"),
+}
 """One vector of each: of a word its first token's, its last token's, or the mean of all its tokens'; of windows where
 nothing is learned, `model.window_pooling` but for its attention."""
 
@@ -39,7 +43,9 @@ def check_poolings(names: Sequence[str], of: str = "texts") -> tuple[str, ...]:
     known = _OF[of]
     for name in names:
         if name not in known:
-            raise UsageError(unknown("pooling", name, known), remedy=f"Choose from {', '.join(known)}.")
+            raise UsageError(
+                unknown("pooling", name, known), remedy=f"Choose from {', '.join(known)}."
+            )
     return tuple(dict.fromkeys(names))
 
 
@@ -72,7 +78,11 @@ def pool(
         every = torch.ones_like(counted) if mask is None else mask
         inside = torch.where(counted.any(dim=1, keepdim=True), counted, every)
     if "mean" in how or "mean-max" in how:
-        everything = torch.ones(vectors.shape[:2], device=vectors.device) if inside is None else inside.float()
+        everything = (
+            torch.ones(vectors.shape[:2], device=vectors.device)
+            if inside is None
+            else inside.float()
+        )
         weights = everything / everything.sum(dim=1, keepdim=True)
         # A product of matrices: reads the vectors once, where masking them first would write them again.
         # Padding may hold anything finite; its weight is 0.
@@ -94,7 +104,9 @@ def _max(vectors: "Tensor", inside: "Tensor | None") -> "Tensor":
     if inside is not None:
         rows = (~inside.all(dim=1)).nonzero()[:, 0]
         if len(rows):
-            highest[rows] = vectors[rows].masked_fill(~inside[rows][:, :, None], -torch.inf).amax(dim=1)
+            highest[rows] = (
+                vectors[rows].masked_fill(~inside[rows][:, :, None], -torch.inf).amax(dim=1)
+            )
     return highest
 
 
@@ -109,7 +121,9 @@ def _cls(vectors: "Tensor", mask: "Tensor | None", *, last: bool) -> "Tensor":
     return vectors[torch.arange(len(vectors)), position]
 
 
-def join_windows(vectors: Floats32, owners: Ints, counts: Ints, how: str, windows: str = "mean") -> Floats32:
+def join_windows(
+    vectors: Floats32, owners: Ints, counts: Ints, how: str, windows: str = "mean"
+) -> Floats32:
     """Returns (B, D) vectors of texts, made of those of their windows (U, D).
 
     Args:
@@ -155,7 +169,9 @@ def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "T
     tokens, numbers = vectors[inside].float(), words[inside]
     out = torch.zeros((n_words, vectors.shape[1]), dtype=torch.float32, device=vectors.device)
     if how == "mean":
-        counts = torch.zeros(n_words, device=vectors.device).index_add_(0, numbers, torch.ones(len(numbers)))
+        counts = torch.zeros(n_words, device=vectors.device).index_add_(
+            0, numbers, torch.ones(len(numbers))
+        )
         return out.index_add_(0, numbers, tokens) / counts.clamp(min=1.0)[:, None]
     none = numbers.new_full((1,), -1)
     taken = numbers.diff(prepend=none) if how == "first" else numbers.diff(append=none)

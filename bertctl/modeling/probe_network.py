@@ -85,9 +85,13 @@ class ProbeNetwork(nn.Module):
         if not full:
             inputs["attention_mask"] = attention_mask
         table = self.get_input_embeddings()
-        states, pooled = read_states(self.encoder, table, inputs, self._layer.states, self._n_layers)
+        states, pooled = read_states(
+            self.encoder, table, inputs, self._layer.states, self._n_layers
+        )
         joined = join_states(self._layer, states)
-        counted = None if head.special_tokens else mask & ~torch.isin(inputs["input_ids"], self.special)
+        counted = (
+            None if head.special_tokens else mask & ~torch.isin(inputs["input_ids"], self.special)
+        )
         if head.pooling == FIRST_OF_WORD:
             vector = joined.float()
         elif head.pooling == "pooler" and pooled is not None:
@@ -96,5 +100,7 @@ class ProbeNetwork(nn.Module):
             vector = self.sentences(joined, mask)
         else:
             within = None if full else mask
-            (vector,) = pool(joined, within, [head.pooling], counted=counted, cls_last=self._cls_last)
+            (vector,) = pool(
+                joined, within, [head.pooling], counted=counted, cls_last=self._cls_last
+            )
         return vector, (mask if counted is None else counted).sum(dim=1).clamp(min=1)

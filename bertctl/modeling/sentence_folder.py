@@ -21,7 +21,13 @@ from bertctl.documents import loading, read_json, read_text
 from bertctl.errors import UnavailableError
 from bertctl.metrics.similarity import COSINE, MEASURES
 from bertctl.modeling.families import model_positions
-from bertctl.modeling.sentence_folder_keys import FILE_KEYS, MODULE_KEYS, REFUSED_MODULES, REMEDY, check_keys
+from bertctl.modeling.sentence_folder_keys import (
+    FILE_KEYS,
+    MODULE_KEYS,
+    REFUSED_MODULES,
+    REMEDY,
+    check_keys,
+)
 from bertctl.words import listing
 
 ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
@@ -30,7 +36,11 @@ ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
 SIDES = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """Which prompts are for what is searched with, and for what is searched, the first that a folder has."""
 
-_OLD_MODES = {"cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens", "mean": "pooling_mode_mean_tokens"}
+_OLD_MODES = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+}
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,9 @@ class SentenceModules:
     default_prompt: str | None = None
     max_length: int | None = None
     lowercase: bool = False
-    similarity: str = field(default=COSINE, repr=False)  # an index's model_hash is made of the others
+    similarity: str = field(
+        default=COSINE, repr=False
+    )  # an index's model_hash is made of the others
 
     @property
     def normalised(self) -> bool:
@@ -100,7 +112,9 @@ def read_modules(folder: Path) -> SentenceModules | None:
         return None
     with loading(path, kind=UnavailableError, remedy=REMEDY):
         parts = _read_parts(path)
-        (folder / parts[1].path / "config.json").stat()  # it must be there: who lacks it pools otherwise
+        (
+            folder / parts[1].path / "config.json"
+        ).stat()  # it must be there: who lacks it pools otherwise
         settings = [_settings(folder / part.path / "config.json") for part in parts[1:]]
         for part, found in zip(parts[1:], settings, strict=True):
             check_keys(found, MODULE_KEYS[part.kind], folder / part.path / "config.json")
@@ -109,7 +123,9 @@ def read_modules(folder: Path) -> SentenceModules | None:
             for part, found in zip(parts[2:], settings[1:], strict=True)
             if part.kind != "Dropout"
         )
-        prompts, default_prompt, similarity = _read_comparison(folder / "config_sentence_transformers.json")
+        prompts, default_prompt, similarity = _read_comparison(
+            folder / "config_sentence_transformers.json"
+        )
         if any(prompts.values()) and settings[0].get("include_prompt") is False:
             what = f"{folder / parts[1].path} leaves the tokens of prompts out of the pooling (include_prompt)"
             raise UnavailableError(f"{what}, which is not done here", remedy=REMEDY)
@@ -156,10 +172,14 @@ def _read_parts(path: Path) -> list[_Part]:
         or not {*kinds[2:]} <= {"Dense", "Normalize", "Dropout"}
         or not is_inside
     ):
-        refused = [f"{kind} is {REFUSED_MODULES[kind]}" for kind in kinds if kind in REFUSED_MODULES]
+        refused = [
+            f"{kind} is {REFUSED_MODULES[kind]}" for kind in kinds if kind in REFUSED_MODULES
+        ]
         fits = "Transformer, Pooling, then any of Dense, Normalize and Dropout, inside the folder,"
         reasons = "".join(f"; {reason}" for reason in refused)
-        raise UnavailableError(f"{path} lists {listing(kinds)}: {fits} can be read{reasons}", remedy=REMEDY)
+        raise UnavailableError(
+            f"{path} lists {listing(kinds)}: {fits} can be read{reasons}", remedy=REMEDY
+        )
     return parts
 
 
@@ -176,7 +196,9 @@ def _read_comparison(path: Path) -> tuple[dict[str, str], str | None, str]:
     if default_prompt and default_prompt not in saved_prompts:
         what = f"{path} names the default prompt '{default_prompt}', which is none of its prompts"
         raise UnavailableError(what, remedy=f"Prompts: {listing(sorted(saved_prompts)) or 'none'}.")
-    has_prompt = default_prompt or any(saved_prompts.values())  # an empty prompt stands in the place of another one
+    has_prompt = default_prompt or any(
+        saved_prompts.values()
+    )  # an empty prompt stands in the place of another one
     prompts = {str(name): str(text or "") for name, text in saved_prompts.items() if has_prompt}
 
     similarity = str(settings.get("similarity_fn_name") or COSINE)
@@ -194,7 +216,9 @@ def _read_reading(folder: Path) -> tuple[int | None, bool]:
         settings = _settings(paths[0])
         check_keys(settings, MODULE_KEYS["Transformer"], paths[0])
     # Folders of release 6 say the length where transformers does, which writes 1e30 for none.
-    longest = settings.get("max_seq_length") or _settings(folder / "tokenizer_config.json").get("model_max_length")
+    longest = settings.get("max_seq_length") or _settings(folder / "tokenizer_config.json").get(
+        "model_max_length"
+    )
     n_positions = model_positions(_settings(folder / "config.json")) or 10**9
     lowercase = bool(settings.get("do_lower_case"))
     if not longest or longest >= 1e9:
@@ -211,7 +235,9 @@ def _poolings(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
     found = settings.get("pooling_mode")
     if found is None:  # before version 6
         old = {name for name in settings if name.startswith("pooling_mode_") and settings[name]}
-        found = [name for name, key in _OLD_MODES.items() if key in old] + sorted(old - {*_OLD_MODES.values()})
+        found = [name for name, key in _OLD_MODES.items() if key in old] + sorted(
+            old - {*_OLD_MODES.values()}
+        )
     names = (found,) if isinstance(found, str) else tuple(found) or ("mean",)
     if not {*names} <= {*_OLD_MODES}:
         what = f"{folder / '1_Pooling' / 'config.json'} pools by {listing([str(name) for name in names])}"
@@ -222,12 +248,16 @@ def _poolings(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
 def _dense(settings: Mapping[str, Any], place: str, folder: Path) -> Dense:
     module, _, activation = str(settings["activation_function"]).rpartition(".")
     if not (module.startswith("torch.nn") and activation in ACTIVATIONS):
-        what = f"{folder / place / 'config.json'} has an activation that is unknown here: {activation}"
+        what = (
+            f"{folder / place / 'config.json'} has an activation that is unknown here: {activation}"
+        )
         raise UnavailableError(what, remedy=f"Activations: {', '.join(ACTIVATIONS)} of torch.nn.")
     return Dense(int(settings["out_features"]), activation, place, bool(settings.get("bias", True)))
 
 
-def chosen_modules(folder: Path, settings: SentenceEmbeddingsSection, *, max_length: int) -> SentenceModules:
+def chosen_modules(
+    folder: Path, settings: SentenceEmbeddingsSection, *, max_length: int
+) -> SentenceModules:
     """Returns how vectors are made where a recipe has its say: what it leaves open is as the model's folder says.
 
     Another pooling, or a new projection, takes the place of the folder's linear layers.
@@ -255,21 +285,38 @@ def files_of(modules: SentenceModules, *, size: int) -> dict[str, Any]:
         modules: what they say.
         size: of a token's vector.
     """
-    kinds = ["Transformer", "Pooling", *("Dense" if step else "Normalize" for step in modules.steps)]
+    kinds = [
+        "Transformer",
+        "Pooling",
+        *("Dense" if step else "Normalize" for step in modules.steps),
+    ]
     parts = [
-        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.models.{kind}"}
+        {
+            "idx": i,
+            "name": str(i),
+            "path": f"{i}_{kind}" if i else "",
+            "type": f"sentence_transformers.models.{kind}",
+        }
         for i, kind in enumerate(kinds)
     ]
     old = {key: name in modules.poolings for name, key in _OLD_MODES.items()}
     pooling: dict[str, Any] = {"word_embedding_dimension": size, **old}
     if len(modules.poolings) > 1:  # older versions know no order of several
         pooling = {"embedding_dimension": size, "pooling_mode": list(modules.poolings)}
-    sides = {side: modules.prompt(side) for side in SIDES}  # the library puts nothing in the place of one that lacks
-    prompts = {"prompts": {**modules.prompts, **sides}, "default_prompt_name": modules.default_prompt}
+    sides = {
+        side: modules.prompt(side) for side in SIDES
+    }  # the library puts nothing in the place of one that lacks
+    prompts = {
+        "prompts": {**modules.prompts, **sides},
+        "default_prompt_name": modules.default_prompt,
+    }
     files: dict[str, Any] = {
         "modules.json": parts,
         "1_Pooling/config.json": pooling,
-        "sentence_bert_config.json": {"max_seq_length": modules.max_length, "do_lower_case": modules.lowercase},
+        "sentence_bert_config.json": {
+            "max_seq_length": modules.max_length,
+            "do_lower_case": modules.lowercase,
+        },
         "config_sentence_transformers.json": {**prompts, "similarity_fn_name": modules.similarity},
     }
     size *= len(modules.poolings)

@@ -12,7 +12,9 @@ from typing import Any, Literal
 from bertctl.errors import UnavailableError
 from bertctl.metrics.similarity import MEASURES
 
-REMEDY = "Save the model again with sentence-transformers, or take its encoder alone: --pooling mean."
+REMEDY = (
+    "Save the model again with sentence-transformers, or take its encoder alone: --pooling mean."
+)
 
 _NOTHING: tuple[Any, ...] = (None, False, "", {}, [])
 """Values by which a key says nothing."""
@@ -46,7 +48,9 @@ def _refused(reason: str, *accepted: Any) -> FolderKey:
     return FolderKey("refused", reason, (*_NOTHING, *accepted))
 
 
-_LIBRARY_ARGUMENTS = "arguments of transformers' loaders, which may change the network or the tokenizer"
+_LIBRARY_ARGUMENTS = (
+    "arguments of transformers' loaders, which may change the network or the tokenizer"
+)
 
 _NAMES_OF_FEATURES = {
     "module_input_name": _refused("which of several vectors is read", "sentence_embedding"),
@@ -55,7 +59,9 @@ _NAMES_OF_FEATURES = {
 
 _MODEL = {
     "__version__": _ignored("versions of the libraries that wrote the folder"),
-    "model_type": _refused("sparse, multi-vector and cross encoders have no single vector", "SentenceTransformer"),
+    "model_type": _refused(
+        "sparse, multi-vector and cross encoders have no single vector", "SentenceTransformer"
+    ),
     "prompts": _read("words before a text, by name"),
     "default_prompt_name": _read("the prompt of a text without a named one"),
     "similarity_fn_name": _read(f"how two vectors are compared: {', '.join(MEASURES)}"),
@@ -103,7 +109,9 @@ _POOLING = {
     "pooling_mode_mean_sqrt_len_tokens": _refused("a sum over the square root of the length"),
     "pooling_mode_weightedmean_tokens": _refused("a mean by position"),
     "pooling_mode_lasttoken": _refused("the last token"),
-    "include_prompt": _read("false leaves a prompt's tokens out: refused where the folder has prompts"),
+    "include_prompt": _read(
+        "false leaves a prompt's tokens out: refused where the folder has prompts"
+    ),
 }
 
 _DENSE = {
@@ -117,7 +125,9 @@ _DENSE = {
 
 _NORMALIZE = {**_NAMES_OF_FEATURES}
 
-_DROPOUT = {"dropout": _ignored("does nothing outside of training, which has a dropout of its own here")}
+_DROPOUT = {
+    "dropout": _ignored("does nothing outside of training, which has a dropout of its own here")
+}
 
 MODULE_KEYS: Mapping[str, Mapping[str, FolderKey]] = {
     "Transformer": _TRANSFORMER,
@@ -173,9 +183,14 @@ def check_keys(settings: Mapping[str, Any], keys: Mapping[str, FolderKey], path:
     for name, value in settings.items():
         key = keys.get(name)
         if key is None:
-            what = f"{path} has the key '{name}', which is not known here: its vectors may be others"
-            raise UnavailableError(what, remedy=f"Leave the key out if it changes no vector. {REMEDY}")
+            what = (
+                f"{path} has the key '{name}', which is not known here: its vectors may be others"
+            )
+            raise UnavailableError(
+                what, remedy=f"Leave the key out if it changes no vector. {REMEDY}"
+            )
         if key.use == "refused" and value not in key.accepted:
             raise UnavailableError(
-                f"{path} says {name} = {value!r} ({key.reason}), which is not done here", remedy=REMEDY
+                f"{path} says {name} = {value!r} ({key.reason}), which is not done here",
+                remedy=REMEDY,
             )

@@ -48,7 +48,9 @@ class SentenceHead(nn.Module):
         UsageError: a width that the vectors don't have.
     """
 
-    def __init__(self, said: SentenceModules, size: int, *, classes: int = 0, widths: Sequence[int] = ()) -> None:
+    def __init__(
+        self, said: SentenceModules, size: int, *, classes: int = 0, widths: Sequence[int] = ()
+    ) -> None:
         super().__init__()
         self.said, self.token_size = said, size
         self.dense = nn.ModuleDict()
@@ -104,13 +106,21 @@ def load_head(head: SentenceHead, folder: Path, *, is_to_train: bool = False) ->
             what = f"{missing[-1]} is not in the files of {folder}: its answers would be random"
             raise UnavailableError(what, remedy=remedy)
         head.load_state_dict(weights, strict=False)
-    steps = (step and replace(step, folder=f"{i}_Dense") for i, step in enumerate(head.said.steps, start=2))
+    steps = (
+        step and replace(step, folder=f"{i}_Dense")
+        for i, step in enumerate(head.said.steps, start=2)
+    )
     head.said = replace(head.said, steps=tuple(steps))  # where they will be written
     return head
 
 
 def make_vectors(
-    network: nn.Module, said: SentenceModules, folder: Path, *, is_to_train: bool = False, **sizes: Any
+    network: nn.Module,
+    said: SentenceModules,
+    folder: Path,
+    *,
+    is_to_train: bool = False,
+    **sizes: Any,
 ) -> None:
     """Has a bare encoder make vectors of texts: it takes (B, K, T) inputs and gives `SentenceOutputs`.
 
@@ -125,7 +135,9 @@ def make_vectors(
         UnavailableError: weights that can't be used.
     """
     config: Any = network.config
-    head = load_head(SentenceHead(said, config.hidden_size, **sizes), folder, is_to_train=is_to_train)
+    head = load_head(
+        SentenceHead(said, config.hidden_size, **sizes), folder, is_to_train=is_to_train
+    )
     setattr(network, _NAME, head)
     alone: Any = network.forward
 
@@ -148,7 +160,11 @@ def sentence_head(network: nn.Module) -> SentenceHead | None:
 def saved_head(network: nn.Module, folder: Path) -> dict[str, Tensor]:
     """Returns the head's weights that `save_head` wrote, by their names in the network; none for other networks."""
     head = sentence_head(network)
-    return {} if head is None else {f"{_NAME}.{name}": one for name, one in _weights(head, folder).items()}
+    return (
+        {}
+        if head is None
+        else {f"{_NAME}.{name}": one for name, one in _weights(head, folder).items()}
+    )
 
 
 def _places(head: SentenceHead) -> dict[str, tuple[str, str]]:
@@ -157,7 +173,9 @@ def _places(head: SentenceHead) -> dict[str, tuple[str, str]]:
     for name in head.state_dict():
         part, _, rest = name.partition(".")
         step = head.said.steps[int(rest.partition(".")[0])] if part == "dense" else None
-        found[name] = (step.folder, f"linear.{rest.partition('.')[2]}") if step else (_CLASSES, rest)
+        found[name] = (
+            (step.folder, f"linear.{rest.partition('.')[2]}") if step else (_CLASSES, rest)
+        )
     return found
 
 
@@ -185,7 +203,9 @@ def save_head(head: SentenceHead, folder: Path, weights: Mapping[str, Tensor]) -
 
     for name, document in files_of(head.said, size=head.token_size).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        (folder / name).write_text(
+            json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
     tensors: dict[str, dict[str, Tensor]] = {}
     for name, (place, there) in _places(head).items():
         tensors.setdefault(place, {})[there] = copy_tensor(weights[f"{_NAME}.{name}"])

@@ -13,7 +13,13 @@ from bertctl.config.recipe_sections import ModelSection, RuntimeSection
 from bertctl.documents import loading, read_json, read_text, refuse_far_ids
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.memory import require_memory
-from bertctl.modeling.families import model_positions, model_sizes, only_fp32, read_length, refuse_family
+from bertctl.modeling.families import (
+    model_positions,
+    model_sizes,
+    only_fp32,
+    read_length,
+    refuse_family,
+)
 from bertctl.modeling.stored_weights import stored_weights
 from bertctl.runtime.cpu import available_cores
 from bertctl.runtime.device import Compute, choose_compute
@@ -30,13 +36,25 @@ _CONVERTERS = {"sentencepiece": "sentencepiece", "google": "protobuf"}
 _Tokenizer = dict[str, Any] | None
 """A tokenizer.json, where there is one."""
 
-_TOKEN_KEYS = {"__type", "content", "id", "lstrip", "normalized", "rstrip", "single_word", "special"}
+_TOKEN_KEYS = {
+    "__type",
+    "content",
+    "id",
+    "lstrip",
+    "normalized",
+    "rstrip",
+    "single_word",
+    "special",
+}
 
 _ATTENTION, _EXPERTS = (None, "eager", "sdpa"), (None, "eager", "batched_mm", "grouped_mm")
 _HARMLESS: dict[str, tuple[str | None, ...]] = {
     **dict.fromkeys(("attn_implementation", "_attn_implementation"), _ATTENTION),
     **dict.fromkeys(("experts_implementation", "_experts_implementation"), _EXPERTS),
-    **dict.fromkeys(("quantization_config", "transformers_weights", "backbone", "use_pretrained_backbone"), (None,)),
+    **dict.fromkeys(
+        ("quantization_config", "transformers_weights", "backbone", "use_pretrained_backbone"),
+        (None,),
+    ),
 }
 """Keys of a config.json by which transformers fetches or runs something else, with the values that do not: another
 implementation of attention is a kernel, which is downloaded code."""
@@ -66,13 +84,20 @@ class ModelSource:
 
         digest = hashlib.sha256()
         for path in sorted(self.folder.glob("*")):
-            if path.suffix in (".safetensors", ".model") or path.name in (*TOKENIZER_FILES, "config.json"):
+            if path.suffix in (".safetensors", ".model") or path.name in (
+                *TOKENIZER_FILES,
+                "config.json",
+            ):
                 digest.update(f"{path.name} {file_sha256(path)}\n".encode())
-        for path in sorted(self.folder.glob("*_Dense/model.safetensors")):  # of sentence-transformers
+        for path in sorted(
+            self.folder.glob("*_Dense/model.safetensors")
+        ):  # of sentence-transformers
             digest.update(f"{path.parent.name} {file_sha256(path)}\n".encode())
         return digest.hexdigest()
 
-    def compute(self, runtime: RuntimeSection, *, reasons: Mapping[str, str] | None = None) -> Compute:
+    def compute(
+        self, runtime: RuntimeSection, *, reasons: Mapping[str, str] | None = None
+    ) -> Compute:
         """Returns where and how this model computes: see `choose_compute`.
 
         Raises:
@@ -106,8 +131,14 @@ def inspect_model(settings: ModelSection, *, own: bool = False) -> ModelSource:
         raise UnavailableError(what, remedy=remedy)
     if not there:
         what = f"the model folder {folder} has no tokenizer (none of {', '.join(TOKENIZER_FILES)})"
-        raise UnavailableError(what, remedy="Save the tokenizer beside the model: tokenizer.save_pretrained(folder).")
-    with loading(f"the model in {folder}", kind=UnavailableError, remedy="Give files that save_pretrained wrote."):
+        raise UnavailableError(
+            what, remedy="Save the tokenizer beside the model: tokenizer.save_pretrained(folder)."
+        )
+    with loading(
+        f"the model in {folder}",
+        kind=UnavailableError,
+        remedy="Give files that save_pretrained wrote.",
+    ):
         _check_length(settings, config)
         _check_size(config, folder)
         file = folder / "tokenizer.json"
@@ -126,7 +157,9 @@ def _refuse_foreign(config: Any, folder: Path) -> None:
     Raises:
         UnavailableError: kernels for attention or experts, other formats of weights, backbones.
     """
-    inside = config.values() if isinstance(config, dict) else config if isinstance(config, list) else ()
+    inside = (
+        config.values() if isinstance(config, dict) else config if isinstance(config, list) else ()
+    )
     for part in inside:
         _refuse_foreign(part, folder)
     for name, value in config.items() if isinstance(config, dict) else ():
@@ -146,13 +179,20 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
         UnavailableError: too many keys or labels, more layers than tensors, or weights that can't be read.
         DeviceError: too little memory.
     """
-    labels = max(config.get("num_labels") or 0, *(len(config.get(name) or ()) for name in ("id2label", "label2id")))
+    labels = max(
+        config.get("num_labels") or 0,
+        *(len(config.get(name) or ()) for name in ("id2label", "label2id")),
+    )
     if len(config) > _KEY_LIMIT or labels > _LABEL_LIMIT:
         what = f"{folder / 'config.json'} has {len(config):,} keys and {labels:,} labels"
-        raise UnavailableError(what, remedy=f"At most {_KEY_LIMIT:,} and {_LABEL_LIMIT:,} are read.")
+        raise UnavailableError(
+            what, remedy=f"At most {_KEY_LIMIT:,} and {_LABEL_LIMIT:,} are read."
+        )
     weights, sizes = stored_weights(folder), model_sizes(config)
     layers, hidden, inner = (sizes[name] for name in ("layers", "hidden", "inner"))
-    if layers > len(weights) and not config.get("num_hidden_groups"):  # ALBERT's layers share their weights
+    if layers > len(weights) and not config.get(
+        "num_hidden_groups"
+    ):  # ALBERT's layers share their weights
         raise UnavailableError(
             f"{folder / 'config.json'} describes {layers:,} layers, and the weights beside it are "
             f"{len(weights):,} tensors",
@@ -172,7 +212,9 @@ def _check_ids(tokenizer: _Tokenizer, folder: Path, rows: int) -> None:
         refuse_far_ids(vocabulary.values(), folder / "tokenizer.json")
         if len(vocabulary) <= rows <= (last := max(vocabulary.values(), default=0)):
             what = f"{folder / 'tokenizer.json'} has a token with the id {last}, and the model has vectors for {rows}"
-            raise UnavailableError(what, remedy="Save both again: save_pretrained of the model and of its tokenizer.")
+            raise UnavailableError(
+                what, remedy="Save both again: save_pretrained of the model and of its tokenizer."
+            )
     if (file := folder / "vocab.json").exists():
         refuse_far_ids(read_json(file).values(), file)
 
@@ -189,10 +231,16 @@ def _check_added_tokens(tokenizer: dict[str, Any], folder: Path) -> None:
         files[name] = [*(said.get("added_tokens_decoder") or {}).values(), *said.values()]
     for name, tokens in files.items():
         for token in tokens:
-            unknown = set(token) - _TOKEN_KEYS if isinstance(token, dict) and "content" in token else ()
+            unknown = (
+                set(token) - _TOKEN_KEYS if isinstance(token, dict) and "content" in token else ()
+            )
             for key in sorted(unknown):
-                what = f"{folder / name}: the token {token['content']!r:.60} has the key {key!r:.60}"
-                raise UnavailableError(what, remedy=f"The keys of a token are {', '.join(sorted(_TOKEN_KEYS))}.")
+                what = (
+                    f"{folder / name}: the token {token['content']!r:.60} has the key {key!r:.60}"
+                )
+                raise UnavailableError(
+                    what, remedy=f"The keys of a token are {', '.join(sorted(_TOKEN_KEYS))}."
+                )
 
 
 def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:
@@ -213,10 +261,20 @@ def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool |
         UsageError: lower-casing that contradicts the name or the vocabulary, or that nothing tells.
     """
     said = set(_said_lowercase(folder, tokenizer))
-    lowercase = settings.lowercase if settings.lowercase is not None else said.pop() if len(said) == 1 else None
+    lowercase = (
+        settings.lowercase
+        if settings.lowercase is not None
+        else said.pop()
+        if len(said) == 1
+        else None
+    )
     evidence = _case_evidence(settings.name, _vocabulary(folder, tokenizer))
     if lowercase is None:
-        bare = not said and (folder / "vocab.txt").exists() and not (folder / "tokenizer.json").exists()
+        bare = (
+            not said
+            and (folder / "vocab.txt").exists()
+            and not (folder / "tokenizer.json").exists()
+        )
         if bare and evidence is None:
             raise UsageError(
                 f"{folder} does not say whether its text is lower-cased (no tokenizer_config.json with do_lower_case)",
@@ -225,7 +283,11 @@ def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool |
         return not evidence[0] if evidence is not None and (bare or said) else None
     if evidence is not None and evidence[0] == lowercase:
         cased, because = evidence
-        origin = "model.lowercase is" if settings.lowercase is not None else "its tokenizer's files say lower-casing is"
+        origin = (
+            "model.lowercase is"
+            if settings.lowercase is not None
+            else "its tokenizer's files say lower-casing is"
+        )
         raise UsageError(
             f"{origin} {str(lowercase).lower()}, but '{settings.name}' is {'cased' if cased else 'uncased'}: {because}",
             remedy=f"Use --set model.lowercase={'false' if cased else 'true'}, or leave it out for a model whose "
@@ -237,7 +299,9 @@ def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool |
 def _case_evidence(name: str, tokens: list[str]) -> tuple[bool, str] | None:
     """Returns whether the model is cased, and how one knows; None where nothing tells."""
     if tokens:
-        capital = sum(not token.islower() and any(map(str.isupper, token)) for token in tokens) / len(tokens)
+        capital = sum(
+            not token.islower() and any(map(str.isupper, token)) for token in tokens
+        ) / len(tokens)
         if capital <= _CASED_SHARE and 2 * sum(map(str.islower, tokens)) < len(tokens):
             return None  # of a script without capitals, whose marks lower-casing would take away
         return capital > _CASED_SHARE, f"{100 * capital:.0f} % of its tokens have a capital letter"

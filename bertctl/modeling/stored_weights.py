@@ -20,7 +20,9 @@ _LAYER = re.compile(r"(?:^|\.)(\d+(?:\.\d+)?)\.")  # Funnel numbers blocks, and 
 _ATTENTION = re.compile(r"att(?:entio)?n|(?:^|\.)sa_|mixer|fourier", re.IGNORECASE)
 _FEED_FORWARD = re.compile(r"ffn|mlp|intermediate|output|dense|feed_?forward|\bff\b", re.IGNORECASE)
 _EMBEDDINGS = re.compile(r"emb|wte|wpe|shared|relative", re.IGNORECASE)
-_CONSTANT = re.compile(r"(?:inv_freq|x_min|x_max|shift|scaling_factor|_integer)$")  # rotary angles; I-BERT's scales
+_CONSTANT = re.compile(
+    r"(?:inv_freq|x_min|x_max|shift|scaling_factor|_integer)$"
+)  # rotary angles; I-BERT's scales
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,9 @@ def stored_weights(folder: Path) -> dict[str, StoredTensor]:
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.is_file() or not index.is_file():
         return tensors_in(whole)
-    return {name: tensor for file in weight_files(index) for name, tensor in tensors_in(file).items()}
+    return {
+        name: tensor for file in weight_files(index) for name, tensor in tensors_in(file).items()
+    }
 
 
 def tensors_in(file: Path) -> dict[str, StoredTensor]:
@@ -88,8 +92,13 @@ def tensors_in(file: Path) -> dict[str, StoredTensor]:
         UnavailableError: it is not there, is cut off, or is no safetensors file.
     """
     if not file.is_file():  # a pipe would be waited for
-        raise UnavailableError(f"the model folder {file.parent} has no {file.name}", remedy=SAVE_WEIGHTS)
-    with loading(f"the model in {file.parent}", kind=UnavailableError, remedy=SAVE_WEIGHTS), file.open("rb") as opened:
+        raise UnavailableError(
+            f"the model folder {file.parent} has no {file.name}", remedy=SAVE_WEIGHTS
+        )
+    with (
+        loading(f"the model in {file.parent}", kind=UnavailableError, remedy=SAVE_WEIGHTS),
+        file.open("rb") as opened,
+    ):
         length = int.from_bytes(opened.read(8), "little")
         if length > _HEADER_LIMIT:
             raise ValueError(f"a header of {length:,} bytes")
@@ -100,7 +109,10 @@ def tensors_in(file: Path) -> dict[str, StoredTensor]:
             first, last = told["data_offsets"]
             shape, place = tuple(map(int, told["shape"])), 8 + length + first
             found[name] = StoredTensor(file, name, str(told["dtype"]), shape, last - first, place)
-        there, told_of = file.stat().st_size, 8 + length + sum(tensor.bytes for tensor in found.values())
+        there, told_of = (
+            file.stat().st_size,
+            8 + length + sum(tensor.bytes for tensor in found.values()),
+        )
         if there != told_of:
             raise ValueError(f"{there:,} bytes where its header tells of {told_of:,}")
     return found
@@ -109,9 +121,16 @@ def tensors_in(file: Path) -> dict[str, StoredTensor]:
 def places(names: Iterable[str]) -> dict[str, Place]:
     """Returns the part of a model that each of its tensors belongs to."""
     names = list(names)
-    roots = {name.partition(".")[0] for name in names if _LAYER.search(name) or _EMBEDDINGS.search(name)}
-    inside = f"{roots.pop()}." if len(roots) == 1 else ""  # what all of an encoder is in where a head is beside it
-    return {name: _place(name.removeprefix(inside), is_head=not name.startswith(inside)) for name in names}
+    roots = {
+        name.partition(".")[0] for name in names if _LAYER.search(name) or _EMBEDDINGS.search(name)
+    }
+    inside = (
+        f"{roots.pop()}." if len(roots) == 1 else ""
+    )  # what all of an encoder is in where a head is beside it
+    return {
+        name: _place(name.removeprefix(inside), is_head=not name.startswith(inside))
+        for name in names
+    }
 
 
 def _place(name: str, *, is_head: bool) -> Place:
@@ -119,9 +138,17 @@ def _place(name: str, *, is_head: bool) -> Place:
         return Place("head")
     numbered = _LAYER.search(name)
     if numbered:
-        block = "attention" if _ATTENTION.search(name) else "feed_forward" if _FEED_FORWARD.search(name) else "other"
+        block = (
+            "attention"
+            if _ATTENTION.search(name)
+            else "feed_forward"
+            if _FEED_FORWARD.search(name)
+            else "other"
+        )
         return Place("layer", tuple(map(int, numbered[1].split("."))), block)
-    return Place("pooler" if "pooler" in name else "embeddings" if _EMBEDDINGS.search(name) else "other")
+    return Place(
+        "pooler" if "pooler" in name else "embeddings" if _EMBEDDINGS.search(name) else "other"
+    )
 
 
 def word_table(weights: Mapping[str, StoredTensor]) -> StoredTensor:
@@ -131,14 +158,22 @@ def word_table(weights: Mapping[str, StoredTensor]) -> StoredTensor:
         UnavailableError: there is none.
     """
     placed = places(weights)
-    tables = [one for name, one in weights.items() if placed[name].part == "embeddings" and len(one.shape) == 2]
+    tables = [
+        one
+        for name, one in weights.items()
+        if placed[name].part == "embeddings" and len(one.shape) == 2
+    ]
     if not tables:
-        raise UnavailableError("the weights hold no table of token vectors", remedy="Give an encoder of text.")
+        raise UnavailableError(
+            "the weights hold no table of token vectors", remedy="Give an encoder of text."
+        )
     return max(tables, key=lambda table: ("word" in table.name, table.shape[0]))
 
 
 def trained_as(config: Mapping[str, Any], weights: Mapping[str, StoredTensor]) -> str:
     """Returns the class of transformers that the weights were saved from, and whether the head that it has is there."""
     architecture = str((config.get("architectures") or ["an unknown class"])[0])
-    lacks = "For" in architecture and not any(place.part == "head" for place in places(weights).values())
+    lacks = "For" in architecture and not any(
+        place.part == "head" for place in places(weights).values()
+    )
     return f"{architecture} without the weights of its head" if lacks else architecture

@@ -19,7 +19,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bertctl.modeling.families import BERT_LAYER, COUNTS_FROM_PAD, DISTILBERT_LAYER, SIZES, family_of
+from bertctl.modeling.families import (
+    BERT_LAYER,
+    COUNTS_FROM_PAD,
+    DISTILBERT_LAYER,
+    SIZES,
+    family_of,
+)
 from bertctl.writing import write_text
 
 OF_TEXTS = ("SequenceClassification", "MultipleChoice")
@@ -86,10 +92,25 @@ class Family:
 
 def _roberta(architecture: str) -> Family:
     of_heads = {**_HEADS, "MultipleChoice": _HIDDEN}
-    return Family("roberta", architecture, "encoder", BERT_LAYER, torch.tanh, has_pooler=True, of_heads=of_heads)
+    return Family(
+        "roberta",
+        architecture,
+        "encoder",
+        BERT_LAYER,
+        torch.tanh,
+        has_pooler=True,
+        of_heads=of_heads,
+    )
 
 
-_DISTILBERT_SIZES = ("n_layers", "dim", "n_heads", "hidden_dim", "vocab_size", "max_position_embeddings")
+_DISTILBERT_SIZES = (
+    "n_layers",
+    "dim",
+    "n_heads",
+    "hidden_dim",
+    "vocab_size",
+    "max_position_embeddings",
+)
 _DROPOUT = ("dropout", 0.1)
 FAMILIES = {
     "bert": Family("bert", "Bert", "encoder", BERT_LAYER, None, has_pooler=True),
@@ -165,10 +186,21 @@ class Layer(_Named):
         activation: of the feed-forward part.
     """
 
-    def __init__(self, family: Family, sizes: Mapping[str, int], epsilon: float, shares: Shares) -> None:
+    def __init__(
+        self, family: Family, sizes: Mapping[str, int], epsilon: float, shares: Shares
+    ) -> None:
         super().__init__(family.of_layer)
-        hidden, inner, self.heads, self.epsilon = sizes["hidden"], sizes["inner"], sizes["heads"], epsilon
-        self.dropouts = nn.Dropout(shares.attention), nn.Dropout(shares.output), nn.Dropout(shares.layer)
+        hidden, inner, self.heads, self.epsilon = (
+            sizes["hidden"],
+            sizes["inner"],
+            sizes["heads"],
+            epsilon,
+        )
+        self.dropouts = (
+            nn.Dropout(shares.attention),
+            nn.Dropout(shares.output),
+            nn.Dropout(shares.layer),
+        )
         self.attend: Callable[..., Tensor] = functional.scaled_dot_product_attention
         self.activation: Callable[[Tensor], Tensor] = functional.gelu
         shapes = {"inner": (hidden, inner), "outer": (inner, hidden)}
@@ -180,14 +212,22 @@ class Layer(_Named):
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Returns (B, T, H) of (B, T, H), of which those are looked at where the mask (B, 1, T, T) is true."""
         split = (*x.shape[:2], self.heads, -1)
-        q, k, v = (self.part(name)(x).view(split).transpose(1, 2) for name in ("query", "key", "value"))
+        q, k, v = (
+            self.part(name)(x).view(split).transpose(1, 2) for name in ("query", "key", "value")
+        )
         of_attention, of_output, of_layer = (each.p for each in self.dropouts)
-        looks = {"attn_mask": mask, "dropout_p": of_attention if self.training else 0.0, "scale": q.shape[-1] ** -0.5}
+        looks = {
+            "attn_mask": mask,
+            "dropout_p": of_attention if self.training else 0.0,
+            "scale": q.shape[-1] ** -0.5,
+        }
         found = self.attend(q, k, v, **looks)
         mixed = self.part("mixed")(found.transpose(1, 2).reshape(x.shape))
         x = self.part("first_norm")(functional.dropout(mixed, of_output, self.training) + x)
         outer = self.part("outer")(self.activation(self.part("inner")(x)))
-        last: Tensor = self.part("last_norm")(functional.dropout(outer, of_layer, self.training) + x)
+        last: Tensor = self.part("last_norm")(
+            functional.dropout(outer, of_layer, self.training) + x
+        )
         return last
 
 
@@ -198,14 +238,18 @@ class Stack(nn.Module):
         super().__init__()
         self.layer = nn.ModuleList(layers)
 
-    def forward(self, x: Tensor, mask: Tensor | None, *, keeps_all: bool = False) -> SimpleNamespace:
+    def forward(
+        self, x: Tensor, mask: Tensor | None, *, keeps_all: bool = False
+    ) -> SimpleNamespace:
         """Returns `last_hidden_state` (B, T, H), and where all are kept `hidden_states`, of each layer and before."""
         states = [x]
         for layer in self.layer:
             x = layer(x, mask)
             if keeps_all:
                 states.append(x)
-        return SimpleNamespace(last_hidden_state=x, hidden_states=tuple(states) if keeps_all else None)
+        return SimpleNamespace(
+            last_hidden_state=x, hidden_states=tuple(states) if keeps_all else None
+        )
 
 
 class _Saved(_Named):
@@ -220,10 +264,19 @@ class _Saved(_Named):
     """
 
     def __init__(
-        self, names: Mapping[str, str], family: Family, kind: str, config: Mapping[str, Any], sizes: Mapping[str, int]
+        self,
+        names: Mapping[str, str],
+        family: Family,
+        kind: str,
+        config: Mapping[str, Any],
+        sizes: Mapping[str, int],
     ) -> None:
         super().__init__(names)
-        self.architecture, self.said, self.base_model_prefix = family.architecture + kind, dict(config), family.encoder
+        self.architecture, self.said, self.base_model_prefix = (
+            family.architecture + kind,
+            dict(config),
+            family.encoder,
+        )
         widths = {"hidden_size": sizes["hidden"], "num_hidden_layers": sizes["layers"]}
         self.config = SimpleNamespace(**{**config, **widths})
         self.has_segments = family.has_segments and config["type_vocab_size"] > 1
@@ -262,7 +315,13 @@ class Encoder(_Saved):
     """An encoder without a head; it takes and gives what an AutoModel does."""
 
     def __init__(
-        self, family: Family, config: Mapping[str, Any], sizes: Mapping[str, int], shares: Shares, *, has_pooler: bool
+        self,
+        family: Family,
+        config: Mapping[str, Any],
+        sizes: Mapping[str, int],
+        shares: Shares,
+        *,
+        has_pooler: bool,
     ) -> None:
         """Makes one with weights still to come.
 
@@ -274,7 +333,10 @@ class Encoder(_Saved):
             has_pooler: whether there is one, of [CLS].
         """
         kinds = config["type_vocab_size"] if family.has_segments else 0
-        hidden, narrow = sizes["hidden"], config["embedding_size"] if family.encoder == "electra" else sizes["hidden"]
+        hidden, narrow = (
+            sizes["hidden"],
+            config["embedding_size"] if family.encoder == "electra" else sizes["hidden"],
+        )
         tables = {"words": sizes["vocabulary"], "positions": sizes["positions"], "segments": kinds}
         names = {name: theirs for name, theirs in _TABLES.items() if tables.get(name, 1)}
         names |= {"projection": "embeddings_project"} if narrow != hidden else {}
@@ -290,7 +352,9 @@ class Encoder(_Saved):
         self.dropout = nn.Dropout(shares.embeddings)
         if narrow != hidden:
             self.put("projection", nn.Linear(narrow, hidden))
-        self.put("stack", Stack([Layer(family, sizes, epsilon, shares) for _ in range(sizes["layers"])]))
+        self.put(
+            "stack", Stack([Layer(family, sizes, epsilon, shares) for _ in range(sizes["layers"])])
+        )
         if has_pooler:
             self.put("pooler", nn.Linear(hidden, hidden))
 
@@ -305,7 +369,9 @@ class Encoder(_Saved):
         """Returns `last_hidden_state` (B, T, H), `pooler_output` (B, H), and as tuple `hidden_states` where asked."""
         x = self.part("words")(input_ids)
         if "segments" in self.names:
-            x = x + self.part("segments")(torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids)
+            x = x + self.part("segments")(
+                torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+            )
         x = self.dropout(self.part("norm")(x + self.part("positions")(self._places(input_ids))))
         if "projection" in self.names:
             x = self.part("projection")(x)
@@ -316,9 +382,13 @@ class Encoder(_Saved):
             mask = attention_mask.bool()[:, None, None].expand(-1, -1, input_ids.shape[1], -1)
         found = self.part("stack")(x, mask, **({"keeps_all": True} if output_hidden_states else {}))
         has_pooler = "pooler" in self.names
-        pooled = torch.tanh(self.part("pooler")(found.last_hidden_state[:, 0])) if has_pooler else None
+        pooled = (
+            torch.tanh(self.part("pooler")(found.last_hidden_state[:, 0])) if has_pooler else None
+        )
         states = found.hidden_states if output_hidden_states else None
-        return SimpleNamespace(last_hidden_state=found.last_hidden_state, pooler_output=pooled, hidden_states=states)
+        return SimpleNamespace(
+            last_hidden_state=found.last_hidden_state, pooler_output=pooled, hidden_states=states
+        )
 
     def _places(self, ids: Tensor) -> Tensor:
         """Returns the positions (1 or B, T) of (B, T) tokens; RoBERTa counts those that are no padding, from its id."""
@@ -331,14 +401,18 @@ class Encoder(_Saved):
 class _DenseHead(nn.Module):
     """A hidden layer and one of answers, on the state of the first token."""
 
-    def __init__(self, hidden: int, outputs: int, activation: Callable[[Tensor], Tensor], share: float) -> None:
+    def __init__(
+        self, hidden: int, outputs: int, activation: Callable[[Tensor], Tensor], share: float
+    ) -> None:
         super().__init__()
         self.activation, self.dropout = activation, nn.Dropout(share)
         self.dense, self.out_proj = nn.Linear(hidden, hidden), nn.Linear(hidden, outputs)
 
     def forward(self, states: Tensor) -> Tensor:
         """Returns (B, C) of (B, T, H)."""
-        found: Tensor = self.out_proj(self.dropout(self.activation(self.dense(self.dropout(states[:, 0])))))
+        found: Tensor = self.out_proj(
+            self.dropout(self.activation(self.dense(self.dropout(states[:, 0]))))
+        )
         return found
 
 
@@ -350,7 +424,13 @@ class Network(_Saved):
     """
 
     def __init__(
-        self, encoder: Encoder, family: Family, sizes: Mapping[str, int], kind: str, outputs: int, share: float
+        self,
+        encoder: Encoder,
+        family: Family,
+        sizes: Mapping[str, int],
+        kind: str,
+        outputs: int,
+        share: float,
     ) -> None:
         hidden, has_dense = sizes["hidden"], family.is_beside and kind in OF_TEXTS
         names = {"encoder": family.encoder, "last": OF_TOKENS.get(kind, "classifier")}
@@ -375,7 +455,9 @@ class Network(_Saved):
         x = found.last_hidden_state if found.pooler_output is None else found.pooler_output
         if "dense" in self.names and self._activation is not None:
             x = self._activation(self.part("dense")(x[:, 0]))
-        logits = self.part("last")(x if isinstance(self.part("last"), _DenseHead) else self.dropout(x))
+        logits = self.part("last")(
+            x if isinstance(self.part("last"), _DenseHead) else self.dropout(x)
+        )
         if self.kind == "QuestionAnswering":
             first, last = (each.squeeze(-1).contiguous() for each in logits.split(1, dim=-1))
             return Outputs(start_logits=first, end_logits=last)

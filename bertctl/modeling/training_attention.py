@@ -27,7 +27,9 @@ def use_fp32_attention(network: "nn.Module", compute: Compute) -> bool:
     """
     if (compute.device, compute.precision) != ("cpu", "bf16") or "amx_bf16" in cpu_words():
         return False
-    inner: Any = next((part for part in network.modules() if hasattr(part, "set_attn_implementation")), None)
+    inner: Any = next(
+        (part for part in network.modules() if hasattr(part, "set_attn_implementation")), None
+    )
     if inner is None or inner.config._attn_implementation != "sdpa":
         return False
     from transformers import AttentionInterface, AttentionMaskInterface
@@ -39,7 +41,12 @@ def use_fp32_attention(network: "nn.Module", compute: Compute) -> bool:
 
 
 def _attend(
-    module: "nn.Module", query: "Tensor", key: "Tensor", value: "Tensor", mask: "Tensor | None", **more: Any
+    module: "nn.Module",
+    query: "Tensor",
+    key: "Tensor",
+    value: "Tensor",
+    mask: "Tensor | None",
+    **more: Any,
 ) -> "tuple[Tensor, None]":
     """Returns what torch's attention does with (B, H, T, D) queries, keys and values: (B, T, H, D)."""
     import torch
@@ -47,8 +54,14 @@ def _attend(
 
     attend = AttentionInterface()["sdpa"]
     # T5 adds a bias to the scores, which has the precision of the queries.
-    trained = torch.is_grad_enabled() and query.dtype == torch.bfloat16 and more.get("position_bias") is None
+    trained = (
+        torch.is_grad_enabled()
+        and query.dtype == torch.bfloat16
+        and more.get("position_bias") is None
+    )
     if trained and query.shape[-2] <= _LONGEST and (mask is None or mask.dtype == torch.bool):
         with torch.autocast(query.device.type, enabled=False):
-            return attend(module, query.float(), key.float(), value.float(), mask, **more)[0].to(query.dtype), None
+            return attend(module, query.float(), key.float(), value.float(), mask, **more)[0].to(
+                query.dtype
+            ), None
     return attend(module, query, key, value, mask, **more)[0], None

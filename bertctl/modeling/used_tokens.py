@@ -37,7 +37,9 @@ class StoredRows:
 
     def __getitem__(self, which: slice | Tensor) -> Tensor:
         """Returns copies of rows, (N, C)."""
-        rows = torch.from_numpy(np.array(self._rows[which if isinstance(which, slice) else which.cpu().numpy()]))
+        rows = torch.from_numpy(
+            np.array(self._rows[which if isinstance(which, slice) else which.cpu().numpy()])
+        )
         pages: Any = self._rows.base
         if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
             pages.madvise(mmap.MADV_DONTNEED)  # those that were read count as ours otherwise
@@ -82,7 +84,9 @@ class SavedRows:
             yield block.index_copy_(0, used[here] - first, self.trained[here].cpu())
 
 
-def save_with_tables(save: Callable[[dict[str, Tensor]], Any], weights: Mapping[str, Any], file: Path) -> None:
+def save_with_tables(
+    save: Callable[[dict[str, Tensor]], Any], weights: Mapping[str, Any], file: Path
+) -> None:
     """Has a library write weights, tensors or `SavedRows`, to a file; the latter are put in afterwards, block by block.
 
     Args:
@@ -113,7 +117,9 @@ class UsedRows(nn.Module):
         self.whole = self.first = _kept(plain.weight.detach())
         self.used = used
         self.weight = nn.Parameter(self.whole[used])
-        self.places = torch.full((len(plain.weight),), -1).index_copy(0, used, torch.arange(len(used)))
+        self.places = torch.full((len(plain.weight),), -1).index_copy(
+            0, used, torch.arange(len(used))
+        )
         self.padding = None if plain.padding_idx is None else int(self.places[plain.padding_idx])
         self.decay = 1.0
 
@@ -131,7 +137,11 @@ class UsedRows(nn.Module):
 
         def decay(told: Optimizer, *_: Any) -> None:
             # The group is looked up in each step: accelerate puts others in place of those that were there.
-            (group,) = (each for each in told.param_groups if any(one is self.weight for one in each["params"]))
+            (group,) = (
+                each
+                for each in told.param_groups
+                if any(one is self.weight for one in each["params"])
+            )
             if self.weight.grad is not None:  # a weight without one is left alone
                 self.decay *= 1.0 - float(group["lr"]) * group["weight_decay"]
 
@@ -142,14 +152,19 @@ class UsedRows(nn.Module):
         self.whole, self.decay = self.first, decay
 
     def _save_to_state_dict(self, destination: Any, prefix: str, *_: Any) -> None:
-        destination[prefix + "weight"] = SavedRows(self.whole, self.decay, self.used, self.weight.detach())
+        destination[prefix + "weight"] = SavedRows(
+            self.whole, self.decay, self.used, self.weight.detach()
+        )
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *more: Any) -> None:
         given = state_dict.get(prefix + "weight")
         if isinstance(given, SavedRows):
             self.whole, self.decay, rows = given.whole, given.decay, given.trained
         elif given is not None and given.shape == self.whole.shape:
-            self.whole, self.decay = given.to(self.places.device) if isinstance(given, Tensor) else given, 1.0
+            self.whole, self.decay = (
+                given.to(self.places.device) if isinstance(given, Tensor) else given,
+                1.0,
+            )
             rows = self.whole[self.used]
         else:
             more[2].append(prefix + "weight")  # the missing keys
@@ -160,7 +175,9 @@ class UsedRows(nn.Module):
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.used, self.places = map(fn, (self.used, self.places))
-        self.whole, self.first = (fn(one) if isinstance(one, Tensor) else one for one in (self.whole, self.first))
+        self.whole, self.first = (
+            fn(one) if isinstance(one, Tensor) else one for one in (self.whole, self.first)
+        )
         return self
 
 
@@ -180,7 +197,11 @@ def used_tokens(network: nn.Module, batches: Iterable[Tensor]) -> Tensor | None:
     except NotImplementedError:
         return None
     guesses_words: Any = network.get_output_embeddings()  # type: ignore[operator]
-    if type(plain) is not nn.Embedding or not plain.weight.requires_grad or guesses_words is not None:
+    if (
+        type(plain) is not nn.Embedding
+        or not plain.weight.requires_grad
+        or guesses_words is not None
+    ):
         return None
     if sum(one is plain.weight for _, one in network.named_parameters(remove_duplicate=False)) > 1:
         return None
@@ -194,9 +215,14 @@ def used_tokens(network: nn.Module, batches: Iterable[Tensor]) -> Tensor | None:
 
 def stored_tables(network: nn.Module, file: Path) -> dict[str, StoredRows]:
     """Returns a network's word table in a file that was saved of it, if only rows of the table are trained."""
-    names = {f"{name}.weight" for name, part in network.named_modules() if isinstance(part, UsedRows)}
+    names = {
+        f"{name}.weight" for name, part in network.named_modules() if isinstance(part, UsedRows)
+    }
     told = {name: one for name, one in tensors_in(file).items() if name in names}
-    return {name: StoredRows(np.memmap(file, "<f4", "r", one.first, one.shape)) for name, one in told.items()}
+    return {
+        name: StoredRows(np.memmap(file, "<f4", "r", one.first, one.shape))
+        for name, one in told.items()
+    }
 
 
 def num_parameters(network: nn.Module, used: Tensor | None) -> tuple[int, int, int]:

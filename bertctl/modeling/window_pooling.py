@@ -50,7 +50,9 @@ class WindowPooling(nn.Module):
         """
         if self.how == "logits":
             vectors = last(vectors)
-        pooled = torch.stack([self._pool(vectors[owners == text]) for text in range(int(owners.max()) + 1)])
+        pooled = torch.stack(
+            [self._pool(vectors[owners == text]) for text in range(int(owners.max()) + 1)]
+        )
         return pooled if self.how == "logits" else last(pooled)
 
     def _pool(self, vectors: Tensor) -> Tensor:
@@ -96,7 +98,11 @@ def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) ->
             return alone(**inputs)
         texts = int(owners.max()) + 1
         *others, final = zip(*(torch.split(one, texts) for one in inputs.values()), strict=True)
-        run = functools.partial(checkpoint, vectors, use_reentrant=False) if torch.is_grad_enabled() else vectors
+        run = (
+            functools.partial(checkpoint, vectors, use_reentrant=False)
+            if torch.is_grad_enabled()
+            else vectors
+        )
         found = [run(**dict(zip(inputs, chunk, strict=True))) for chunk in others]
         found.append(vectors(**dict(zip(inputs, final, strict=True))))
         return SequenceClassifierOutput(logits=pooling(torch.cat(found), owners, last))

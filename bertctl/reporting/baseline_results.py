@@ -22,7 +22,9 @@ def baseline_title(name: str) -> str:
     return "the constant answer" if name == MAJORITY else KINDS[name].title
 
 
-def baseline_difference(run: FinishedRun, name: str, split: str, lines: Sequence[Line]) -> tuple[Difference, float]:
+def baseline_difference(
+    run: FinishedRun, name: str, split: str, lines: Sequence[Line]
+) -> tuple[Difference, float]:
     """Returns the run's primary metric minus a baseline's on the same rows, and the baseline's value.
 
     Args:
@@ -44,7 +46,11 @@ def baseline_difference(run: FinishedRun, name: str, split: str, lines: Sequence
             raise _missing(run, name, split)
         theirs = [answers.answered(line, constant) for line in lines]
     else:
-        theirs = aligned(list(lines), _baseline_lines(run, name, split), names=(str(run.path), baseline_title(name)))
+        theirs = aligned(
+            list(lines),
+            _baseline_lines(run, name, split),
+            names=(str(run.path), baseline_title(name)),
+        )
     with loading(f"the baselines of {run.path}", remedy=DAMAGED):
         ours = answers.contributions(lines, metric)
         other = answers.contributions(theirs, metric)
@@ -64,7 +70,9 @@ def stored_difference(run: FinishedRun, name: str, split: str) -> tuple[Differen
         raise _missing(run, name, split)
     fields = ("value", "low", "high", "p", "n", "method")
     numbers = {field: entry[field] for field in fields}
-    return Difference(**numbers, changed=entry["examples_changed"], clusters=entry.get("clusters")), entry["baseline"]
+    return Difference(
+        **numbers, changed=entry["examples_changed"], clusters=entry.get("clusters")
+    ), entry["baseline"]
 
 
 def baselines_table(metrics: Mapping[str, Any]) -> TableBlock | None:
@@ -75,7 +83,12 @@ def baselines_table(metrics: Mapping[str, Any]) -> TableBlock | None:
     """
     primary = metrics["primary"]["name"]
     numbers = (primary, "run minus baseline", "95 % interval")
-    columns = [Column("baseline"), Column("split"), *(Column(name, number=True) for name in numbers), Column("run is")]
+    columns = [
+        Column("baseline"),
+        Column("split"),
+        *(Column(name, number=True) for name in numbers),
+        Column("run is"),
+    ]
     rows: list[list[str | Cell]] = []
     for name, entry in metrics.get("baselines", {}).items():
         for split, difference in entry["differences"].items():
@@ -107,7 +120,9 @@ def _missing(run: FinishedRun, name: str, split: str) -> UsageError:
     """Returns the refusal of a baseline that the run does not have on a split."""
     if name == MAJORITY:
         remedy = "Give the run's folder: its predictions and metrics.json are needed."
-        return UsageError(f"{run.path} has no constant answer to compare with on '{split}'", remedy=remedy)
+        return UsageError(
+            f"{run.path} has no constant answer to compare with on '{split}'", remedy=remedy
+        )
     scored = list(_entry(run, name).get("metrics", {}))
     if scored:
         splits = ", ".join([*scored, split])

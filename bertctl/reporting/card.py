@@ -126,11 +126,17 @@ def _page(run: RunContents, config: Mapping[str, Any]) -> str:
     if (beside := baselines_table(run.metrics)) is not None:
         parts.append(table_lines(beside).rstrip("\n"))
     parts += [escaped(sentence) for sentence in training_sentences(run.metrics)]
-    ece = calibration_error(run.answered, run.answers.from_lines(run.answered)) if run.answered else None
+    ece = (
+        calibration_error(run.answered, run.answers.from_lines(run.answered))
+        if run.answered
+        else None
+    )
     if ece is not None:
         parts.append(f"Expected calibration error on {escaped(run.shown)}, 15 bins: {figure(ece)}.")
     if run.decision is not None:
-        parts.append(f"In `bertctl predict`, not in plain transformers: {escaped(decision_words(run.decision))}")
+        parts.append(
+            f"In `bertctl predict`, not in plain transformers: {escaped(decision_words(run.decision))}"
+        )
     parts += ["## Use", _use(run, config)]
     labels = _labels(config)
     if labels:
@@ -157,7 +163,9 @@ def _results_table(run: RunContents) -> str:
 
 
 def _use(run: RunContents, config: Mapping[str, Any]) -> str:
-    code = run.answers.usage_snippet(run.answered[0] if run.answered else {}, task_type(run.task).auto_class)
+    code = run.answers.usage_snippet(
+        run.answered[0] if run.answered else {}, task_type(run.task).auto_class
+    )
     limit = run.recipe["model"].get("max_length")
     trained = ""
     if limit:
@@ -165,10 +173,14 @@ def _use(run: RunContents, config: Mapping[str, Any]) -> str:
         if long := config.get("long_text"):
             said = ", ".join(f"{name} {value}" for name, value in long.items())
             longer = f"read by bertctl as config.json says ({said}: `bertctl docs long-texts`). Plain transformers cuts"
-        trained = f"It was trained on inputs of at most {limit} tokens; what is longer was {longer}."
+        trained = (
+            f"It was trained on inputs of at most {limit} tokens; what is longer was {longer}."
+        )
         positions = model_positions(dict(config))
         trained += f" The encoder takes {positions} tokens." if positions else ""
-    return f'```python\nMODEL = "."  # this folder, or its id on the hub\n\n{code}\n```\n\n{trained}'
+    return (
+        f'```python\nMODEL = "."  # this folder, or its id on the hub\n\n{code}\n```\n\n{trained}'
+    )
 
 
 def _labels(config: Mapping[str, Any]) -> str:
@@ -181,7 +193,11 @@ def _labels(config: Mapping[str, Any]) -> str:
 
 def _steps_of_weights(run: RunContents) -> Any:
     average = run.metrics.get("average", {})
-    return f"{', '.join(map(str, average['steps']))} (mean)" if average.get("kept") else run.metrics.get("best_step")
+    return (
+        f"{', '.join(map(str, average['steps']))} (mean)"
+        if average.get("kept")
+        else run.metrics.get("best_step")
+    )
 
 
 def _training(run: RunContents) -> str:
@@ -201,8 +217,12 @@ def _training(run: RunContents) -> str:
     }
     counts = run.metrics.get("data", {})
     settings |= {f"examples, {split}": count["examples"] for split, count in counts.items()}
-    settings |= {f"cut at the longest input, {split}": count["truncated"] for split, count in counts.items()}
-    settings |= {f"read in windows, {split}": count.get("windowed") for split, count in counts.items()}
+    settings |= {
+        f"cut at the longest input, {split}": count["truncated"] for split, count in counts.items()
+    }
+    settings |= {
+        f"read in windows, {split}": count.get("windowed") for split, count in counts.items()
+    }
     settings |= {"bertctl": here.get("bertctl"), "recipe hash": here.get("recipe_hash")}
     settings |= {name: here.get("packages", {}).get(name) for name in ("torch", "transformers")}
     rows = [[name, str(value)] for name, value in settings.items() if value is not None]

@@ -38,7 +38,11 @@ VARIABLES = {
 }
 """Colour as drawn -> colour of the page. Other colours stay as they are."""
 
-WIDTH, HEIGHT, LEFT = 5.4, 3.0, 0.62  # inches of 72 units: texts are 9 units high, readable on a phone and on a desk
+WIDTH, HEIGHT, LEFT = (
+    5.4,
+    3.0,
+    0.62,
+)  # inches of 72 units: texts are 9 units high, readable on a phone and on a desk
 MAX_POINTS = 1_500
 _STYLE: Any = {
     "svg.fonttype": "none",
@@ -68,7 +72,13 @@ Draw = Callable[["Figure"], None]
 
 
 def svg(
-    name: str, label: str, draw: Draw, *, width: float = WIDTH, height: float = HEIGHT, left: float | None = LEFT
+    name: str,
+    label: str,
+    draw: Draw,
+    *,
+    width: float = WIDTH,
+    height: float = HEIGHT,
+    left: float | None = LEFT,
 ) -> str:
     """Draws a chart as an `<svg>` element without a size of its own.
 
@@ -87,7 +97,9 @@ def svg(
     with matplotlib.rc_context(_STYLE | {"svg.hashsalt": f"bertctl-{name}"}):
         figure = Figure(figsize=(width, height), layout="constrained" if left is None else None)
         if left is not None:
-            figure.subplots_adjust(left / width, 0.48 / height, 1 - 0.12 / width, 1 - 0.1 / height, hspace=0.12)
+            figure.subplots_adjust(
+                left / width, 0.48 / height, 1 - 0.12 / width, 1 - 0.1 / height, hspace=0.12
+            )
         draw(figure)
         written = io.StringIO()
         figure.savefig(written, format="svg", transparent=True, metadata=dict.fromkeys(_MADE_BY))
@@ -116,7 +128,9 @@ def write_charts(draw: Draw, paths: Sequence[Path], *, width: float, height: flo
             kind = path.suffix.removeprefix(".")
             metadata = dict.fromkeys(_MADE_BY) if kind == "svg" else {}
             atomic_write(path, partial(figure.savefig, format=kind, dpi=150, metadata=metadata))
-            figure.set_layout_engine("none")  # as the first file has it: the engine goes on from what it has found
+            figure.set_layout_engine(
+                "none"
+            )  # as the first file has it: the engine goes on from what it has found
 
 
 def element(text: str, label: str) -> str:
@@ -155,12 +169,32 @@ def metric_chart(rows: Sequence[tuple[str, Mapping[str, Any], float | None]]) ->
         axes = figure.subplots()
         for place, (_, metric, baseline) in enumerate(rows):
             if metric["low"] is not None and metric["high"] is not None:
-                axes.plot([metric["low"], metric["high"]], [place, place], color=ACCENT, linewidth=5, alpha=0.35)
-            axes.plot([metric["value"]], [place], marker="o", markersize=6, color=ACCENT, linestyle="")
+                axes.plot(
+                    [metric["low"], metric["high"]],
+                    [place, place],
+                    color=ACCENT,
+                    linewidth=5,
+                    alpha=0.35,
+                )
+            axes.plot(
+                [metric["value"]], [place], marker="o", markersize=6, color=ACCENT, linestyle=""
+            )
             if baseline is not None:
-                axes.plot([baseline], [place], marker="|", markersize=14, color=SECOND, linestyle="")
+                axes.plot(
+                    [baseline], [place], marker="|", markersize=14, color=SECOND, linestyle=""
+                )
         axes.set_yticks(range(len(rows)), [name for name, _, _ in rows], color=INK)
-        low = min([0.0, *(value for _, metric, baseline in rows for value in (metric["low"], baseline) if value)])
+        low = min(
+            [
+                0.0,
+                *(
+                    value
+                    for _, metric, baseline in rows
+                    for value in (metric["low"], baseline)
+                    if value
+                ),
+            ]
+        )
         axes.set(xlim=(low - 0.02, 1.02), ylim=(len(rows) - 0.4, -0.6))
         axes.grid(visible=False, axis="y")
 
@@ -204,12 +238,29 @@ def score_chart(scores: Sequence[tuple[int, float]], *, name: str, best: int | N
         axes.plot(*zip(*scores, strict=True), color=SECOND, linewidth=1.4, marker="o", markersize=4)
         kept = dict(scores).get(best) if best is not None else None
         if best is not None and kept is not None:
-            axes.plot([best], [kept], marker="o", markersize=9, fillstyle="none", color=ACCENT, linestyle="")
-            axes.annotate("kept", (best, kept), textcoords="offset points", xytext=(-8, 5), ha="right", color=ACCENT)
+            axes.plot(
+                [best],
+                [kept],
+                marker="o",
+                markersize=9,
+                fillstyle="none",
+                color=ACCENT,
+                linestyle="",
+            )
+            axes.annotate(
+                "kept",
+                (best, kept),
+                textcoords="offset points",
+                xytext=(-8, 5),
+                ha="right",
+                color=ACCENT,
+            )
         axes.set(xlabel="step", ylabel=name)
         axes.margins(0.08, 0.2)
 
-    return svg("score", f"{name} by step: " + ", ".join(f"{value:.4f}" for _, value in scores[:20]), draw)
+    return svg(
+        "score", f"{name} by step: " + ", ".join(f"{value:.4f}" for _, value in scores[:20]), draw
+    )
 
 
 def scale_by_powers(axes: "Axes") -> None:
@@ -218,7 +269,9 @@ def scale_by_powers(axes: "Axes") -> None:
     matplotlib's own labels of powers are TeX, which is not read here: see `text.parse_math`.
     """
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0e}")  # with a minus sign that can be typed
+    axes.xaxis.set_major_formatter(
+        lambda value, _: f"{value:.0e}"
+    )  # with a minus sign that can be typed
     axes.xaxis.set_minor_formatter("")
 
 
@@ -237,12 +290,19 @@ def reliability_chart(bins: Sequence[ReliabilityBin]) -> str:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
         upper.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=":")
         for bin_ in full:
-            upper.plot([bin_.confidence] * 2, [bin_.low, bin_.high], color=ACCENT, linewidth=2, alpha=0.35)
+            upper.plot(
+                [bin_.confidence] * 2, [bin_.low, bin_.high], color=ACCENT, linewidth=2, alpha=0.35
+            )
         upper.plot([bin_.confidence for bin_ in full], [bin_.accuracy for bin_ in full], color=ACCENT, marker="o",
                    markersize=4, linewidth=1)  # fmt: skip
         upper.set(ylabel="share right", ylim=(-0.02, 1.02))
         width = 1 / len(bins)
-        lower.bar([bin_.above + width / 2 for bin_ in bins], [bin_.n for bin_ in bins], width=0.9 * width, color=ACCENT)
+        lower.bar(
+            [bin_.above + width / 2 for bin_ in bins],
+            [bin_.n for bin_ in bins],
+            width=0.9 * width,
+            color=ACCENT,
+        )
         lower.set(xlabel="probability given", ylabel="answers", xlim=(-0.01, 1.01))
         lower.grid(visible=False, axis="x")
 
@@ -250,7 +310,9 @@ def reliability_chart(bins: Sequence[ReliabilityBin]) -> str:
     return svg("reliability", label, draw, height=3.9)
 
 
-def group_chart(names: Sequence[str], scores: Sequence[Mapping[str, Any]], *, score: str, group: str) -> str:
+def group_chart(
+    names: Sequence[str], scores: Sequence[Mapping[str, Any]], *, score: str, group: str
+) -> str:
     """Draws a score with its interval for each of several groups that have an order, and how many examples each has.
 
     Args:
@@ -265,9 +327,20 @@ def group_chart(names: Sequence[str], scores: Sequence[Mapping[str, Any]], *, sc
         places = range(len(names))
         for place, found in zip(places, scores, strict=True):
             if found["low"] is not None:
-                upper.plot([place, place], [found["low"], found["high"]], color=ACCENT, linewidth=4, alpha=0.35)
+                upper.plot(
+                    [place, place],
+                    [found["low"], found["high"]],
+                    color=ACCENT,
+                    linewidth=4,
+                    alpha=0.35,
+                )
         upper.plot(
-            places, [_or_gap(found["value"]) for found in scores], color=ACCENT, marker="o", markersize=5, linewidth=1
+            places,
+            [_or_gap(found["value"]) for found in scores],
+            color=ACCENT,
+            marker="o",
+            markersize=5,
+            linewidth=1,
         )
         upper.set_ylabel(score)
         upper.margins(0.08, 0.1)
@@ -277,12 +350,15 @@ def group_chart(names: Sequence[str], scores: Sequence[Mapping[str, Any]], *, sc
         lower.grid(visible=False, axis="x")
 
     label = "; ".join(
-        f"{name}: {found['value']:.4f} of {found['n']}" for name, found in zip(names, scores, strict=True)
+        f"{name}: {found['value']:.4f} of {found['n']}"
+        for name, found in zip(names, scores, strict=True)
     )
     return svg("length", label, draw, height=3.9)
 
 
-def scatter_chart(gold: Sequence[float], predicted: Sequence[float], *, same_unit: bool = True) -> str:
+def scatter_chart(
+    gold: Sequence[float], predicted: Sequence[float], *, same_unit: bool = True
+) -> str:
     """Draws predicted scores against the true ones; of very many, evenly spaced ones.
 
     Args:
@@ -294,11 +370,23 @@ def scatter_chart(gold: Sequence[float], predicted: Sequence[float], *, same_uni
 
     def draw(figure: "Figure") -> None:
         axes = figure.subplots()
-        x, y = np.asarray(gold, dtype=np.float64)[kept], np.asarray(predicted, dtype=np.float64)[kept]
+        x, y = (
+            np.asarray(gold, dtype=np.float64)[kept],
+            np.asarray(predicted, dtype=np.float64)[kept],
+        )
         ends = [float(min(x.min(), y.min())), float(max(x.max(), y.max()))]
         if same_unit:
             axes.plot(ends, ends, color=MUTED, linewidth=1, linestyle=":")
-        axes.plot(x, y, marker="o", markersize=3, markeredgewidth=0, linestyle="", color=ACCENT, alpha=0.45)
+        axes.plot(
+            x,
+            y,
+            marker="o",
+            markersize=3,
+            markeredgewidth=0,
+            linestyle="",
+            color=ACCENT,
+            alpha=0.45,
+        )
         axes.set(xlabel="gold", ylabel="predicted")
 
     return svg("scatter", f"{len(gold)} predicted scores against the true ones", draw, height=3.9)
@@ -317,10 +405,21 @@ def places_chart(query: Mapping[str, float], others: Sequence[Mapping[str, float
         axes.plot(query["x"], query["y"], marker="*", markersize=13, linestyle="", color=SECOND)
         for number, one in enumerate(others, start=1):
             axes.plot(one["x"], one["y"], marker="o", markersize=5, linestyle="", color=ACCENT)
-            axes.annotate(str(number), (one["x"], one["y"]), xytext=(4, 3), textcoords="offset points", color=INK)
+            axes.annotate(
+                str(number),
+                (one["x"], one["y"]),
+                xytext=(4, 3),
+                textcoords="offset points",
+                color=INK,
+            )
         axes.set(xlabel="first component", ylabel="second component")
 
-    return svg("places", f"{len(others)} numbered points around the one they are compared with", draw, height=3.9)
+    return svg(
+        "places",
+        f"{len(others)} numbered points around the one they are compared with",
+        draw,
+        height=3.9,
+    )
 
 
 def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> None:
@@ -337,7 +436,15 @@ def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> N
     def draw(figure: "Figure") -> None:
         axes = figure.subplots()
         rates, smooth = document["rates"], document["smoothed"]
-        axes.plot(rates, document["losses"], ".", markersize=3, color=MUTED, alpha=0.6, label="loss of a batch")
+        axes.plot(
+            rates,
+            document["losses"],
+            ".",
+            markersize=3,
+            color=MUTED,
+            alpha=0.6,
+            label="loss of a batch",
+        )
         axes.plot(rates, smooth, color=ACCENT, label="smoothed")
         for name, label, style, colour in (
             ("steepest", "falls fastest", "--", MUTED),
@@ -345,10 +452,18 @@ def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> N
             ("suggestion", "suggested", "-", RED),
         ):
             if document[name] is not None:
-                axes.axvline(document[name], color=colour, linestyle=style, label=f"{label}: {document[name]:.2e}")
+                axes.axvline(
+                    document[name],
+                    color=colour,
+                    linestyle=style,
+                    label=f"{label}: {document[name]:.2e}",
+                )
         bottom, top = min(smooth), max(smooth[0], min(smooth))
         span = top - bottom
-        ends = bottom - 0.35 * span - 0.05, top + 0.75 * span + 0.15  # an explosion leaves the chart
+        ends = (
+            bottom - 0.35 * span - 0.05,
+            top + 0.75 * span + 0.15,
+        )  # an explosion leaves the chart
         title = f"{document['recipe']}, {document['model']}: {document['steps']} steps of {document['batch_size']}"
         axes.set(title=title, xlabel="learning rate", ylabel="training loss", ylim=ends)
         scale_by_powers(axes)

@@ -24,7 +24,9 @@ _ALPHA = 0.05
 _UNTOLD = ("name", "description")
 
 
-def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 10) -> dict[str, Any]:
+def compare(
+    paths: Sequence[Path], *, split: str | None = None, examples: int = 10
+) -> dict[str, Any]:
     """Compares runs with the first of them, and returns the document of `--json`.
 
     It holds `metrics` by name, one for each run (None where a run lacks it); `differences` from the first run, each
@@ -42,7 +44,9 @@ def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 
         UnavailableError: no finished run.
     """
     if len(paths) < 2:
-        raise UsageError("one run can't be compared", remedy="Name two or more: bertctl compare RUN RUN.")
+        raise UsageError(
+            "one run can't be compared", remedy="Name two or more: bertctl compare RUN RUN."
+        )
     runs = tuple(read_run(path) for path in paths)
     chosen = runs[0].split(split)
     for run in runs[1:]:
@@ -52,7 +56,10 @@ def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 
     names = headline(dict.fromkeys(name for found in by_name for name in found), runs[0].primary)
     common = [name for name in names if all(name in found for found in by_name)]
     if not {*common} - {LOSS.name}:  # which is another one for each task
-        raise UsageError(f"the runs have no metric of '{chosen}' in common", remedy="Compare runs of the same task.")
+        raise UsageError(
+            f"the runs have no metric of '{chosen}' in common",
+            remedy="Compare runs of the same task.",
+        )
     metrics = {
         name: [
             run.metric(chosen, name).as_json() if name in found else None
@@ -70,8 +77,14 @@ def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 
         "primary": runs[0].primary,
         "metrics": metrics,
         "differences": _differences(runs, chosen, common, pairs, notes),
-        "changed_sides": [found for pair in pairs.values() if (found := _changed_sides(pair, examples)) is not None],
-        "recipe": _unequal([{k: v for k, v in flat(run.recipe).items() if k not in _UNTOLD} for run in runs]),
+        "changed_sides": [
+            found
+            for pair in pairs.values()
+            if (found := _changed_sides(pair, examples)) is not None
+        ],
+        "recipe": _unequal(
+            [{k: v for k, v in flat(run.recipe).items() if k not in _UNTOLD} for run in runs]
+        ),
         "data": _unequal(_common_splits([_data_facts(run) for run in runs])),
         "environment": _unequal([_environment_facts(run) for run in runs]),
         "speed": _speed(runs),
@@ -95,7 +108,11 @@ def _pairs(runs: Sequence[FinishedRun], split: str, notes: list[str]) -> dict[in
 
 
 def _differences(
-    runs: Sequence[FinishedRun], split: str, names: Sequence[str], pairs: dict[int, Pair], notes: list[str]
+    runs: Sequence[FinishedRun],
+    split: str,
+    names: Sequence[str],
+    pairs: dict[int, Pair],
+    notes: list[str],
 ) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for name in names:
@@ -104,11 +121,23 @@ def _differences(
             try:
                 difference = _difference(runs, number, split, name, pairs)
             except BertctlError as error:
-                difference, why = None, f"{run.path} has no difference from {runs[0].path} ({name}): {error.message}"
-                notes += [why] if not any(note.startswith(why.partition(" (")[0]) for note in notes) else []
+                difference, why = (
+                    None,
+                    f"{run.path} has no difference from {runs[0].path} ({name}): {error.message}",
+                )
+                notes += (
+                    [why]
+                    if not any(note.startswith(why.partition(" (")[0]) for note in notes)
+                    else []
+                )
             if difference is not None:
                 way = "better" if (difference.value > 0) == better else "worse"
-                entry = {"run": str(run.path), "against": str(runs[0].path), "metric": name, **difference.as_json()}
+                entry = {
+                    "run": str(run.path),
+                    "against": str(runs[0].path),
+                    "metric": name,
+                    **difference.as_json(),
+                }
                 found.append(entry | {"verdict": way})
     for entry, p in zip(found, holm([entry["p"] for entry in found]), strict=True):
         entry["p_adjusted"] = p
@@ -120,7 +149,9 @@ def _difference(
     runs: Sequence[FinishedRun], number: int, split: str, name: str, pairs: dict[int, Pair]
 ) -> Difference | None:
     if number in pairs:
-        with suppress(UsageError):  # a metric that predictions don't give, such as a metric script's
+        with suppress(
+            UsageError
+        ):  # a metric that predictions don't give, such as a metric script's
             return pairs[number].difference(name)
     return unpaired(runs[number], runs[0], split, name)
 
@@ -161,14 +192,22 @@ def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
 
 def _text(line: Line, answers: Answers) -> str:
     parts = [line[name] for name in answers.texts if line.get(name)]
-    return one_line(" | ".join(" ".join(map(str, part)) if isinstance(part, list) else str(part) for part in parts))
+    return one_line(
+        " | ".join(
+            " ".join(map(str, part)) if isinstance(part, list) else str(part) for part in parts
+        )
+    )
 
 
 def _unequal(facts: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     """Returns the facts in which the runs differ, in the order in which they come up; None where a run has none."""
     names = dict.fromkeys(name for found in facts for name in found)
     rows = {name: [found.get(name) for found in facts] for name in names}
-    return {name: values for name, values in rows.items() if any(value != values[0] for value in values[1:])}
+    return {
+        name: values
+        for name, values in rows.items()
+        if any(value != values[0] for value in values[1:])
+    }
 
 
 def _data_facts(run: FinishedRun) -> dict[str, Any]:
@@ -181,7 +220,10 @@ def _common_splits(facts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the facts about splits that all runs have: a split that one run alone was scored on is no difference."""
     splits = [{name.partition(".")[0] for name in of_run} for of_run in facts]
     common = set.intersection(*splits)
-    return [{name: value for name, value in of_run.items() if name.partition(".")[0] in common} for of_run in facts]
+    return [
+        {name: value for name, value in of_run.items() if name.partition(".")[0] in common}
+        for of_run in facts
+    ]
 
 
 def _further_splits(runs: Sequence[FinishedRun]) -> list[str]:
@@ -204,4 +246,8 @@ def _environment_facts(run: FinishedRun) -> dict[str, Any]:
 
 def _speed(runs: Sequence[FinishedRun]) -> dict[str, list[Any]]:
     facts = [flat(run.document("performance")) for run in runs]
-    return {name: [found.get(name) for found in facts] for name in SPEED if any(name in found for found in facts)}
+    return {
+        name: [found.get(name) for found in facts]
+        for name in SPEED
+        if any(name in found for found in facts)
+    }

@@ -36,7 +36,10 @@ def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
     named = dict(zip(found["runs"][1:], names[1:], strict=True))
     made: list[TextTable] = []
     rows = [
-        [f"{name} *" if name == found["primary"] else name, *("" if v is None else _metric(v) for v in values)]
+        [
+            f"{name} *" if name == found["primary"] else name,
+            *("" if v is None else _metric(v) for v in values),
+        ]
         for name, values in found["metrics"].items()
     ]
     made.append((f"metrics of {found['split']}", ["metric", *names], rows))
@@ -46,16 +49,38 @@ def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
         change = (f"{one['value']:+.4f}", f"{one['low']:+.4f} to {one['high']:+.4f}")
         chances = [f"{one[name]:.2g}" for name in (("p", "p_adjusted") if several else ("p",))]
         method = one["method"] + (f", {clusters_text(one)} clusters" if "clusters" in one else "")
-        rows.append([one["metric"], f"{named[one['run']]} - {names[0]}", *change, *chances, method, one["verdict"]])
-    header = ["metric", "runs", "difference", "95 % interval", "p", *(["p, Holm"] if several else []), "method", ""]
+        rows.append(
+            [
+                one["metric"],
+                f"{named[one['run']]} - {names[0]}",
+                *change,
+                *chances,
+                method,
+                one["verdict"],
+            ]
+        )
+    header = [
+        "metric",
+        "runs",
+        "difference",
+        "95 % interval",
+        "p",
+        *(["p, Holm"] if several else []),
+        "method",
+        "",
+    ]
     made.append(("differences", header, rows))
     for title, key in _FACTS.items():
         if found[key]:
-            rows = _fact_rows(found[key], counts=key == "data", absent="not set" if key == "recipe" else "-")
+            rows = _fact_rows(
+                found[key], counts=key == "data", absent="not set" if key == "recipe" else "-"
+            )
             made.append((title, ["", *names], rows))
     for changed in found["changed_sides"]:
         name = named[changed["run"]]
-        title = f"examples that changed sides: {name} wins {changed['won']} and loses {changed['lost']}"
+        title = (
+            f"examples that changed sides: {name} wins {changed['won']} and loses {changed['lost']}"
+        )
         rows = [
             [
                 "won" if example["won"] else "lost",
@@ -65,7 +90,9 @@ def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
             ]
             for example in changed["examples"]
         ]
-        made.append((f"{title} against {names[0]}", ["", "id", "gold", names[0], name, "text"], rows))
+        made.append(
+            (f"{title} against {names[0]}", ["", "id", "gold", names[0], name, "text"], rows)
+        )
     return made
 
 
@@ -84,7 +111,10 @@ def _fact_rows(facts: Mapping[str, Sequence[Any]], *, counts: bool, absent: str)
     rows = []
     for name, values in facts.items():
         shown, written = SPEED.get(name, (name, "{:,}".format if counts else _short))
-        texts = (absent if v is None else written(v) if isinstance(v, int | float) else _short(v) for v in values)
+        texts = (
+            absent if v is None else written(v) if isinstance(v, int | float) else _short(v)
+            for v in values
+        )
         rows.append([shown, *texts])
     return rows
 

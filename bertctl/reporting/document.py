@@ -83,11 +83,17 @@ class TableBlock:
 
     def cells(self) -> list[list[Cell]]:
         """Returns all rows with every cell as a `Cell`."""
-        return [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows]
+        return [
+            [Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows
+        ]
 
 
 def record_table(
-    records: Sequence[Mapping[str, Any]], caption: str = "", *, shaded: Collection[str] = (), data: Collection[str] = ()
+    records: Sequence[Mapping[str, Any]],
+    caption: str = "",
+    *,
+    shaded: Collection[str] = (),
+    data: Collection[str] = (),
 ) -> TableBlock:
     """Returns a table with a row for each record and a column for each of their keys; numbers as people read them.
 
@@ -98,15 +104,25 @@ def record_table(
         data: columns with text of the data set.
     """
     names = list(dict.fromkeys(name for record in records for name in record))
-    numbers = {name for name in names if all(isinstance(record.get(name, 0), int | float) for record in records)}
+    numbers = {
+        name
+        for name in names
+        if all(isinstance(record.get(name, 0), int | float) for record in records)
+    }
     rows = [
         [
-            Cell(_shown(record.get(name, "")), name in data, shade=record.get(name, 0.0) if name in shaded else 0.0)
+            Cell(
+                _shown(record.get(name, "")),
+                name in data,
+                shade=record.get(name, 0.0) if name in shaded else 0.0,
+            )
             for name in names
         ]
         for record in records
     ]
-    return TableBlock([Column(name.replace("_", " "), name in numbers) for name in names], rows, caption)
+    return TableBlock(
+        [Column(name.replace("_", " "), name in numbers) for name in names], rows, caption
+    )
 
 
 def _shown(value: Any) -> str:

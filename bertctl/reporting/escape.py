@@ -26,9 +26,13 @@ def one_line(text: str, *, limit: int = _CUT) -> str:
 
 def markdown(text: str, *, limit: int = _CUT) -> str:
     """Returns a text as one line of Markdown that means nothing but itself, in a table cell and a list too."""
-    shown = one_line(text, limit=limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    shown = (
+        one_line(text, limit=limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    )
     shown = _MARKDOWN.sub(r"\\\g<0>", shown)
-    return _BLOCK_START.sub(lambda start: start[0] + "\\" if start[0].isdigit() else "\\" + start[0], shown)
+    return _BLOCK_START.sub(
+        lambda start: start[0] + "\\" if start[0].isdigit() else "\\" + start[0], shown
+    )
 
 
 def xml(text: str) -> str:

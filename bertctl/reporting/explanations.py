@@ -32,14 +32,20 @@ def passages(line: Mapping[str, Any]) -> Iterator[Passage]:
     if not line["targets"]:
         yield Passage(f"{line['id']}: nothing to explain in {answer}", (), "")
     for target in line["targets"]:
-        about = [str(target[name]) or "no answer" for name in ("label", "type", "tag", "answer") if name in target]
+        about = [
+            str(target[name]) or "no answer"
+            for name in ("label", "type", "tag", "answer")
+            if name in target
+        ]
         about += [f"choice {target['choice']}"] if "choice" in target else []
         about += [f"'{target['text']}'"] if "text" in target else []
         gold = f", gold {shorten(str(line['gold']), 80)}" if "gold" in line else ""
         for method, facts in target["methods"].items():
             probability = _probability(line, target)
             value = f"value {format_number(target['value'], target['value'])}"
-            title = f"{line['id']}: {' '.join(about) or answer}{probability}{gold}, {value}, {method}"
+            title = (
+                f"{line['id']}: {' '.join(about) or answer}{probability}{gold}, {value}, {method}"
+            )
             yield Passage(title, _shaded(target["words"], method), _note(target, method, facts))
 
 
@@ -47,7 +53,9 @@ def _probability(line: Mapping[str, Any], target: Mapping[str, Any]) -> str:
     """Returns how likely the model finds the label that is explained, where it gives probabilities by label."""
     by_label = line.get("probabilities")
     label = target.get("label", line["prediction"])
-    probability = by_label.get(label) if isinstance(by_label, Mapping) and isinstance(label, str) else None
+    probability = (
+        by_label.get(label) if isinstance(by_label, Mapping) and isinstance(label, str) else None
+    )
     return "" if probability is None else f" (probability {probability:.3f})"
 
 
@@ -65,7 +73,9 @@ def coloured_passage(passage: Passage) -> Iterator[Text]:
     words = Text()
     for word in passage.words:
         colour = "" if abs(word.share) < 0.1 else "green" if word.share > 0 else "red"
-        words.append(harmless(word.text), f"{'bold ' if abs(word.share) > 0.5 else ''}{colour}".strip())
+        words.append(
+            harmless(word.text), f"{'bold ' if abs(word.share) > 0.5 else ''}{colour}".strip()
+        )
     yield words
     yield Text(harmless(passage.note), style="dim")
 
@@ -89,7 +99,11 @@ def _note(target: Mapping[str, Any], method: str, facts: Mapping[str, Any]) -> s
     known = [word for word in target["words"] if word[method] is not None]
     ranked = sorted(known, key=lambda word: -abs(word[method]))[:_NAMED]
     most = ranked[0][method] if ranked else 0.0
-    parts = [", ".join(f"{shorten(word['word'], 40)} {format_number(word[method], most)}" for word in ranked)]
+    parts = [
+        ", ".join(
+            f"{shorten(word['word'], 40)} {format_number(word[method], most)}" for word in ranked
+        )
+    ]
     if "steps" in facts:
         right = "" if facts["converged"] else "NOT CONVERGED: "
         change = format_number(facts["change"], facts["change"])
@@ -115,7 +129,8 @@ def _against(figures: Mapping[str, Any], method: str, figure: str) -> str:
     errors = figures[method].get("standard_errors", {})
     apart = f", {errors[figure]:.1f} standard errors" if figure in errors else ""
     value, chance = (
-        format_number(figures[name][figure], figures[name][figure], sign="-") for name in (method, "random")
+        format_number(figures[name][figure], figures[name][figure], sign="-")
+        for name in (method, "random")
     )
     return f"{value} (random order {chance}{apart})"
 
@@ -147,8 +162,13 @@ def summary_sentences(summary: Mapping[str, Any]) -> list[str]:
         sentences.append(f"the sum is off by more than 1 % in {missed}: `converged` is false there")
     figures = summary.get("faithfulness", {})
     for method in (name for name in figures if name != "random"):
-        told = ", ".join(f"{name} {_against(figures, method, name)}" for name in ("comprehensiveness", "sufficiency"))
-        sentences.append(f"faithfulness of {method}, {count(figures[method]['targets'], 'answer')}: {told}")
+        told = ", ".join(
+            f"{name} {_against(figures, method, name)}"
+            for name in ("comprehensiveness", "sufficiency")
+        )
+        sentences.append(
+            f"faithfulness of {method}, {count(figures[method]['targets'], 'answer')}: {told}"
+        )
     return sentences
 
 
@@ -169,13 +189,22 @@ def doubts(summary: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def explained_section(lines: Sequence[Mapping[str, Any]], summary: Mapping[str, Any], *, title: str) -> Section:
+def explained_section(
+    lines: Sequence[Mapping[str, Any]], summary: Mapping[str, Any], *, title: str
+) -> Section:
     """Returns explained rows as a section, with how to read it and the figures of all of them."""
-    found: list[Block] = [Note(READING), *map(Note, [*summary_sentences(summary), *doubts(summary)])]
-    return Section("explained", title, [*found, *(passage for line in lines for passage in passages(line))])
+    found: list[Block] = [
+        Note(READING),
+        *map(Note, [*summary_sentences(summary), *doubts(summary)]),
+    ]
+    return Section(
+        "explained", title, [*found, *(passage for line in lines for passage in passages(line))]
+    )
 
 
-def explained_page(run: str, lines: Iterable[dict[str, Any]], summary: Callable[[], Mapping[str, Any]]) -> Report:
+def explained_page(
+    run: str, lines: Iterable[dict[str, Any]], summary: Callable[[], Mapping[str, Any]]
+) -> Report:
     """Returns a page of the first `MOST_ROWS` rows; all are counted.
 
     Args:

@@ -14,17 +14,30 @@ def few_shot_table(metrics: Mapping[str, Any]) -> TableBlock:
         metrics: content of metrics.json.
     """
     found, name = metrics["few_shot"], metrics["primary"]["name"]
-    columns = [Column("draw"), *(Column(text, number=True) for text in (f"few-shot {name}", "frozen", "difference"))]
-    rows: list[list[str | Cell]] = [[f"seed {row['seed']}", *_figures(row)] for row in found["draws"]]
+    columns = [
+        Column("draw"),
+        *(Column(text, number=True) for text in (f"few-shot {name}", "frozen", "difference")),
+    ]
+    rows: list[list[str | Cell]] = [
+        [f"seed {row['seed']}", *_figures(row)] for row in found["draws"]
+    ]
     if found["deviation"]:
         rows.append(["mean", *(Cell(text, strong=True) for text in _figures(found["mean"]))])
         rows.append(["deviation", *_figures(found["deviation"])[:2], ""])
-    return TableBlock(columns, rows, f"{found['rows']} training rows a draw; scored on {metrics['primary']['split']}.")
+    return TableBlock(
+        columns,
+        rows,
+        f"{found['rows']} training rows a draw; scored on {metrics['primary']['split']}.",
+    )
 
 
 def few_shot_section(metrics: Mapping[str, Any]) -> Section:
     """Returns the same for a page, with the verdict."""
-    return Section("few-shot", "Few-shot training", [few_shot_table(metrics), Note(metrics["few_shot"]["sentence"])])
+    return Section(
+        "few-shot",
+        "Few-shot training",
+        [few_shot_table(metrics), Note(metrics["few_shot"]["sentence"])],
+    )
 
 
 def _figures(scores: Mapping[str, float]) -> list[str]:

@@ -22,9 +22,21 @@ from bertctl.errors import ExitCode, UsageError
 from bertctl.metrics.clusters import FEW, TOO_FEW
 from bertctl.metrics.paired import Difference, detectable, score_interval, simultaneous
 from bertctl.metrics.value import MetricValue
-from bertctl.reporting.baseline_results import baseline_difference, baseline_title, stored_difference
+from bertctl.reporting.baseline_results import (
+    baseline_difference,
+    baseline_title,
+    stored_difference,
+)
 from bertctl.reporting.findings import BAD_FIRST, Check, Verdict
-from bertctl.reporting.limits import ANY_GAIN, GateVerdict, Limit, Policy, against_constant, decide, has_too_few
+from bertctl.reporting.limits import (
+    ANY_GAIN,
+    GateVerdict,
+    Limit,
+    Policy,
+    against_constant,
+    decide,
+    has_too_few,
+)
 from bertctl.reporting.pairing import Pair, not_computable, unpaired
 from bertctl.reporting.runs import FinishedRun, read_run
 from bertctl.reporting.slices import slice_contributions
@@ -133,7 +145,11 @@ class GateResult:
     @property
     def headline(self) -> str:
         """Returns the verdict in a line."""
-        lenient = ", let through by --policy lenient" if self.verdict == "inconclusive" and not self.exit_code else ""
+        lenient = (
+            ", let through by --policy lenient"
+            if self.verdict == "inconclusive" and not self.exit_code
+            else ""
+        )
         return f"gate of {self.run.path}: {self.verdict}{lenient} (exit {int(self.exit_code)})"
 
     def as_json(self) -> dict[str, Any]:
@@ -152,11 +168,19 @@ class GateResult:
 
     def checks(self) -> list[Check]:
         """Returns the checks for pipelines, under the same names in every build; lenient makes warnings."""
-        shown: dict[Verdict, Verdict] = {"inconclusive": "warning"} if self.policy == "lenient" else {}
+        shown: dict[Verdict, Verdict] = (
+            {"inconclusive": "warning"} if self.policy == "lenient" else {}
+        )
         judged = ((one, shown.get(one.verdict, one.verdict)) for one in self.judgements)
         group = f"bertctl gate, {self.split}"
         return [
-            Check(judgement.limit.name, group, verdict, judgement.message, detail="\n".join(judgement.ways_out))
+            Check(
+                judgement.limit.name,
+                group,
+                verdict,
+                judgement.message,
+                detail="\n".join(judgement.ways_out),
+            )
             for judgement, verdict in judged
         ]
 
@@ -165,10 +189,18 @@ class GateResult:
         found: list[tuple[str, dict[str, str], float]] = []
         for name in self.run.metrics["metrics"][self.split]:
             metric = self.run.metric(self.split, name)
-            ends = {"": metric.value if metric.is_defined else None, "_low": metric.low, "_high": metric.high}
+            ends = {
+                "": metric.value if metric.is_defined else None,
+                "_low": metric.low,
+                "_high": metric.high,
+            }
             # What is no letter of ASCII is lost in a name.
-            labels = {"split": self.split} | ({"label": name.partition(":")[2]} if ":" in name else {})
-            found += [(name + end, labels, value) for end, value in ends.items() if value is not None]
+            labels = {"split": self.split} | (
+                {"label": name.partition(":")[2]} if ":" in name else {}
+            )
+            found += [
+                (name + end, labels, value) for end, value in ends.items() if value is not None
+            ]
         for verdict in ("pass", "fail", "inconclusive"):
             number = sum(judgement.verdict == verdict for judgement in self.judgements)
             found.append(("gate_checks", {"verdict": verdict}, float(number)))
@@ -208,13 +240,21 @@ def gate(
         )
     drops = any(limit.kind == "max-drop" for limit in limits)
     if drops and baseline is None:
-        raise UsageError("--max-drop needs something to drop from", remedy="Add --baseline RUN2 (or its metrics.json).")
+        raise UsageError(
+            "--max-drop needs something to drop from",
+            remedy="Add --baseline RUN2 (or its metrics.json).",
+        )
     if baseline is not None and not drops:
-        raise UsageError("--baseline alone decides nothing", remedy="Say what may be lost: --max-drop accuracy=0.005.")
+        raise UsageError(
+            "--baseline alone decides nothing",
+            remedy="Say what may be lost: --max-drop accuracy=0.005.",
+        )
     ours = read_run(run)
     theirs = read_run(baseline) if baseline is not None else None
     chosen = ours.split(split)
-    limits = [replace(limit, metric=ours.primary) if limit.kind == "beats" else limit for limit in limits]
+    limits = [
+        replace(limit, metric=ours.primary) if limit.kind == "beats" else limit for limit in limits
+    ]
     with loading(f"the run {run}" + (f" or {baseline}" if baseline else ""), remedy=DAMAGED):
         judge = _Judge(ours, theirs, chosen, allow_constant=allow_constant)
         judgements = tuple(judge.verdict_on(limit, policy) for limit in limits)
@@ -227,21 +267,34 @@ def gate(
 class _Judge:
     """Judges a run, and what it is measured against; predictions are read when the first limit needs them."""
 
-    def __init__(self, ours: FinishedRun, theirs: FinishedRun | None, split: str, *, allow_constant: bool) -> None:
-        self.ours, self.theirs, self.split, self.allow_constant = ours, theirs, split, allow_constant
+    def __init__(
+        self, ours: FinishedRun, theirs: FinishedRun | None, split: str, *, allow_constant: bool
+    ) -> None:
+        self.ours, self.theirs, self.split, self.allow_constant = (
+            ours,
+            theirs,
+            split,
+            allow_constant,
+        )
         self.compared = ours.compared_on(split)
         self.notes: list[str] = []
         self._pair: Pair | None = None
         self.constant: str | None = None
         self.answers: Answers | None = None
-        if not allow_constant and ours.folder is not None and ours.folder.predictions(split).exists():
+        if (
+            not allow_constant
+            and ours.folder is not None
+            and ours.folder.predictions(split).exists()
+        ):
             answers = self.answers = answer_type(str(ours.task)).from_lines(self.lines)
             self.constant = answers.constant_prediction(self.lines)
             labels = Counter(name for line in self.lines for name in answers.labels_of(line) or ())
             rare = sum(n_examples < _RARE for n_examples in labels.values())
             if rare and len(labels) > 2 and "f1_macro" in ours.metrics["metrics"][split]:
                 seldom = f"{rare} of {len(labels)} labels have fewer than {_RARE} examples"
-                self.notes.append(f"{seldom}: intervals of means over labels, such as macro F1, are too short")
+                self.notes.append(
+                    f"{seldom}: intervals of means over labels, such as macro F1, are too short"
+                )
 
     def verdict_on(self, limit: Limit, policy: Policy) -> Judgement:
         """Returns the verdict on one limit."""
@@ -249,7 +302,11 @@ class _Judge:
             return self._judge_drop(limit, policy, self.theirs)
         if limit.baseline is not None:
             return self._judge_gain(limit, policy, limit.baseline)
-        metric = self._slice(limit, *limit.slice) if limit.slice else self.ours.metric(self.split, limit.metric)
+        metric = (
+            self._slice(limit, *limit.slice)
+            if limit.slice
+            else self.ours.metric(self.split, limit.metric)
+        )
         at_least = limit.kind != "max"
         if metric.higher_is_better != at_least:
             better, option = ("higher", "--min") if metric.higher_is_better else ("lower", "--max")
@@ -257,8 +314,17 @@ class _Judge:
             raise UsageError(what, remedy=f"Type {option} {limit.metric}={limit.limit:g}.")
         if not metric.is_defined:
             return self._undefined(limit, metric, policy)
-        ends = simultaneous(metric.value, (metric.low, metric.high), self.compared, at_least=at_least)
-        verdict = decide(metric.value, *ends, limit.limit, at_least=at_least, policy=policy, clusters=metric.clusters)
+        ends = simultaneous(
+            metric.value, (metric.low, metric.high), self.compared, at_least=at_least
+        )
+        verdict = decide(
+            metric.value,
+            *ends,
+            limit.limit,
+            at_least=at_least,
+            policy=policy,
+            clusters=metric.clusters,
+        )
         where = f" of {limit.slice[0]}={limit.slice[1]}" if limit.slice else ""
         best = f", best of {self.compared}" if self.compared > 1 else ""
         interval = "" if ends[0] is None else f" ({ends[0]:.4f} to {ends[1]:.4f}{best})"
@@ -268,7 +334,14 @@ class _Judge:
         allowed = f"{'at least' if at_least else 'at most'} {limit.limit:g}"
         is_good = metric.value >= limit.limit if at_least else metric.value <= limit.limit
         message = _sentence(
-            found, verdict, policy, ends, allowed, is_good=is_good, bad_end_is_low=at_least, clusters=metric.clusters
+            found,
+            verdict,
+            policy,
+            ends,
+            allowed,
+            is_good=is_good,
+            bad_end_is_low=at_least,
+            clusters=metric.clusters,
         )
         verdict, message = self._above_constant(limit, metric, policy, verdict, message)
         judgement = Judgement(
@@ -286,7 +359,9 @@ class _Judge:
     def _undefined(self, limit: Limit, metric: MetricValue, policy: Policy) -> Judgement:
         """Returns the judgement of a metric that is no number: it never passes, not with `lenient` either."""
         examples = count(metric.n, "example")
-        message = f"{limit.metric} is undefined on {examples}: all answers, or all gold scores, are equal"
+        message = (
+            f"{limit.metric} is undefined on {examples}: all answers, or all gold scores, are equal"
+        )
         is_failure = self.constant is not None or policy == "lenient"
         verdict: GateVerdict = "fail" if is_failure else "inconclusive"
         return Judgement(limit, verdict, metric, None, None, (None, None), None, message)
@@ -300,12 +375,23 @@ class _Judge:
         baseline = baseline_of(self.ours.metrics, self.split, limit.metric)
         if self.allow_constant or baseline is None or limit.slice is not None or verdict == "fail":
             return verdict, message
-        baseline = self.answers.best_constant(limit.metric, self.lines, baseline) if self.answers else baseline
+        baseline = (
+            self.answers.best_constant(limit.metric, self.lines, baseline)
+            if self.answers
+            else baseline
+        )
         # Recall of a label: a constant answer has all of it, and nothing has more.
-        is_full = baseline >= 1.0 > (baseline_of(self.ours.metrics, self.split, self.ours.primary) or 0.0)
-        if (metric.higher_is_better and is_full) or (most := against_constant(metric, baseline, policy)) == "pass":
+        is_full = (
+            baseline >= 1.0 > (baseline_of(self.ours.metrics, self.split, self.ours.primary) or 0.0)
+        )
+        if (metric.higher_is_better and is_full) or (
+            most := against_constant(metric, baseline, policy)
+        ) == "pass":
             return verdict, message
-        return most, f"{message}; but it is not clearly better than the best constant answer's {baseline:.4f}"
+        return (
+            most,
+            f"{message}; but it is not clearly better than the best constant answer's {baseline:.4f}",
+        )
 
     @cached_property
     def lines(self) -> list[Line]:
@@ -314,14 +400,19 @@ class _Judge:
 
     def _slice(self, limit: Limit, column: str, value: str) -> MetricValue:
         lines, task = self.lines, str(self.ours.task)
-        found = slice_contributions(answer_type(task), lines, limit.metric, column=column, value=value)
+        found = slice_contributions(
+            answer_type(task), lines, limit.metric, column=column, value=value
+        )
         if found is None:
             raise not_computable(limit.metric, task)
         return found.metric()
 
     def _judge_drop(self, limit: Limit, policy: Policy, theirs: FinishedRun) -> Judgement:
         name = limit.metric
-        metric, baseline = self.ours.metric(self.split, name), theirs.metric(theirs.split(self.split), name)
+        metric, baseline = (
+            self.ours.metric(self.split, name),
+            theirs.metric(theirs.split(self.split), name),
+        )
         if not (metric.is_defined and baseline.is_defined):
             return self._undefined(limit, metric, policy)
         change = self._change(name, theirs)
@@ -332,22 +423,45 @@ class _Judge:
         low, high = simultaneous(metric.value - baseline.value, ends, k, at_least=at_least)
         clusters = None if change is None else change.clusters
         verdict = decide(
-            metric.value - baseline.value, low, high, bound, at_least=at_least, policy=policy, clusters=clusters
+            metric.value - baseline.value,
+            low,
+            high,
+            bound,
+            at_least=at_least,
+            policy=policy,
+            clusters=clusters,
         )
         found = f"{metric_name(name, self.ours.metrics)} is {metric.value:.4f} against {baseline.value:.4f}"
         if change is not None:
-            differing = "" if change.changed is None else f", {change.changed} of {change.n} examples differ"
+            differing = (
+                ""
+                if change.changed is None
+                else f", {change.changed} of {change.n} examples differ"
+            )
             found += (
                 f", a change of {change.value:+.4f} ({low:+.4f} to {high:+.4f}; {change.method}, "
                 f"p {change.p:.2g}{differing}{f', {change.clusters} clusters' if change.clusters else ''})"
             )
         allowed = f"a {'drop' if at_least else 'rise'} of at most {limit.limit:g}"
-        is_good = (metric.value - baseline.value >= bound) if at_least else (metric.value - baseline.value <= bound)
+        is_good = (
+            (metric.value - baseline.value >= bound)
+            if at_least
+            else (metric.value - baseline.value <= bound)
+        )
         message = _sentence(
-            found, verdict, policy, (low, high), allowed, is_good=is_good, bad_end_is_low=at_least, clusters=clusters
+            found,
+            verdict,
+            policy,
+            (low, high),
+            allowed,
+            is_good=is_good,
+            bad_end_is_low=at_least,
+            clusters=clusters,
         )
         verdict, message = self._above_constant(limit, metric, policy, verdict, message)
-        detectable = _detectable(metric.value - baseline.value, low, high, n=metric.n, at_least=at_least)
+        detectable = _detectable(
+            metric.value - baseline.value, low, high, n=metric.n, at_least=at_least
+        )
         judgement = Judgement(
             limit=limit,
             verdict=verdict,
@@ -372,10 +486,22 @@ class _Judge:
 
         at_least = metric.higher_is_better
         bound = ANY_GAIN if at_least else -ANY_GAIN
-        low, high = simultaneous(change.value, (change.low, change.high), self.compared, at_least=at_least)
-        verdict = decide(change.value, low, high, bound, at_least=at_least, policy=policy, clusters=change.clusters)
+        low, high = simultaneous(
+            change.value, (change.low, change.high), self.compared, at_least=at_least
+        )
+        verdict = decide(
+            change.value,
+            low,
+            high,
+            bound,
+            at_least=at_least,
+            policy=policy,
+            clusters=change.clusters,
+        )
         title = baseline_title(baseline_name)
-        differing = "" if change.changed is None else f", {change.changed} of {change.n} examples differ"
+        differing = (
+            "" if change.changed is None else f", {change.changed} of {change.n} examples differ"
+        )
         interval = f"{low:+.4f} to {high:+.4f}; {change.method}, p {change.p:.2g}{differing}"
         message = _sentence(
             f"{metric_name(limit.metric, self.ours.metrics)} is {metric.value:.4f} against {baseline:.4f} of {title}, "
@@ -405,7 +531,9 @@ class _Judge:
         if self.ours.folder is not None and theirs.folder is not None:
             if self._pair is None:
                 their_lines = theirs.lines(self.split)
-                self._pair = Pair(self.ours, theirs, self.split, lines=self.lines, their_lines=their_lines)
+                self._pair = Pair(
+                    self.ours, theirs, self.split, lines=self.lines, their_lines=their_lines
+                )
             return self._pair.difference(name)
         bare = theirs if theirs.folder is None else self.ours
         note = (
@@ -416,7 +544,9 @@ class _Judge:
         return unpaired(self.ours, theirs, self.split, name)
 
 
-def _cautions(ours: FinishedRun, split: str, judgements: Sequence[Judgement], policy: Policy) -> list[str]:
+def _cautions(
+    ours: FinishedRun, split: str, judgements: Sequence[Judgement], policy: Policy
+) -> list[str]:
     """Returns what else should be known of the verdict: choices made on this split, few clusters, several checks."""
     chosen, k, notes = ours.chosen_on(split), len(judgements), []
     if chosen:
@@ -429,7 +559,9 @@ def _cautions(ours: FinishedRun, split: str, judgements: Sequence[Judgement], po
         notes.append(f"{min(clusters)} clusters are few: intervals from fewer than {FEW} are rough")
     if k > 1 and policy != "point":
         chance = f"up to {min(100, 2.5 * k):g} % (2.5 % each)"
-        notes.append(f"a model that is exactly at all {k} limits fails at least one check with a chance of {chance}")
+        notes.append(
+            f"a model that is exactly at all {k} limits fails at least one check with a chance of {chance}"
+        )
     return notes
 
 
@@ -439,10 +571,16 @@ def _with_ways_out(judgement: Judgement, bound: float, *, at_least: bool) -> Jud
         return judgement
     value, low, high = judgement.judged
     end = low if at_least else high
-    if end is not None and ((end >= bound) if at_least else (end <= bound)):  # only the constant answer is too near
+    if end is not None and (
+        (end >= bound) if at_least else (end <= bound)
+    ):  # only the constant answer is too near
         more = "More examples would show whether it is better than the best constant answer."
         return replace(judgement, ways_out=(more, "--allow-constant decides by the limit alone."))
-    needed = None if end is None else examples_needed(judgement.limit, value, end, bound, judgement.metric.n)
+    needed = (
+        None
+        if end is None
+        else examples_needed(judgement.limit, value, end, bound, judgement.metric.n)
+    )
     sentences = ways_out(judgement.limit, value, end, bound, judgement.metric)
     return replace(judgement, ways_out=sentences, examples_needed=needed)
 
@@ -474,7 +612,9 @@ def _sentence(
         meets = "meets" if verdict == "pass" else "misses"
         return f"{found}: the value {meets} the limit ({allowed})"
     if None in ends:
-        return f"{found}: the limit is {allowed}, and without an interval only --policy point decides"
+        return (
+            f"{found}: the limit is {allowed}, and without an interval only --policy point decides"
+        )
     if has_too_few(clusters):
         return (
             f"{found}: the limit is {allowed}, and {count(clusters or 0, 'cluster')} can't decide that; "
@@ -490,7 +630,9 @@ def _sentence(
     return f"{found}: the value misses the limit ({allowed}), the {good} end of its 95 % interval meets it"
 
 
-def _detectable(value: float, low: float | None, high: float | None, *, n: int, at_least: bool) -> float | None:
+def _detectable(
+    value: float, low: float | None, high: float | None, *, n: int, at_least: bool
+) -> float | None:
     """Returns what these examples can show; for a model and itself, what one different answer would show."""
     if low is None or high is None:
         return None

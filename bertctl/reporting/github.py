@@ -42,10 +42,16 @@ def annotations(checks: Sequence[Check]) -> list[str]:
     lines: list[str] = []
     for kind in ("error", "warning"):
         bad = [check for check in worst_first(checks) if _KINDS.get(check.verdict) == kind]
-        room = ANNOTATIONS_OF_A_KIND if len(bad) <= ANNOTATIONS_OF_A_KIND else ANNOTATIONS_OF_A_KIND - 1
+        room = (
+            ANNOTATIONS_OF_A_KIND
+            if len(bad) <= ANNOTATIONS_OF_A_KIND
+            else ANNOTATIONS_OF_A_KIND - 1
+        )
         lines += [_annotation(kind, check) for check in bad[:room]]
         if len(bad) > room:
-            lines.append(f"::{kind} title=bertctl::{len(bad) - room} more; the step summary lists them")
+            lines.append(
+                f"::{kind} title=bertctl::{len(bad) - room} more; the step summary lists them"
+            )
     return lines
 
 
@@ -72,7 +78,12 @@ def write_summary(make: Callable[[int], str]) -> None:
 
 
 def checks_summary(
-    title: str, checks: Sequence[Check], *, headline: str = "", notes: Sequence[str] = (), limit: int = SUMMARY_LIMIT
+    title: str,
+    checks: Sequence[Check],
+    *,
+    headline: str = "",
+    notes: Sequence[str] = (),
+    limit: int = SUMMARY_LIMIT,
 ) -> str:
     """Returns checks as Markdown, the worst first, in fewer than `limit` bytes.
 
@@ -84,9 +95,17 @@ def checks_summary(
         limit: bytes.
     """
     tally = ", ".join(f"{number:,} {verdict}" for verdict, number in counts(checks).items())
-    head = [f"## {markdown(title)}", "", f"{markdown(headline, limit=1000)} ({tally})" if headline else tally, ""]
+    head = [
+        f"## {markdown(title)}",
+        "",
+        f"{markdown(headline, limit=1000)} ({tally})" if headline else tally,
+        "",
+    ]
     tail = ["", *(f"- {markdown(note, limit=1000)}" for note in notes)] if notes else []
-    table = (_table_head(["", "verdict", "check", "found"]), [_check_row(check) for check in worst_first(checks)])
+    table = (
+        _table_head(["", "verdict", "check", "found"]),
+        [_check_row(check) for check in worst_first(checks)],
+    )
     return _fitted(head, [table], tail, limit)
 
 
@@ -95,12 +114,17 @@ def tables_summary(title: str, tables: Sequence[TextTable], *, limit: int = SUMM
     found = []
     for heading, header, rows in tables:
         head, *kept = ([row[i] for i in filled(len(header), rows)] for row in (header, *rows))
-        found.append(([f"### {markdown(heading)}", "", *_table_head(head)], [_row(row) for row in kept]))
+        found.append(
+            ([f"### {markdown(heading)}", "", *_table_head(head)], [_row(row) for row in kept])
+        )
     return _fitted([f"## {markdown(title)}", ""], found, [], limit)
 
 
 def _fitted(
-    head: Sequence[str], tables: Sequence[tuple[Sequence[str], Sequence[str]]], tail: Sequence[str], limit: int
+    head: Sequence[str],
+    tables: Sequence[tuple[Sequence[str], Sequence[str]]],
+    tail: Sequence[str],
+    limit: int,
 ) -> str:
     """Returns head, tables (each a head and rows) and tail as one text; rows that don't fit are counted."""
     lines, left_out = list(head), 0
@@ -123,7 +147,11 @@ def _fitted(
 def _annotation(kind: str, check: Check) -> str:
     file = None if check.file is None else in_repository(check.file)
     properties = {"file": file, "line": check.line, "title": one_line(check.name, limit=_TITLE)}
-    given = ",".join(f"{name}={command_property(str(text))}" for name, text in properties.items() if text is not None)
+    given = ",".join(
+        f"{name}={command_property(str(text))}"
+        for name, text in properties.items()
+        if text is not None
+    )
     return f"::{kind} {given}::{command_message(one_line(check.message, limit=1000))}"
 
 

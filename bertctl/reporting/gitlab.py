@@ -34,7 +34,9 @@ def metrics_report(samples: Sequence[Sample]) -> str:
     lines = []
     for name, labels, value in samples:
         if math.isfinite(value):
-            inside = ",".join(f'{_NOT_A_NAME.sub("_", key)}="{_label(text)}"' for key, text in labels.items())
+            inside = ",".join(
+                f'{_NOT_A_NAME.sub("_", key)}="{_label(text)}"' for key, text in labels.items()
+            )
             lines.append(f"bertctl_{_NOT_A_NAME.sub('_', name)}{{{inside}}} {value:.10g}\n")
     return "".join(dict.fromkeys(lines)) + "# EOF\n"
 
@@ -74,7 +76,11 @@ def write_code_quality(path: Path, checks: Sequence[Check], *, default_file: str
     Raises:
         UnavailableError: it can't be written.
     """
-    write_text(path, json.dumps(code_quality(checks, default_file=default_file), indent=2, ensure_ascii=False) + "\n")
+    write_text(
+        path,
+        json.dumps(code_quality(checks, default_file=default_file), indent=2, ensure_ascii=False)
+        + "\n",
+    )
 
 
 def _label(text: str) -> str:

@@ -27,7 +27,12 @@ def render_html(report: Report) -> str:
     pages.filters["grouped"] = _grouped
     pages.filters["breakable"] = _breakable
     pages.filters["columns"] = _columns
-    for name, kind in (("chart", Chart), ("table", TableBlock), ("listing", Listing), ("passage", Passage)):
+    for name, kind in (
+        ("chart", Chart),
+        ("table", TableBlock),
+        ("listing", Listing),
+        ("passage", Passage),
+    ):
         pages.tests[name] = lambda block, kind=kind: isinstance(block, kind)
     return render_page("report.html.j2", report=report, **_SHADES)
 

@@ -18,7 +18,16 @@ import numpy as np
 from bertctl.arrays import Array
 from bertctl.interpretability.head_patterns import MAJORITY, MIXED, PATTERNS
 from bertctl.reporting.charts import places_chart
-from bertctl.reporting.document import Cell, Chart, Column, Note, Report, Section, TableBlock, record_table
+from bertctl.reporting.document import (
+    Cell,
+    Chart,
+    Column,
+    Note,
+    Report,
+    Section,
+    TableBlock,
+    record_table,
+)
 from bertctl.reporting.html import render_html
 from bertctl.reporting.page import render_page
 from bertctl.words import count, harmless, shorten
@@ -33,25 +42,45 @@ _SMALL, _SMALL_BYTES, _BYTES = 1_200_000, 1_400_000, 24_000_000
 def attention_page(found: Mapping[str, Any], texts: Sequence[str]) -> str:
     """Returns the page of what `read_attention` gives for a text, or pair."""
     cut = f" ({count(found['cut'], 'more token')} cut off)" if found["cut"] else ""
-    tokens, layers, heads = (count(len(found[f"{noun}s"]), noun) for noun in ("token", "layer", "head"))
-    data = {name: found[name].tolist() for name in ("sides", "layers", "heads", "scaling") if name in found}
+    tokens, layers, heads = (
+        count(len(found[f"{noun}s"]), noun) for noun in ("token", "layer", "head")
+    )
+    data = {
+        name: found[name].tolist()
+        for name in ("sides", "layers", "heads", "scaling")
+        if name in found
+    }
     data |= {"tokens": [harmless(token) for token in found["tokens"]], **_packed(found)}
     read = " · ".join(shorten(one, 160) for one in texts)
     size = f"{tokens}{cut}, {layers} × {heads}"
-    return render_page("attention.html.j2", scripts=["attention.js"], data=data, found=found, text=read, size=size)
+    return render_page(
+        "attention.html.j2", scripts=["attention.js"], data=data, found=found, text=read, size=size
+    )
 
 
 def _packed(found: Mapping[str, Any]) -> dict[str, Any]:
     """Returns attention, queries and keys as text for each layer, as fine as there is room for."""
     room = _SMALL_BYTES if found["attentions"].size <= _SMALL else _BYTES
-    vectors = {one: found[several] for one, several in (("query", "queries"), ("key", "keys")) if several in found}
-    scales = {name: [np.abs(layer).max() or 1.0 for layer in each] for name, each in vectors.items()}
-    packed: dict[str, Any] = {f"{name}Scale": [float(scale) for scale in each] for name, each in scales.items()}
+    vectors = {
+        one: found[several]
+        for one, several in (("query", "queries"), ("key", "keys"))
+        if several in found
+    }
+    scales = {
+        name: [np.abs(layer).max() or 1.0 for layer in each] for name, each in vectors.items()
+    }
+    packed: dict[str, Any] = {
+        f"{name}Scale": [float(scale) for scale in each] for name, each in scales.items()
+    }
     for levels, steps in _LEVELS:
         packed |= {"levels": levels, "steps": steps}
-        packed["attention"] = [_text(np.sqrt(layer) * levels, np.uint8) for layer in found["attentions"]]
+        packed["attention"] = [
+            _text(np.sqrt(layer) * levels, np.uint8) for layer in found["attentions"]
+        ]
         for name, each in vectors.items():
-            shares = (layer / scale * steps for layer, scale in zip(each, scales[name], strict=True))
+            shares = (
+                layer / scale * steps for layer, scale in zip(each, scales[name], strict=True)
+            )
             packed[name] = [_text(share, np.int8) for share in shares]
         if sum(len(text) for name in ("attention", *scales) for text in packed[name]) <= room:
             break
@@ -71,14 +100,25 @@ Records = Sequence[dict[str, Any]]
 
 def head_records(patterns: Found, importance: Found) -> list[dict[str, Any]]:
     """Returns what is known of each head, layer by layer, both counted from 1."""
-    columns = {name: values for found in (patterns, importance) if found for name, values in found["columns"].items()}
+    columns = {
+        name: values
+        for found in (patterns, importance)
+        if found
+        for name, values in found["columns"].items()
+    }
     return [
-        {"layer": place[0] + 1, "head": place[1] + 1, **{name: each[place].item() for name, each in columns.items()}}
+        {
+            "layer": place[0] + 1,
+            "head": place[1] + 1,
+            **{name: each[place].item() for name, each in columns.items()},
+        }
         for place in np.ndindex(*next(iter(columns.values())).shape)
     ]
 
 
-def heads_report(title: str, source: str, records: Records, patterns: Found, importance: Found) -> Report:
+def heads_report(
+    title: str, source: str, records: Records, patterns: Found, importance: Found
+) -> Report:
     """Returns the report: a section for each, whose first block is its table, and one of all heads.
 
     Args:
@@ -90,7 +130,11 @@ def heads_report(title: str, source: str, records: Records, patterns: Found, imp
     """
     sections: list[Section] = []
     if patterns is not None:
-        texts, tokens, cut = count(patterns["texts"], "text"), count(patterns["tokens"], "token"), patterns["cut"]
+        texts, tokens, cut = (
+            count(patterns["texts"], "text"),
+            count(patterns["tokens"], "token"),
+            patterns["cut"],
+        )
         table = _strongest(patterns, records, f"{texts}, {tokens}; {count(cut, 'text')} cut.")
         what = Note(
             "A share is the mean attention that a token pays to what the pattern names, over the tokens that have such "
@@ -100,13 +144,22 @@ def heads_report(title: str, source: str, records: Records, patterns: Found, imp
     if importance is not None:
         by = "loss_rise" if "loss_rise" in importance["columns"] else "gradient"
         ranked = sorted(records, key=lambda one: -float(one[by]))[:10]
-        first = [{name: one[name] for name in ("layer", "head", *importance["columns"])} for one in ranked]
+        first = [
+            {name: one[name] for name in ("layer", "head", *importance["columns"])}
+            for one in ranked
+        ]
         whole = f"loss of the whole {importance['loss']:.4f}, {importance['metric']} {importance['value']:.4f}"
-        caption = f"The ten that matter most to '{importance['split']}' (Michel et al. 2019); {whole}."
-        sections.append(Section("importance", "How much heads matter", [record_table(first, caption)]))
+        caption = (
+            f"The ten that matter most to '{importance['split']}' (Michel et al. 2019); {whole}."
+        )
+        sections.append(
+            Section("importance", "How much heads matter", [record_table(first, caption)])
+        )
     caption = "Shares, entropy in nats, mean distance in tokens; layers and heads count from 1."
     every = record_table(records, caption, shaded=PATTERNS)
-    return Report(title, source, [], [*sections, Section("heads", "All heads", [*_maps(records), every])])
+    return Report(
+        title, source, [], [*sections, Section("heads", "All heads", [*_maps(records), every])]
+    )
 
 
 def _strongest(patterns: Mapping[str, Any], records: Records, caption: str) -> TableBlock:
@@ -117,10 +170,17 @@ def _strongest(patterns: Mapping[str, Any], records: Records, caption: str) -> T
             best = max(records, key=lambda one: float(one[name]))
             heads = sum(one["pattern"] == name for one in records)
             strongest = f"layer {best['layer']}, head {best['head']}"
-            what = {"pattern": name, "attention to": PATTERNS[name], "heads": heads, "strongest": strongest}
+            what = {
+                "pattern": name,
+                "attention to": PATTERNS[name],
+                "heads": heads,
+                "strongest": strongest,
+            }
             rows.append({**what, "share": best[name], "tokens": tokens})
     mixed = sum(one["pattern"] == MIXED for one in records)
-    rows.append({"pattern": MIXED, "attention to": "none of these with more than half", "heads": mixed})
+    rows.append(
+        {"pattern": MIXED, "attention to": "none of these with more than half", "heads": mixed}
+    )
     return record_table(rows, caption)
 
 
@@ -134,9 +194,12 @@ def _maps(records: Records) -> list[TableBlock]:
         if any(name in one for one in records):
             columns = [Column("layer \\ head"), *(Column(str(head), number=True) for head in heads)]
             rows: list[list[str | Cell]] = [
-                [str(layer), *(_map_cell(by_place[layer, head][name]) for head in heads)] for layer in layers
+                [str(layer), *(_map_cell(by_place[layer, head][name]) for head in heads)]
+                for layer in layers
             ]
-            maps.append(TableBlock(columns, rows, f"{name}: share of the attention that goes to {what}."))
+            maps.append(
+                TableBlock(columns, rows, f"{name}: share of the attention that goes to {what}.")
+            )
     return maps
 
 
@@ -147,10 +210,17 @@ def _map_cell(share: float) -> Cell:
 def neighbours_page(found: Mapping[str, Any]) -> str:
     """Returns the page of an answer of `interpretability.neighbours`."""
     near = found["neighbours"]
-    rows = [{"number": i, "text": one["text"], "cosine": one["score"]} for i, one in enumerate(near, start=1)]
+    rows = [
+        {"number": i, "text": one["text"], "cosine": one["score"]}
+        for i, one in enumerate(near, start=1)
+    ]
     caption = "Principal components of the vectors; the star is what they are compared with."
     picture = Chart(partial(places_chart, found["at"], near), caption, wide=True)
     table = replace(record_table(rows, data=["text"]), stacked=True)
-    about = f"{found['model']}, layer {found['layer']}: {found['context']}" if "context" in found else found["model"]
+    about = (
+        f"{found['model']}, layer {found['layer']}: {found['context']}"
+        if "context" in found
+        else found["model"]
+    )
     section = Section("neighbours", "Neighbours", [picture, table])
     return render_html(Report(f"Neighbours of {found['query']}", about, [], [section]))

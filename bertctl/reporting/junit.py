@@ -22,11 +22,17 @@ def junit_document(checks: Sequence[Check]) -> str:
     for check in checks:
         groups.setdefault(check.group, []).append(check)
     for group, members in groups.items():
-        suite = ElementTree.SubElement(root, "testsuite", _numbers(group, members) | {"skipped": "0"})
+        suite = ElementTree.SubElement(
+            root, "testsuite", _numbers(group, members) | {"skipped": "0"}
+        )
         for check in members:
             _add_case(suite, check)
     ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        + ElementTree.tostring(root, encoding="unicode")
+        + "\n"
+    )
 
 
 def _numbers(name: str, checks: Sequence[Check]) -> dict[str, str]:
@@ -42,10 +48,14 @@ def _numbers(name: str, checks: Sequence[Check]) -> dict[str, str]:
 def _add_case(suite: ElementTree.Element, check: Check) -> None:
     names = {"classname": xml(check.group), "name": xml(check.name), "time": "0"}
     case = ElementTree.SubElement(suite, "testcase", names)
-    text = xml("\n".join(part for part in (check.place, check.message, check.detail) if part)[:_DETAIL])
+    text = xml(
+        "\n".join(part for part in (check.place, check.message, check.detail) if part)[:_DETAIL]
+    )
     if check.verdict in ("fail", "inconclusive"):
         tag = "failure" if check.verdict == "fail" else "error"
-        outcome = ElementTree.SubElement(case, tag, {"message": xml(check.message[:_MESSAGE]), "type": check.verdict})
+        outcome = ElementTree.SubElement(
+            case, tag, {"message": xml(check.message[:_MESSAGE]), "type": check.verdict}
+        )
         outcome.text = text
     else:
         ElementTree.SubElement(case, "system-out").text = f"{check.verdict}: {text}"

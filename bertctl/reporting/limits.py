@@ -65,7 +65,10 @@ def baseline_limit(name: str) -> Limit:
     """
     known = [*KINDS, MAJORITY]
     if name not in known:
-        raise UsageError(f"--beats {name}: {unknown('baseline', name, known)}", remedy=f"It fits: {listing(known)}.")
+        raise UsageError(
+            f"--beats {name}: {unknown('baseline', name, known)}",
+            remedy=f"It fits: {listing(known)}.",
+        )
     return Limit("beats", "", 0.0, baseline=name)
 
 
@@ -81,15 +84,24 @@ def parse_limit(kind: Kind, text: str) -> Limit:
     complete = bool(equals and name.strip()) and (where is not None or kind != "min-slice")
     if not complete or not math.isfinite(limit):
         what = "COLUMN=VALUE:METRIC=NUMBER" if kind == "min-slice" else "METRIC=NUMBER"
-        raise UsageError(f"--{kind} {text}: {what} fits", remedy=f"Type --{kind} '{_EXAMPLES[kind]}'.")
+        raise UsageError(
+            f"--{kind} {text}: {what} fits", remedy=f"Type --{kind} '{_EXAMPLES[kind]}'."
+        )
     metric = (where["metric"] if where else name).strip()
     known = find_metric(metric)
-    if abs(limit) > 1 and (metric.partition(":")[0] in OF_LABEL or (known is not None and known.is_fraction)):
+    if abs(limit) > 1 and (
+        metric.partition(":")[0] in OF_LABEL or (known is not None and known.is_fraction)
+    ):
         what = f"--{kind} {text}: {metric} is a fraction, at most 1"
         raise UsageError(what, remedy=f"Did you mean {metric}={limit / 100:g}?")
     if kind == "max-drop" and limit < 0:
-        raise UsageError(f"--max-drop {text}: a drop is 0 or more", remedy="Give how much may be lost, such as 0.005.")
-    return Limit(kind, metric, limit, (where["column"].strip(), where["value"].strip()) if where else None)
+        raise UsageError(
+            f"--max-drop {text}: a drop is 0 or more",
+            remedy="Give how much may be lost, such as 0.005.",
+        )
+    return Limit(
+        kind, metric, limit, (where["column"].strip(), where["value"].strip()) if where else None
+    )
 
 
 def has_too_few(clusters: int | None) -> bool:
@@ -109,7 +121,10 @@ def against_constant(metric: MetricValue, baseline: float, policy: Policy) -> Ga
         policy: `point` goes by the values alone.
     """
     sign = 1.0 if metric.higher_is_better else -1.0
-    gap, end = sign * (metric.value - baseline), metric.low if metric.higher_is_better else metric.high
+    gap, end = (
+        sign * (metric.value - baseline),
+        metric.low if metric.higher_is_better else metric.high,
+    )
     if gap <= _SAME:
         return "fail"
     half = 0.0 if policy == "point" else math.inf if end is None else sign * (metric.value - end)

@@ -5,7 +5,16 @@ Text of the data stands in code spans, where a platform reads neither markup nor
 
 import re
 
-from bertctl.reporting.document import Block, Cell, Column, Note, Passage, Report, Section, TableBlock
+from bertctl.reporting.document import (
+    Block,
+    Cell,
+    Column,
+    Note,
+    Passage,
+    Report,
+    Section,
+    TableBlock,
+)
 from bertctl.reporting.escape import markdown, one_line
 
 MOST_BYTES = 65_000
@@ -23,7 +32,9 @@ def render_markdown(report: Report) -> str:
     if first is not None:
         rest = f" ({escaped(first.note)})" if first.note else ""
         lines += [f"**{escaped(first.label)}: {escaped(first.value)}**{rest}", "", ""]
-    sections = [text for section in report.sections if section.brief and (text := _section(section))]
+    sections = [
+        text for section in report.sections if section.brief and (text := _section(section))
+    ]
     kept = "\n".join(lines)
     for text in sections:
         if len((kept + text).encode()) > MOST_BYTES:
@@ -55,7 +66,10 @@ def _section(section: Section) -> str:
 def _block(block: Block) -> str:
     if isinstance(block, Note):
         parts = block.text.split("`")
-        return "".join(code_span(part) if i % 2 else _note(part) for i, part in enumerate(parts)) + "\n"
+        return (
+            "".join(code_span(part) if i % 2 else _note(part) for i, part in enumerate(parts))
+            + "\n"
+        )
     if isinstance(block, Passage):
         return f"- {code_span(block.title)}: {code_span(block.note)}\n"
     return table_lines(block) if isinstance(block, TableBlock) else ""
@@ -74,7 +88,10 @@ def table_lines(table: TableBlock) -> str:
         return ""
     lines = [_row([code_span(c.name) if c.data else escaped(c.name) for c in table.columns])]
     lines.append(_row(["---:" if column.number else "---" for column in table.columns]))
-    lines += [_row([_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)]) for row in rows]
+    lines += [
+        _row([_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)])
+        for row in rows
+    ]
     if table.caption:
         lines += ["", escaped(table.caption)]
     return "\n".join([*lines, ""])

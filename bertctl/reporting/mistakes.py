@@ -26,7 +26,9 @@ def mistakes_section(lines: Lines, answers: Answers, *, most: int) -> Section:
     order = answers.error_order()
     wrong = surest_errors(lines, answers)
     if not wrong:
-        return Section("errors", order.title, [Note(f"Not one of the {len(lines)} answers is wrong.")])
+        return Section(
+            "errors", order.title, [Note(f"Not one of the {len(lines)} answers is wrong.")]
+        )
     if not most:
         return Section("errors", order.title, [])
     worst = wrong[:most]
@@ -36,13 +38,20 @@ def mistakes_section(lines: Lines, answers: Answers, *, most: int) -> Section:
     rows: list[list[str | Cell]] = []
     for line, number in zip(worst, numbers, strict=True):
         text, gold, predicted = answers.shown(line)
-        row: list[str | Cell] = [Cell(shorten(str(line["id"]), 80), data=True), Cell(shorten(text), data=True)]
+        row: list[str | Cell] = [
+            Cell(shorten(str(line["id"]), 80), data=True),
+            Cell(shorten(text), data=True),
+        ]
         row += [Cell(shorten(side, MOST_OF_ANSWER), data=True) for side in (gold, predicted)]
         rows.append(row + ([order.layout.format(number)] if number is not None else []))
     caption = f"{len(wrong):,} in all, {order.words}."
     blocks: list[Block] = [TableBlock(columns, rows, caption, stacked=True, brief=BRIEF)]
     if not any(answers.shown_input(line) for line in worst):
-        blocks.append(Note("The run was made without texts (evaluation.keep_text is false): look them up by id."))
+        blocks.append(
+            Note(
+                "The run was made without texts (evaluation.keep_text is false): look them up by id."
+            )
+        )
     return Section("errors", order.title, blocks)
 
 

@@ -53,12 +53,20 @@ def outcome_section(lines: Lines, answers: Answers) -> Section:
     if found.points:
         gold, predicted = map(list, zip(*found.points, strict=True))
         chart = partial(charts.scatter_chart, gold, predicted, same_unit=found.same_unit)
-        caption = "On the dotted line a score is right" if found.same_unit else "Gold scores and cosines"
-        more = f"; {charts.MAX_POINTS} of {len(lines)} examples" if len(lines) > charts.MAX_POINTS else ""
+        caption = (
+            "On the dotted line a score is right" if found.same_unit else "Gold scores and cosines"
+        )
+        more = (
+            f"; {charts.MAX_POINTS} of {len(lines)} examples"
+            if len(lines) > charts.MAX_POINTS
+            else ""
+        )
         blocks.append(Chart(chart, f"{caption}{more}."))
     is_long = len(found.rows) > MOST_LABELS
     if found.header:
-        blocks.append(_worst_first(found) if is_long and "F1" in found.header else outcome_table(found))
+        blocks.append(
+            _worst_first(found) if is_long and "F1" in found.header else outcome_table(found)
+        )
     if found.labels:
         blocks.append(_confusion(lines, found.labels))
     return Section("outcome", found.title, blocks)
@@ -103,7 +111,9 @@ def closing_tables(
         lines = run.lines(split)
         found = answer_type(str(run.task)).from_lines(lines).outcome(lines)
         shown = outcome_table(found, without="interval")
-        tables += ["", rich_table(shown, title=f"{split}, {found.title.lower()}")] if found.header else []
+        tables += (
+            ["", rich_table(shown, title=f"{split}, {found.title.lower()}")] if found.header else []
+        )
     if "few_shot" in metrics:
         tables += ["", rich_table(few_shot_table(metrics)), metrics["few_shot"]["sentence"]]
     by_windows = _window_scores(path, metrics)
@@ -144,15 +154,30 @@ def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
     pairs = Counter((line["gold"], line["prediction"]) for line in lines)
     gold = Counter(line["gold"] for line in lines)
     if len(labels) > MOST_LABELS:
-        mixed = [(pair, count) for pair, count in pairs.most_common() if pair[0] != pair[1]][:MOST_LABELS]
-        columns = [Column("gold"), Column("predicted"), Column("times", number=True), Column("of gold", number=True)]
+        mixed = [(pair, count) for pair, count in pairs.most_common() if pair[0] != pair[1]][
+            :MOST_LABELS
+        ]
+        columns = [
+            Column("gold"),
+            Column("predicted"),
+            Column("times", number=True),
+            Column("of gold", number=True),
+        ]
         rows: list[list[str | Cell]] = [
-            [Cell(one, data=True), Cell(other, data=True), f"{count:,}", f"{100 * count / gold[one]:.1f} %"]
+            [
+                Cell(one, data=True),
+                Cell(other, data=True),
+                f"{count:,}",
+                f"{100 * count / gold[one]:.1f} %",
+            ]
             for (one, other), count in mixed
         ]
         return TableBlock(columns, rows, "The most frequent confusions.")
     turned = sum(map(len, labels)) > _MOST_OF_HEADINGS
-    columns = [Column("gold \\ predicted"), *(Column(name, number=True, data=True, turned=turned) for name in labels)]
+    columns = [
+        Column("gold \\ predicted"),
+        *(Column(name, number=True, data=True, turned=turned) for name in labels),
+    ]
     matrix: list[list[str | Cell]] = []
     for one in labels:
         row: list[str | Cell] = [Cell(one, data=True, strong=True)]
@@ -162,7 +187,9 @@ def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
             row.append(Cell(f"{count:,}", shade=share, wrong=one != other))
         matrix.append(row)
     return TableBlock(
-        columns, matrix, "Confusion matrix: gold labels down, answers across; shaded by share of the gold label."
+        columns,
+        matrix,
+        "Confusion matrix: gold labels down, answers across; shaded by share of the gold label.",
     )
 
 
@@ -199,7 +226,9 @@ def calibration_section(lines: Lines, answers: Answers, *, calibrated: bool) -> 
     return Section("calibration", "Calibration", blocks)
 
 
-def _calibration_words(stated: tuple[Floats, Bools], error: float, limit: float, answers: Answers) -> str:
+def _calibration_words(
+    stated: tuple[Floats, Bools], error: float, limit: float, answers: Answers
+) -> str:
     probability, held = stated
     of_what = "of labels that are there" if answers.multi_label else "right"
     mean, share = float(probability.mean()), float(held.mean())
@@ -236,7 +265,15 @@ def _reliability_table(bins: Sequence[calibration.ReliabilityBin]) -> TableBlock
     for one in (one for one in bins if one.n):
         numbers = (one.confidence, one.accuracy, one.low, one.high)
         confidence, accuracy, low, high = (figure(number or 0.0) for number in numbers)
-        rows.append([f"{one.above:.2f} to {one.to:.2f}", f"{one.n:,}", confidence, accuracy, f"{low} to {high}"])
+        rows.append(
+            [
+                f"{one.above:.2f} to {one.to:.2f}",
+                f"{one.n:,}",
+                confidence,
+                accuracy,
+                f"{low} to {high}",
+            ]
+        )
     return TableBlock(columns, rows, brief=0)
 
 
@@ -258,7 +295,9 @@ def _temperature_hint(lines: Lines, answers: Answers, before: float) -> str | No
 def length_section(lines: Lines, answers: Answers) -> Section:
     """Returns the score by number of tokens, in bins of about equal size; empty where lengths say nothing."""
     tokens = np.array([int(line.get("tokens", 0)) for line in lines])
-    edges = np.unique(np.quantile(tokens, np.linspace(0, 1, LENGTH_BINS + 1), method="inverted_cdf"))
+    edges = np.unique(
+        np.quantile(tokens, np.linspace(0, 1, LENGTH_BINS + 1), method="inverted_cdf")
+    )
     if len(lines) < 4 * LENGTH_BINS or len(edges) < 3:
         return Section("length", "By length", [])
     names, scores = [], []
@@ -281,10 +320,20 @@ def _group_score(lines: Lines, answers: Answers) -> dict[str, Any]:
     return answers.group_score(lines)[1].metric(resamples=RESAMPLES).as_json()
 
 
-def _score_table(what: str, groups: Sequence[tuple[str, Mapping[str, Any]]], score: str, *, data: bool) -> TableBlock:
-    columns = [Column(what, data=data), *(Column(name, number=True) for name in ("n", score, "95 % interval"))]
+def _score_table(
+    what: str, groups: Sequence[tuple[str, Mapping[str, Any]]], score: str, *, data: bool
+) -> TableBlock:
+    columns = [
+        Column(what, data=data),
+        *(Column(name, number=True) for name in ("n", score, "95 % interval")),
+    ]
     rows: list[list[str | Cell]] = [
-        [Cell(shorten(name, 60), data=data), f"{found['n']:,}", figure(found["value"]), interval(found)]
+        [
+            Cell(shorten(name, 60), data=data),
+            f"{found['n']:,}",
+            figure(found["value"]),
+            interval(found),
+        ]
         for name, found in groups
     ]
     return TableBlock(columns, rows)
@@ -302,7 +351,9 @@ def slice_section(lines: Lines, answers: Answers, columns: Sequence[str]) -> Sec
     for column in columns:
         if column not in lines[0]:
             continue
-        values = [_MISSING if line.get(column) in (None, "") else str(line[column]) for line in lines]
+        values = [
+            _MISSING if line.get(column) in (None, "") else str(line[column]) for line in lines
+        ]
         blocks.append(_slices(column, values, lines, answers))
     cut = ["cut" if line.get("truncated") else "whole" for line in lines]
     if "cut" in cut:
@@ -311,10 +362,14 @@ def slice_section(lines: Lines, answers: Answers, columns: Sequence[str]) -> Sec
 
 
 def _slices(column: str, values: Sequence[str], lines: Lines, answers: Answers) -> TableBlock:
-    return _score_table(column, _slice_scores(values, lines, answers), answers.group_score(lines)[0], data=True)
+    return _score_table(
+        column, _slice_scores(values, lines, answers), answers.group_score(lines)[0], data=True
+    )
 
 
-def _slice_scores(values: Sequence[str], lines: Lines, answers: Answers) -> list[tuple[str, dict[str, Any]]]:
+def _slice_scores(
+    values: Sequence[str], lines: Lines, answers: Answers
+) -> list[tuple[str, dict[str, Any]]]:
     values, order = _in_order(values)
     groups: dict[str, list[Line]] = {value: [] for value in order}
     rest: list[Line] = []
@@ -322,7 +377,9 @@ def _slice_scores(values: Sequence[str], lines: Lines, answers: Answers) -> list
         groups.get(value, rest).append(line)
     scores = [(value, _group_score(group, answers)) for value, group in groups.items()]
     if rest:
-        scores.append((f"{len(set(values)) - len(groups)} other values", _group_score(rest, answers)))
+        scores.append(
+            (f"{len(set(values)) - len(groups)} other values", _group_score(rest, answers))
+        )
     return scores
 
 
@@ -337,8 +394,13 @@ def _in_order(values: Sequence[str]) -> tuple[Sequence[str], list[str]]:
         if len(number) <= MOST_SLICES:
             return values, [*sorted(number, key=number.__getitem__), *missing]
         all_numbers = [number[value] for value in values if value != _MISSING]
-        edges = np.unique(np.quantile(all_numbers, np.linspace(0, 1, LENGTH_BINS + 1), method="inverted_cdf"))
+        edges = np.unique(
+            np.quantile(all_numbers, np.linspace(0, 1, LENGTH_BINS + 1), method="inverted_cdf")
+        )
         names = [f"{low:.12g} to {high:.12g}" for low, high in itertools.pairwise(edges)]
-        place = {value: names[max(0, int(np.searchsorted(edges, size)) - 1)] for value, size in number.items()}
+        place = {
+            value: names[max(0, int(np.searchsorted(edges, size)) - 1)]
+            for value, size in number.items()
+        }
         return [place.get(value, value) for value in values], [*names, *missing]
     return values, [value for value, _ in counted.most_common(MOST_SLICES)]

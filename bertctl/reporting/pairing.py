@@ -22,7 +22,9 @@ def refuse_other_task(ours: FinishedRun, theirs: FinishedRun) -> None:
         UnlikeRunsError: they are.
     """
     if None not in (ours.task, theirs.task) and ours.task != theirs.task:
-        what = f"{ours.path} and {theirs.path} are of different tasks: {ours.task} and {theirs.task}"
+        what = (
+            f"{ours.path} and {theirs.path} are of different tasks: {ours.task} and {theirs.task}"
+        )
         raise UnlikeRunsError(what, remedy="Compare runs of one task, on the same data.")
 
 
@@ -42,7 +44,13 @@ class Pair:
     """
 
     def __init__(
-        self, ours: FinishedRun, theirs: FinishedRun, split: str, *, lines: list[Line], their_lines: list[Line]
+        self,
+        ours: FinishedRun,
+        theirs: FinishedRun,
+        split: str,
+        *,
+        lines: list[Line],
+        their_lines: list[Line],
     ) -> None:
         refuse_other_task(ours, theirs)
         names = (str(ours.path), str(theirs.path))
@@ -63,7 +71,9 @@ class Pair:
         ours = self._contributions(self.ours, self.lines, name)
         theirs = self._contributions(self.theirs, self.their_lines, name)
         if self.one_model:
-            return Difference(0.0, 0.0, 0.0, 1.0, len(ours.rows), "the same answers with the same losses", 0)
+            return Difference(
+                0.0, 0.0, 0.0, 1.0, len(ours.rows), "the same answers with the same losses", 0
+            )
         return ours.difference(theirs)
 
     def _contributions(self, run: FinishedRun, lines: Sequence[Line], name: str) -> Contributions:
@@ -102,14 +112,20 @@ def unpaired(ours: FinishedRun, theirs: FinishedRun, split: str, name: str) -> D
     return None if None in (a.low, a.high, b.low, b.high) else unpaired_difference(a, b)
 
 
-def _common_answers(task: str, ours: Sequence[Line], theirs: Sequence[Line], names: tuple[str, str]) -> Answers:
+def _common_answers(
+    task: str, ours: Sequence[Line], theirs: Sequence[Line], names: tuple[str, str]
+) -> Answers:
     """Returns what the answers of both mean."""
     kind = answer_type(task)
     a, b = _labels(kind, ours), _labels(kind, theirs)
     if set(a) != set(b) or kind.from_lines(ours).positive != kind.from_lines(theirs).positive:
-        only = [[name for name in one if name not in other] or one for one, other in ((a, b), (b, a))]
+        only = [
+            [name for name in one if name not in other] or one for one, other in ((a, b), (b, a))
+        ]
         what = f"{names[0]} and {names[1]} have different labels: {listing(only[0])} and {listing(only[1])}"
-        remedy = "Compare models that answer with the same labels, of which the same one is positive."
+        remedy = (
+            "Compare models that answer with the same labels, of which the same one is positive."
+        )
         raise UnlikeRunsError(what, remedy=remedy)
     return kind.from_lines([*ours, *theirs])
 
@@ -119,7 +135,9 @@ def _labels(kind: type[Answers], lines: Sequence[Line]) -> Sequence[str]:
     answers = kind.from_lines(lines)
     if "probabilities" in lines[0]:
         return answers.labels
-    return sorted({name for line in lines for name in answers.labels_of(line) or ()}, key=natural_order)
+    return sorted(
+        {name for line in lines for name in answers.labels_of(line) or ()}, key=natural_order
+    )
 
 
 def _is_one_model(ours: Sequence[Line], theirs: Sequence[Line]) -> bool:

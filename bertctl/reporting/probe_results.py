@@ -20,20 +20,41 @@ def probe_table(metrics: Mapping[str, Any]) -> TableBlock:
     Args:
         metrics: content of metrics.json.
     """
-    probe, primary, split = metrics["probe"], metrics["primary"]["name"], metrics["primary"]["split"]
-    numbers = ["C", "cross-validation", f"{split} {primary}", "95 % interval", "mean of hold-outs", "deviation"]
+    probe, primary, split = (
+        metrics["probe"],
+        metrics["primary"]["name"],
+        metrics["primary"]["split"],
+    )
+    numbers = [
+        "C",
+        "cross-validation",
+        f"{split} {primary}",
+        "95 % interval",
+        "mean of hold-outs",
+        "deviation",
+    ]
     columns = [Column("layer"), Column("pooling"), *(Column(name, number=True) for name in numbers)]
     rows: list[list[str | Cell]] = []
     for row in probe["table"]:
         is_best = {"layer": row["layer"], "pooling": row["pooling"]} == probe["best"]
-        cells = [row["layer"], row["pooling"], f"{row['strength']:g}", figure(row["cross_validation"])]
+        cells = [
+            row["layer"],
+            row["pooling"],
+            f"{row['strength']:g}",
+            figure(row["cross_validation"]),
+        ]
         cells += [figure(row[primary]["value"]), interval(row[primary])]
-        cells += [figure(row["hold_outs"][name]) if "hold_outs" in row else "" for name in ("mean", "deviation")]
+        cells += [
+            figure(row["hold_outs"][name]) if "hold_outs" in row else ""
+            for name in ("mean", "deviation")
+        ]
         rows.append([Cell(cell, strong=is_best) for cell in cells])
     baseline = baseline_of(metrics, split, primary)
     if baseline is not None:
         rows.append(["no text", "majority", "", "", figure(baseline), "", "", ""])
-    return TableBlock(columns, rows, f"{probe['classifier']}; the choice by cross-validation is bold.")
+    return TableBlock(
+        columns, rows, f"{probe['classifier']}; the choice by cross-validation is bold."
+    )
 
 
 def draw_probe(metrics: Mapping[str, Any], paths: Sequence[Path], *, title: str) -> None:
@@ -67,14 +88,26 @@ def _width(metrics: Mapping[str, Any]) -> float:
 
 def _draw_poolings(figure: "Figure", *, metrics: Mapping[str, Any], title: str) -> None:
     """Draws the poolings of the only layer below each other, with their intervals."""
-    probe, primary, split = metrics["probe"], metrics["primary"]["name"], metrics["primary"]["split"]
+    probe, primary, split = (
+        metrics["probe"],
+        metrics["primary"]["name"],
+        metrics["primary"]["split"],
+    )
     rows = probe["table"]
     axes = figure.subplots()
     for place, row in enumerate(rows):
         metric = row[primary]
         if metric["low"] is not None and metric["high"] is not None:
-            axes.plot([metric["low"], metric["high"]], [place, place], color=SERIES[0], linewidth=5, alpha=0.35)
-        axes.plot([metric["value"]], [place], marker="o", markersize=6, color=SERIES[0], linestyle="")
+            axes.plot(
+                [metric["low"], metric["high"]],
+                [place, place],
+                color=SERIES[0],
+                linewidth=5,
+                alpha=0.35,
+            )
+        axes.plot(
+            [metric["value"]], [place], marker="o", markersize=6, color=SERIES[0], linestyle=""
+        )
     baseline = baseline_of(metrics, split, primary)
     if baseline is not None:
         axes.axvline(baseline, color=MUTED, linestyle=":", linewidth=1, label="majority")
@@ -85,15 +118,23 @@ def _draw_poolings(figure: "Figure", *, metrics: Mapping[str, Any], title: str) 
 
 
 def _draw_layers(figure: "Figure", *, metrics: Mapping[str, Any], title: str) -> None:
-    probe, primary, split = metrics["probe"], metrics["primary"]["name"], metrics["primary"]["split"]
+    probe, primary, split = (
+        metrics["probe"],
+        metrics["primary"]["name"],
+        metrics["primary"]["split"],
+    )
     layers = list(dict.fromkeys(row["layer"] for row in probe["table"]))
     poolings = list(dict.fromkeys(row["pooling"] for row in probe["table"]))
     axes = figure.subplots()
     for number, pooling in enumerate(poolings):
         rows = [row for row in probe["table"] if row["pooling"] == pooling]
-        places = [layers.index(row["layer"]) + 0.06 * (number - (len(poolings) - 1) / 2) for row in rows]
+        places = [
+            layers.index(row["layer"]) + 0.06 * (number - (len(poolings) - 1) / 2) for row in rows
+        ]
         colour = SERIES[number % len(SERIES)]
-        values = [math.nan if row[primary]["value"] is None else row[primary]["value"] for row in rows]
+        values = [
+            math.nan if row[primary]["value"] is None else row[primary]["value"] for row in rows
+        ]
         axes.plot(places, values, marker="o", markersize=4, color=colour, label=pooling)
         for place, row in zip(places, rows, strict=True):
             low, high = row[primary]["low"], row[primary]["high"]
@@ -102,7 +143,9 @@ def _draw_layers(figure: "Figure", *, metrics: Mapping[str, Any], title: str) ->
     baseline = baseline_of(metrics, split, primary)
     if baseline is not None:
         axes.axhline(baseline, color=MUTED, linestyle=":", linewidth=1, label="majority")
-    axes.set_xticks(range(len(layers)), ["0 (embeddings)" if layer == "0" else layer for layer in layers])
+    axes.set_xticks(
+        range(len(layers)), ["0 (embeddings)" if layer == "0" else layer for layer in layers]
+    )
     if any(len(layer) > 3 for layer in layers[1:]):
         axes.tick_params(axis="x", rotation=20)
     axes.set(title=title, xlabel="layer", ylabel=f"{primary}, {split}, 95 % interval")

@@ -16,7 +16,13 @@ _ALSO = "RUN/model can be uploaded later, from any machine: `hf upload HUB-ID RU
 
 
 def push_run(
-    folder: RunFolder, hub_id: str, *, private: bool, predictions: bool, message: str | None, listener: Listener
+    folder: RunFolder,
+    hub_id: str,
+    *,
+    private: bool,
+    predictions: bool,
+    message: str | None,
+    listener: Listener,
 ) -> dict[str, Any]:
     """Makes the repository where there is none, and uploads RUN/model; checkpoints and the rest of the run stay here.
 
@@ -44,7 +50,9 @@ def push_run(
     if CARD not in files:
         listener.warn(f"{folder.model} has no {CARD}: the hub will show no model card")
     size = sum(path.stat().st_size for path in files.values())
-    listener.say(f"uploading {len(files)} files, {size / 1e6:.1f} MB, to {shown(endpoint())}/{hub_id}")
+    listener.say(
+        f"uploading {len(files)} files, {size / 1e6:.1f} MB, to {shown(endpoint())}/{hub_id}"
+    )
     disable_progress_bars()
     limit_sessions()
     hub = HfApi(endpoint=endpoint(), library_name="bertctl")
@@ -92,15 +100,22 @@ def files_to_push(folder: RunFolder, *, predictions: bool) -> dict[str, Path]:
     state = folder.read(folder.status)["state"]
     if state != "done":
         remedy = f"{UNFINISHED} To upload the weights all the same: `hf upload HUB-ID RUN/model`."
-        raise UnavailableError(f"{folder.path} is not finished: its state is '{state}'", remedy=remedy)
+        raise UnavailableError(
+            f"{folder.path} is not finished: its state is '{state}'", remedy=remedy
+        )
     plain = (path for path in sorted(folder.model.rglob("*")) if path.is_file())
     names = ((path.relative_to(folder.model).as_posix(), path) for path in plain)
     files = {name: path for name, path in names if "/." not in f"/{name}"}
     if "config.json" not in files:
         remedy = "Give a run of `bertctl finetune`; a probe has no weights of its own to publish."
-        raise UnavailableError(f"{folder.model} holds no model of transformers (no config.json)", remedy=remedy)
+        raise UnavailableError(
+            f"{folder.model} holds no model of transformers (no config.json)", remedy=remedy
+        )
     if predictions:
-        files |= {f"predictions/{path.name}": path for path in sorted(folder.path.glob("predictions/*.jsonl"))}
+        files |= {
+            f"predictions/{path.name}": path
+            for path in sorted(folder.path.glob("predictions/*.jsonl"))
+        }
     return files
 
 
@@ -112,7 +127,9 @@ def _check_way(hub_id: str) -> None:
     """
     if is_offline():
         what = f"offline mode is on, so nothing is pushed to {hub_id}"
-        raise UnavailableError(what, remedy=f"Leave --offline out and HF_HUB_OFFLINE unset. {_ALSO}")
+        raise UnavailableError(
+            what, remedy=f"Leave --offline out and HF_HUB_OFFLINE unset. {_ALSO}"
+        )
     if not has_token():
         raise UnavailableError(
             f"nobody is logged in at {shown(endpoint())}, so nothing is pushed to {hub_id}",
@@ -121,7 +138,9 @@ def _check_way(hub_id: str) -> None:
         )
     problem = unreachable()
     if problem:
-        raise UnavailableError(shown(f"the hub at {endpoint()} can't be reached: {problem}"), remedy=_ALSO)
+        raise UnavailableError(
+            shown(f"the hub at {endpoint()} can't be reached: {problem}"), remedy=_ALSO
+        )
 
 
 def _refused(hub_id: str, error: Exception) -> UnavailableError:

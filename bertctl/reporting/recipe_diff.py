@@ -28,7 +28,11 @@ def diff_recipes(one: str, other: str) -> dict[str, Any]:
     """
     (first, here), (second, there) = (_read(name) for name in (one, other))
     rows = [
-        {"field": name, "values": [a, b], "moves_numbers": _moves(name, (a, b), known=bool(here and there))}
+        {
+            "field": name,
+            "values": [a, b],
+            "moves_numbers": _moves(name, (a, b), known=bool(here and there)),
+        }
         for name, a, b in differing(first, second, but=())
     ]
     for name in here | there if here and there else ():
@@ -55,4 +59,8 @@ def _moves(name: str, values: tuple[Any, Any], *, known: bool) -> bool | None:
     """Returns whether a field moves numbers; `known`: what is behind paths is known, and compared for itself."""
     by_machine = name.startswith("runtime.") and any(value in (None, "auto") for value in values)
     by_rows = AUTO in values and name in AUTO_FIELDS
-    return None if by_machine or by_rows or (name in marked(Mark.BY_CONTENT) and not known) else name not in NOT_IN_HASH
+    return (
+        None
+        if by_machine or by_rows or (name in marked(Mark.BY_CONTENT) and not known)
+        else name not in NOT_IN_HASH
+    )

@@ -36,7 +36,14 @@ from bertctl.reporting.few_shot_results import few_shot_section
 from bertctl.reporting.mistakes import mistakes_section
 from bertctl.reporting.probe_results import layer_chart, probe_table
 from bertctl.reporting.runs import FinishedRun, read_run
-from bertctl.reporting.summary import baseline_of, figure, interval, metric_name, results_table, training_sentences
+from bertctl.reporting.summary import (
+    baseline_of,
+    figure,
+    interval,
+    metric_name,
+    results_table,
+    training_sentences,
+)
 from bertctl.run_folder import RunFolder
 from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type, find_metric, headline
@@ -105,16 +112,26 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
         names = [child.name for child in path.iterdir() if (child / "status.json").exists()]
         inner = sorted(names, key=natural_order)
         if inner:
-            more = f" and {len(inner) - _NAMED} more, which `bertctl runs ls {path}` lists" if inner[_NAMED:] else ""
-            remedy = f"Name one of them: {', '.join(str(path / name) for name in inner[:_NAMED])}{more}."
-            raise UsageError(f"{path} holds {count(len(inner), 'run')}; a report is about one", remedy=remedy)
+            more = (
+                f" and {len(inner) - _NAMED} more, which `bertctl runs ls {path}` lists"
+                if inner[_NAMED:]
+                else ""
+            )
+            remedy = (
+                f"Name one of them: {', '.join(str(path / name) for name in inner[:_NAMED])}{more}."
+            )
+            raise UsageError(
+                f"{path} holds {count(len(inner), 'run')}; a report is about one", remedy=remedy
+            )
     run = read_run(path)
     if run.folder is None or not run.recipe:
         what = f"{path} has metrics only; a report needs the recipe and predictions too"
         raise UsageError(what, remedy="Give the run's folder instead.")
     chosen = run.split(split)
     answered = run.lines(chosen) if run.folder.predictions(chosen).exists() else []
-    return RunContents(run.path, run.folder, run.metrics, run.recipe, chosen, answered, read_decision(run.folder))
+    return RunContents(
+        run.path, run.folder, run.metrics, run.recipe, chosen, answered, read_decision(run.folder)
+    )
 
 
 def build_report(
@@ -162,11 +179,19 @@ def build_report(
 
 def _pages(run: RunContents, path: Path | None) -> Section:
     """Returns links to the pages that lie in the run's folder, such as those of `attention` and `explain`."""
-    pages = [page for page in sorted(run.folder.path.glob("*.html")) if page.name != "report.html" and page != path]
-    rows = [
-        [Cell(page.name, data=True, link=f"./{quote(os.path.relpath(page, path.parent))}")] for page in pages if path
+    pages = [
+        page
+        for page in sorted(run.folder.path.glob("*.html"))
+        if page.name != "report.html" and page != path
     ]
-    return Section("pages", "More pages", [TableBlock([Column("page")], rows)] if rows else [], brief=False)
+    rows = [
+        [Cell(page.name, data=True, link=f"./{quote(os.path.relpath(page, path.parent))}")]
+        for page in pages
+        if path
+    ]
+    return Section(
+        "pages", "More pages", [TableBlock([Column("page")], rows)] if rows else [], brief=False
+    )
 
 
 def _subtitle(run: RunContents) -> str:
@@ -179,15 +204,25 @@ def _subtitle(run: RunContents) -> str:
 def _tiles(run: RunContents) -> list[Tile]:
     metric = run.metrics["metrics"][run.shown].get(run.primary)
     # Nothing was chosen on the test rows: their score is the one to name.
-    held_out = [split for split in run.metrics["metrics"] if split.startswith("test") and split != run.shown]
-    tiles = [_score_tile(run, split) for split in held_out if run.primary in run.metrics["metrics"][split]]
+    held_out = [
+        split for split in run.metrics["metrics"] if split.startswith("test") and split != run.shown
+    ]
+    tiles = [
+        _score_tile(run, split)
+        for split in held_out
+        if run.primary in run.metrics["metrics"][split]
+    ]
     if metric is not None:
         tiles.append(_score_tile(run, run.shown))
         baseline = baseline_of(run.metrics, run.shown, run.primary)
         if baseline is not None:
             tiles.append(Tile("majority", figure(baseline), "the answer that ignores the text"))
         tiles.append(Tile("examples scored", f"{metric['n']:,}", run.shown))
-    ece = outcomes.calibration_error(run.answered, run.answers.from_lines(run.answered)) if run.answered else None
+    ece = (
+        outcomes.calibration_error(run.answered, run.answers.from_lines(run.answered))
+        if run.answered
+        else None
+    )
     if ece is not None:
         tiles.append(Tile("calibration error", figure(ece), "0 is perfect"))
     seconds = run.document("performance").get("seconds", {}).get("train")
@@ -201,7 +236,11 @@ def _score_tile(run: RunContents, split: str) -> Tile:
     metric = run.metrics["metrics"][split][run.primary]
     spread = interval(metric)
     name = metric_name(run.primary, run.metrics)
-    return Tile(f"{name}, {split}", figure(metric["value"]) or "undefined", f"95 %: {spread}" if spread else "")
+    return Tile(
+        f"{name}, {split}",
+        figure(metric["value"]) or "undefined",
+        f"95 %: {spread}" if spread else "",
+    )
 
 
 def _result(run: RunContents) -> Section:
@@ -212,7 +251,12 @@ def _result(run: RunContents) -> Section:
     if bounded:
         rows = [(name, scores[name], baseline_of(run.metrics, run.shown, name)) for name in bounded]
         drawn = partial(charts.metric_chart, rows)
-        blocks.append(Chart(drawn, f"{run.shown}: value, 95 % interval, and (bar) the answer that ignores the text."))
+        blocks.append(
+            Chart(
+                drawn,
+                f"{run.shown}: value, 95 % interval, and (bar) the answer that ignores the text.",
+            )
+        )
     blocks.append(results_table(run.metrics, dataset=run.recipe.get("data", {}).get("name")))
     if (beside := baselines_table(run.metrics)) is not None:
         blocks.append(beside)
@@ -249,7 +293,9 @@ def _layers(run: RunContents) -> Section:
     blocks: list[Block] = [probe_table(run.metrics)]
     if len(probe["table"]) > 1:
         drawn = partial(layer_chart, run.metrics)
-        blocks.insert(0, Chart(drawn, "Score by layer and pooling, with 95 % intervals.", wide=True))
+        blocks.insert(
+            0, Chart(drawn, "Score by layer and pooling, with 95 % intervals.", wide=True)
+        )
     return Section("layers", "Layers", blocks)
 
 
@@ -270,12 +316,27 @@ def _learning(run: RunContents) -> Section:
         average = run.metrics.get("average", {})
         kept = f"the weights of step {best} were kept"
         if average.get("kept"):
-            kept = f"the mean of the weights of steps {', '.join(map(str, average['steps']))} was kept"
+            kept = (
+                f"the mean of the weights of steps {', '.join(map(str, average['steps']))} was kept"
+            )
         blocks.append(Chart(drawn, f"{run.primary} on {selection}; {kept}."))
     if samples := [line for line in history if line.get("samples")]:
-        shown = [samples[i] for i in sorted({round(k * (len(samples) - 1) / (_SAMPLED - 1)) for k in range(_SAMPLED)})]
-        rows = [{"step": f"{line['step']:,}", "text": text} for line in shown for text in line["samples"]]
-        blocks.append(record_table(rows, "Held-out text, as [masked token: what the model says].", data={"text"}))
+        shown = [
+            samples[i]
+            for i in sorted(
+                {round(k * (len(samples) - 1) / (_SAMPLED - 1)) for k in range(_SAMPLED)}
+            )
+        ]
+        rows = [
+            {"step": f"{line['step']:,}", "text": text}
+            for line in shown
+            for text in line["samples"]
+        ]
+        blocks.append(
+            record_table(
+                rows, "Held-out text, as [masked token: what the model says].", data={"text"}
+            )
+        )
     return Section("learning", "Learning curves", blocks, brief=False)
 
 
@@ -292,9 +353,15 @@ def _data(run: RunContents) -> Section:
     limit = run.recipe.get("model", {}).get("max_length")
     if not rows:
         return Section("data", "Data", [])
-    windowed = run.answers.in_windows or any("windowed" in counts for counts in run.metrics["data"].values())
+    windowed = run.answers.in_windows or any(
+        "windowed" in counts for counts in run.metrics["data"].values()
+    )
     how = "read in windows" if windowed else "cut"
-    return Section("data", "Data", [TableBlock(columns, rows, f"An input longer than {limit} tokens is {how}.")])
+    return Section(
+        "data",
+        "Data",
+        [TableBlock(columns, rows, f"An input longer than {limit} tokens is {how}.")],
+    )
 
 
 def _recipe(run: RunContents) -> Section:
@@ -310,16 +377,30 @@ def _recipe(run: RunContents) -> Section:
             known = usual.get(section, {})
             is_of_machine = section == "runtime" and name in _OF_MACHINE
             if name in known and known[name] != value and value is not None and not is_of_machine:
-                shown = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
-                default = json.dumps(known[name], ensure_ascii=False) if known[name] is not None else "–"
-                rows.append([Cell(f"{section}.{name}", code=True), Cell(shown, data=True), default.strip('"')])
+                shown = (
+                    json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
+                )
+                default = (
+                    json.dumps(known[name], ensure_ascii=False) if known[name] is not None else "–"
+                )
+                rows.append(
+                    [
+                        Cell(f"{section}.{name}", code=True),
+                        Cell(shown, data=True),
+                        default.strip('"'),
+                    ]
+                )
     blocks: list[Block] = []
     if run.recipe.get("description"):
         blocks.append(Note(str(run.recipe["description"]).strip()))
     if rows:
         columns = [Column("setting"), Column("here"), Column("default")]
-        blocks.append(TableBlock(columns, rows, f"Settings that differ from those of the recipe {generic}."))
-    blocks.append(Listing("The whole recipe (recipe.yaml)", run.folder.recipe.read_text(encoding="utf-8")))
+        blocks.append(
+            TableBlock(columns, rows, f"Settings that differ from those of the recipe {generic}.")
+        )
+    blocks.append(
+        Listing("The whole recipe (recipe.yaml)", run.folder.recipe.read_text(encoding="utf-8"))
+    )
     return Section("recipe", "Recipe", blocks, brief=False)
 
 
@@ -327,14 +408,25 @@ def _environment(run: RunContents) -> Section:
     here = run.document("environment")
     rows: list[list[str | Cell]] = [
         [name.replace("_", " "), Cell(str(here[name]), data=True)]
-        for name in ("command", "bertctl", "python", "platform", "device", "precision", "threads", "seed")
+        for name in (
+            "command",
+            "bertctl",
+            "python",
+            "platform",
+            "device",
+            "precision",
+            "threads",
+            "seed",
+        )
         if here.get(name) is not None
     ]
     packages = ", ".join(f"{name} {version}" for name, version in here.get("packages", {}).items())
     if packages:
         rows.append(["packages", packages])
     hashes = {name.replace("_", " "): here.get(name) for name in ("recipe_hash", "model_hash")}
-    hashes |= {f"data hash, {split}": digest for split, digest in here.get("data_hashes", {}).items()}
+    hashes |= {
+        f"data hash, {split}": digest for split, digest in here.get("data_hashes", {}).items()
+    }
     rows += [[name, Cell(str(digest), code=True)] for name, digest in hashes.items() if digest]
     rows += _speed(run.document("performance"))
     table = TableBlock([Column(""), Column("")], rows)
@@ -345,9 +437,16 @@ def _speed(performance: Document) -> list[list[str | Cell]]:
     rows: list[list[str | Cell]] = []
     seconds = performance.get("seconds")
     if seconds:
-        rows.append(["time", ", ".join(f"{phase} {human_seconds(value)}" for phase, value in seconds.items())])
+        rows.append(
+            [
+                "time",
+                ", ".join(f"{phase} {human_seconds(value)}" for phase, value in seconds.items()),
+            ]
+        )
     speeds = {"examples_per_second": "examples/s", "tokens_per_second": "tokens/s"}
-    measured = [f"{performance[key]:,.0f} {unit}" for key, unit in speeds.items() if performance.get(key)]
+    measured = [
+        f"{performance[key]:,.0f} {unit}" for key, unit in speeds.items() if performance.get(key)
+    ]
     if performance.get("padding_share") is not None:
         measured.append(f"padding {100 * performance['padding_share']:.1f} %")
     if measured:

@@ -54,7 +54,13 @@ class ListedRun:
     def badness(self) -> float:
         """Is a number that is lower for a better score; infinite without a score."""
         score = self.score
-        return float("inf") if score is None else -score.value if score.higher_is_better else score.value
+        return (
+            float("inf")
+            if score is None
+            else -score.value
+            if score.higher_is_better
+            else score.value
+        )
 
 
 def list_runs(folder: Path, *, order: str = "name") -> list[ListedRun]:
@@ -68,13 +74,19 @@ def list_runs(folder: Path, *, order: str = "name") -> list[ListedRun]:
         OSError: there is no such folder.
     """
     paths = [folder] if RunFolder(folder).own_status() else sorted(folder.iterdir(), key=_by_name)
-    found = ((RunFolder(path), RunFolder(path).own_status()) for path in paths if not path.is_symlink())
-    now = time.time()  # one for all: runs of nearly one age stay in their order, however long the reading takes
+    found = (
+        (RunFolder(path), RunFolder(path).own_status()) for path in paths if not path.is_symlink()
+    )
+    now = (
+        time.time()
+    )  # one for all: runs of nearly one age stay in their order, however long the reading takes
     runs = [_listed(run, status, now) for run, status in found if status]
     if order == "name":
         return sorted(runs, key=lambda run: natural_order(run.run))
     key = {"age": "age_seconds", "size": "bytes"}.get(order, order)
-    return sorted(runs, key=lambda run: (run.recipe, run.badness) if key == "score" else getattr(run, key))
+    return sorted(
+        runs, key=lambda run: (run.recipe, run.badness) if key == "score" else getattr(run, key)
+    )
 
 
 def _by_name(path: Path) -> tuple[object, str]:
@@ -121,6 +133,10 @@ def _listed(folder: RunFolder, status: dict[str, Any], now: float) -> ListedRun:
         run = FinishedRun(folder.path, folder, folder.read(folder.metrics), {})
         split, metric = run.split(None), run.primary
         known |= {"split": split, "metric": metric, "score": run.metric(split, metric)}
-        again = run.metrics.get("data", {}).get(split, {}).get("sha256")  # scored since by `evaluate`
-        known["scored_on"] = str(again or run.document("environment").get("data_hashes", {}).get(split, ""))
+        again = (
+            run.metrics.get("data", {}).get(split, {}).get("sha256")
+        )  # scored since by `evaluate`
+        known["scored_on"] = str(
+            again or run.document("environment").get("data_hashes", {}).get(split, "")
+        )
     return ListedRun(str(folder.path), status["state"], size, max(0, int(age)), **known)

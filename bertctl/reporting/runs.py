@@ -56,7 +56,11 @@ class FinishedRun:
     @property
     def task(self) -> str | None:
         """As in the recipe; None for a bare metrics.json."""
-        return str(self.recipe.get("task", Recipe.model_fields["task"].default)) if self.folder else None
+        return (
+            str(self.recipe.get("task", Recipe.model_fields["task"].default))
+            if self.folder
+            else None
+        )
 
     @property
     def metrics_file(self) -> Path:
@@ -79,9 +83,15 @@ class FinishedRun:
             choice = (CONFIRM, DEFAULT_SPLIT, self.metrics["primary"]["split"])
             asked = next((name for name in choice if name in scored), DEFAULT_SPLIT)
         if asked not in scored:
-            evaluate = f" Or score it: bertctl evaluate {self.path} --split {asked}." if self.folder else ""
+            evaluate = (
+                f" Or score it: bertctl evaluate {self.path} --split {asked}."
+                if self.folder
+                else ""
+            )
             if "file" in (asked, *scored):  # the scores of a file, which is no split of a run
-                evaluate = " Score both runs on one file: bertctl evaluate RUN --file FILE -o SCORES."
+                evaluate = (
+                    " Score both runs on one file: bertctl evaluate RUN --file FILE -o SCORES."
+                )
             what = f"{self.path} has no metrics of the split '{asked}'"
             raise UsageError(what, remedy=f"It has: {', '.join(scored) or 'none'}.{evaluate}")
         return asked
@@ -96,19 +106,29 @@ class FinishedRun:
         if name not in by_name:
             what, remedy = no_such_metric(name, by_name)
             raise UsageError(f"{self.metrics_file}, split '{split}': {what}", remedy=remedy)
-        value, low, high, clusters = (by_name[name].get(key) for key in ("value", "low", "high", "clusters"))
+        value, low, high, clusters = (
+            by_name[name].get(key) for key in ("value", "low", "high", "clusters")
+        )
         n, higher = by_name[name].get("n", 0), by_name[name].get("higher_is_better", True)
         is_defined = value is not None
-        return MetricValue(float(value) if is_defined else 0.0, low, high, n, higher, clusters, is_defined)
+        return MetricValue(
+            float(value) if is_defined else 0.0, low, high, n, higher, clusters, is_defined
+        )
 
     def chosen_on(self, split: str) -> dict[str, int]:
         """Returns what was chosen on a split (epoch, threshold, setting, ...) and among how many, where it is known."""
         entries = self.metrics.get("selected_on", {})
-        return {name: int(entry.get("of", 1)) for name, entry in entries.items() if entry.get("split") == split}
+        return {
+            name: int(entry.get("of", 1))
+            for name, entry in entries.items()
+            if entry.get("split") == split
+        }
 
     def compared_on(self, split: str) -> int:
         """Returns among how many a run is the best of a split; a threshold fitted there counts as `FITTED`."""
-        return math.prod(FITTED if name == "threshold" else of for name, of in self.chosen_on(split).items())
+        return math.prod(
+            FITTED if name == "threshold" else of for name, of in self.chosen_on(split).items()
+        )
 
     def lines(self, split: str) -> list[Line]:
         """Returns the prediction lines of a split, in the order of the file.
@@ -146,7 +166,9 @@ def read_run(path: Path) -> FinishedRun:
     folder = RunFolder.open(path)
     state = folder.read(folder.status).get("state")
     if state != "done":
-        raise UnavailableError(f"{path} is no finished run: its state is '{state}'", remedy=UNFINISHED)
+        raise UnavailableError(
+            f"{path} is no finished run: its state is '{state}'", remedy=UNFINISHED
+        )
     recipe: dict[str, Any] = {}
     if folder.recipe.exists():
         load_recipe(str(folder.recipe))  # refuses what is no recipe
@@ -157,7 +179,11 @@ def read_run(path: Path) -> FinishedRun:
 
 def _named_today(run: FinishedRun) -> Mapping[str, Any]:
     """Returns the metrics under the names they have now; of an older run the predictions say how many labels it has."""
-    older = [split for split, found in run.metrics["metrics"].items() if "f1" in found and "f1_weighted" not in found]
+    older = [
+        split
+        for split, found in run.metrics["metrics"].items()
+        if "f1" in found and "f1_weighted" not in found
+    ]
     if run.folder is None or run.task != TextClassification.name or "positive_label" in run.metrics:
         return run.metrics
     for split in older:
@@ -190,7 +216,10 @@ def aligned(ours: Sequence[Line], theirs: Sequence[Line], *, names: tuple[str, s
         pairs = [(a, b) for a, b in both if _comparable(a, what) != _comparable(b, what)]
         if pairs:
             first = pairs[0][0]["id"]
-            raise _different(names, f"{len(pairs)} of {len(ours)} examples differ in '{what}', id {first!r} first")
+            raise _different(
+                names,
+                f"{len(pairs)} of {len(ours)} examples differ in '{what}', id {first!r} first",
+            )
     return ordered
 
 
@@ -204,7 +233,11 @@ def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Returns nested sections as dotted names: `training.epochs`."""
     fields: dict[str, Any] = {}
     for key, value in nested.items():
-        fields |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        fields |= (
+            flat(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else {f"{prefix}{key}": value}
+        )
     return fields
 
 

@@ -36,10 +36,16 @@ def slice_contributions(
     answers = kind.from_lines(lines)
     has_labels = answers.labels_of(lines[0]) is not None
     by_label = column == LABEL and has_labels
-    values = [answers.labels_of(line) or [] if by_label else [_text(line.get(column))] for line in lines]
+    values = [
+        answers.labels_of(line) or [] if by_label else [_text(line.get(column))] for line in lines
+    ]
     if not by_label and not any(column in line for line in lines):
         known = [LABEL if has_labels else "gold"]
-        known += [key for key in lines[0] if key not in ("id", "probabilities", "prediction", "gold", "positive")]
+        known += [
+            key
+            for key in lines[0]
+            if key not in ("id", "probabilities", "prediction", "gold", "positive")
+        ]
         raise UsageError(
             f"the predictions have no column '{column}'",
             remedy=f"Columns: {', '.join(known)}. Others are copied into prediction files when "
@@ -47,7 +53,11 @@ def slice_contributions(
         )
     chosen = [line for line, of_line in zip(lines, values, strict=True) if value in of_line]
     if not chosen:
-        what = f"no example has the gold label '{value}'" if by_label else f"no example has {column}={value}"
+        what = (
+            f"no example has the gold label '{value}'"
+            if by_label
+            else f"no example has {column}={value}"
+        )
         occurring = sorted({each for of_line in values for each in of_line}, key=natural_order)
         raise UsageError(what, remedy=f"Values: {listing(occurring)}.")
     of_label = answers.of_label(lines, name, value) if by_label else None

@@ -18,7 +18,12 @@ def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> 
         dataset: catalog name, for the published score; shown beside its own metric with the split it stands for.
     """
     numbers = ("value", "95 % interval", "n", "clusters", "majority")
-    columns = [Column("split"), Column("metric"), *(Column(name, number=True) for name in numbers), Column("published")]
+    columns = [
+        Column("split"),
+        Column("metric"),
+        *(Column(name, number=True) for name in numbers),
+        Column("published"),
+    ]
     primary = metrics["primary"]
     row = builtin_datasets().get(dataset or "")
     source = ""
@@ -87,12 +92,18 @@ def decision_sentences(metrics: Mapping[str, Any]) -> list[str]:
     """Returns with which threshold and temperature each split was scored, where they are not all scored alike."""
     used = metrics.get("decisions", {})
     words = {
-        split: " and ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in decision.items()) or "neither"
+        split: " and ".join(
+            f"{name.replace('_', ' ')} {value:.4g}" for name, value in decision.items()
+        )
+        or "neither"
         for split, decision in used.items()
     }
     if len(set(words.values())) < 2 and set(used) == set(metrics["metrics"]):
         return []
-    return [f"{split} is scored with {'no threshold' if said == 'neither' else said}." for split, said in words.items()]
+    return [
+        f"{split} is scored with {'no threshold' if said == 'neither' else said}."
+        for split, said in words.items()
+    ]
 
 
 def choice_text(name: str, of: int) -> str:

@@ -27,7 +27,12 @@ def examples_needed(limit: Limit, value: float, end: float, bound: float, n: int
     is_good = value > bound if end < value else value < bound
     if not is_good or gap <= _SAME:
         return None
-    if limit.kind not in ("max-drop", "beats") and _is_fraction(limit.metric) and 0 < end < 1 and 0 < bound < 1:
+    if (
+        limit.kind not in ("max-drop", "beats")
+        and _is_fraction(limit.metric)
+        and 0 < end < 1
+        and 0 < bound < 1
+    ):
         # Wilson's interval of a share p has its end e where n = z^2 e (1 - e) / (p - e)^2.
         ratio = (bound * (1 - bound) / gap**2) / (end * (1 - end) / (value - end) ** 2)
     else:
@@ -53,7 +58,9 @@ def limit_that_passes(limit: Limit, end: float) -> str:
     return f"--{limit.name.rpartition('=')[0]}={number:g}"
 
 
-def ways_out(limit: Limit, value: float, end: float | None, bound: float, metric: MetricValue) -> tuple[str, ...]:
+def ways_out(
+    limit: Limit, value: float, end: float | None, bound: float, metric: MetricValue
+) -> tuple[str, ...]:
     """Returns what would decide an inconclusive check, a sentence each.
 
     Args:

@@ -50,7 +50,9 @@ def read_accelerate_config(path: Path) -> AccelerateConfig:
     if not isinstance(document, dict) or "distributed_type" not in document:
         what = f"{path} is no configuration of accelerate: it has no distributed_type"
         raise UsageError(what, remedy=f"Write one with `accelerate config --config_file {path}`.")
-    kind = "NO" if document["distributed_type"] is False else str(document["distributed_type"]).upper()
+    kind = (
+        "NO" if document["distributed_type"] is False else str(document["distributed_type"]).upper()
+    )
     if kind not in _KINDS:
         raise _unsupported(str(path), f"distributed_type: {kind}")
     if document.get("parallelism_config"):

@@ -41,7 +41,9 @@ class Padding:
         return columns >= (width - lengths)[:, None] if self.left else columns < lengths[:, None]
 
 
-def training_plan(lengths: Ints, batch_size: int, *, seed: int, epoch: int, group_by_length: bool = True) -> Plan:
+def training_plan(
+    lengths: Ints, batch_size: int, *, seed: int, epoch: int, group_by_length: bool = True
+) -> Plan:
     """Returns the batches of one epoch: each example once, the last batch perhaps smaller.
 
     Args:
@@ -56,7 +58,11 @@ def training_plan(lengths: Ints, batch_size: int, *, seed: int, epoch: int, grou
     if group_by_length:
         pools = _cut(order, batch_size * POOL_BATCHES)
         # A stable sort keeps the random order among examples of one length.
-        order = np.concatenate([p[np.argsort(lengths[p], kind="stable")] for p in pools]) if pools else order
+        order = (
+            np.concatenate([p[np.argsort(lengths[p], kind="stable")] for p in pools])
+            if pools
+            else order
+        )
     batches = _cut(order, batch_size)
     if group_by_length:
         batches = [batches[i] for i in rng.permutation(len(batches))]
@@ -147,7 +153,9 @@ def repeated(plan: Plan, distinct: Ints) -> int:
     found = 0
     for batch in plan:
         rows = np.sort(distinct[batch], axis=1)
-        rows[:, 1:][rows[:, 1:] == rows[:, :-1]] = -1  # what an example has twice it shares with no other
+        rows[:, 1:][
+            rows[:, 1:] == rows[:, :-1]
+        ] = -1  # what an example has twice it shares with no other
         numbers, counts = np.unique(rows, return_counts=True)
         found += int(np.isin(rows, numbers[(counts > 1) & (numbers >= 0)]).any(axis=1).sum())
     return found

@@ -19,7 +19,9 @@ def cpu_words() -> frozenset[str]:
 def cpu_name() -> str:
     """Returns the CPU's name as it calls itself."""
     lines = system_file(_CPUINFO).splitlines()
-    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    name = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""
+    )
     return name or platform.processor() or platform.machine()
 
 
@@ -28,7 +30,9 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-CPU_FEATURES = frozenset({"avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16"})
+CPU_FEATURES = frozenset(
+    {"avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16"}
+)
 """What the matrix libraries look for, by the names of /proc/cpuinfo (x86 and Arm)."""
 
 

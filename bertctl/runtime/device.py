@@ -52,7 +52,9 @@ def choose_compute(
     import torch
 
     reasons = reasons or {}
-    sharing = workers_here()  # an exchange, in which all of them take part whatever they were asked for
+    sharing = (
+        workers_here()
+    )  # an exchange, in which all of them take part whatever they were asked for
     device, device_why = _choose_device(settings.device)
     if settings.device != "auto":
         device_why = reasons.get("device", device_why)
@@ -108,7 +110,11 @@ def _has_met_others() -> bool:
 def _choose_device(asked: str) -> tuple[str, str]:
     import torch
 
-    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    present = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
     if asked != "auto":
         if not present[asked]:
             there = ", ".join(name for name, is_there in present.items() if is_there)
@@ -137,7 +143,9 @@ def _fastest_precision(device: str, threads: int) -> tuple[str, str]:
     import torch
 
     if device == "cuda":
-        if torch.cuda.get_device_capability()[0] >= 8:  # Ampere, the first with bf16 in its tensor cores
+        if (
+            torch.cuda.get_device_capability()[0] >= 8
+        ):  # Ampere, the first with bf16 in its tensor cores
             return "bf16", "fast here"
         return "fp32", "this GPU has no fast bf16"
     if device == "mps":

@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 _CODES = "BERTCTL_EXIT_CODES"
 _LONGEST_WAIT = timedelta(days=7)  # the slowest process may take long
 _SECONDS_TO_LEAVE = 20  # after the first failure or a signal; then the rest is killed
-_SIGNS_OF_A_LOST_CONNECTION = ("got 0 bytes", os.strerror(errno.ECONNRESET), os.strerror(errno.EPIPE))
+_SIGNS_OF_A_LOST_CONNECTION = (
+    "got 0 bytes",
+    os.strerror(errno.ECONNRESET),
+    os.strerror(errno.EPIPE),
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,9 @@ class Workers:
         """
         if self.group is not None and self.count_alike(*said) < self.count:
             what = "the processes of this job have different settings, rows or models"
-            raise UsageError(what, remedy="Start all of them with the same command, on the same files.")
+            raise UsageError(
+                what, remedy="Start all of them with the same command, on the same files."
+            )
 
     def count_alike(self, *said: object) -> int:
         """Returns how many processes say the same as this one, itself among them; all of them have to call it."""
@@ -80,7 +86,10 @@ class Workers:
             return 1
         import numpy as np
 
-        own = np.frombuffer(bytearray(hashlib.sha256(json.dumps(said, default=str).encode()).digest()), dtype=np.uint8)
+        own = np.frombuffer(
+            bytearray(hashlib.sha256(json.dumps(said, default=str).encode()).digest()),
+            dtype=np.uint8,
+        )
         return sum(bool((other == own).all()) for other in self.gather(own))
 
     def wait(self) -> None:
@@ -151,7 +160,9 @@ def workers() -> Workers:
                 "in all processes; or start them with torchrun, or with --num-processes.",
             )
         # accelerate takes a process without a LOCAL_RANK for one that is alone.
-        local = int(os.environ.setdefault("LOCAL_RANK", os.environ.get("SLURM_LOCALID", os.environ["RANK"])))
+        local = int(
+            os.environ.setdefault("LOCAL_RANK", os.environ.get("SLURM_LOCALID", os.environ["RANK"]))
+        )
         if torch.cuda.is_available():
             # From here on "cuda" is this process's own GPU, in verbs without an Accelerator too.
             torch.cuda.set_device(local % torch.cuda.device_count())
@@ -165,7 +176,9 @@ def workers() -> Workers:
             if _lost_connection(error):
                 raise another_ended() from error
             what = f"the processes can't meet at MASTER_PORT={os.environ['MASTER_PORT']}: {error}"
-            raise UsageError(what, remedy="Set it to a free port of the first machine, in all of them.") from error
+            raise UsageError(
+                what, remedy="Set it to a free port of the first machine, in all of them."
+            ) from error
         # Who ends now would be waited for by those that are still connecting.
         meeting.submit(dist.barrier).result()
     return Workers(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), dist.group.WORLD)
@@ -215,11 +228,17 @@ def check_ranks() -> None:
     for name, given in numbers.items():
         if not (given.isascii() and given.isdecimal()):
             remedy = f"Unset RANK for a process that is alone; torchrun and --num-processes set {name} themselves."
-            raise UsageError(f"{name}={given!r} in the environment: a whole number of at least 0 fits", remedy=remedy)
+            raise UsageError(
+                f"{name}={given!r} in the environment: a whole number of at least 0 fits",
+                remedy=remedy,
+            )
     rank, size = int(numbers["RANK"]), int(numbers["WORLD_SIZE"])
     if 1 < size <= rank:
         what = f"RANK={rank} in the environment: less than WORLD_SIZE={size} fits"
-        raise UsageError(what, remedy="Unset both for a process that is alone; torchrun and --num-processes set them.")
+        raise UsageError(
+            what,
+            remedy="Unset both for a process that is alone; torchrun and --num-processes set them.",
+        )
 
 
 def is_first_worker() -> bool:
@@ -249,7 +268,9 @@ def note_exit(code: int) -> bool:
 def another_ended() -> DeviceError:
     """Returns the error of a worker that another one has left alone."""
     what = "another process of this job ended without a message (killed, or out of memory)"
-    remedy = "Look at the machine's log. --resume continues a training run from its last checkpoint."
+    remedy = (
+        "Look at the machine's log. --resume continues a training run from its last checkpoint."
+    )
     return DeviceError(what, remedy=remedy)
 
 
@@ -288,7 +309,12 @@ def leave(code: int) -> NoReturn:
 
 
 def launch(
-    arguments: Sequence[str], count: int, *, stdin: bool, config: Path | None = None, listener: Listener = SILENT
+    arguments: Sequence[str],
+    count: int,
+    *,
+    stdin: bool,
+    config: Path | None = None,
+    listener: Listener = SILENT,
 ) -> int:
     """Runs a `bertctl` command line in several processes.
 
@@ -313,17 +339,27 @@ def launch(
     on_cpu = "--device=cpu" in arguments or ("--device", "cpu") in itertools.pairwise(arguments)
     starter = _launcher(count, config, listener, on_cpu=on_cpu)
     passed = without_option(without_option(arguments, "--num-processes"), "--accelerate-config")
-    if config is None and "--threads" not in passed and not any(word.startswith("--threads=") for word in passed):
+    if (
+        config is None
+        and "--threads" not in passed
+        and not any(word.startswith("--threads=") for word in passed)
+    ):
         passed += ["--threads", str(max(1, available_cores() // count))]
     with tempfile.TemporaryDirectory() as folder:
         codes = Path(folder) / "codes"
         codes.mkdir()
         if stdin:
-            packed = cast(io.BufferedReader, sys.stdin.buffer).peek(2)[:2] == b"\x1f\x8b"  # as `open_bytes` takes stdin
+            packed = (
+                cast(io.BufferedReader, sys.stdin.buffer).peek(2)[:2] == b"\x1f\x8b"
+            )  # as `open_bytes` takes stdin
             spooled = Path(folder) / ("stdin.txt.gz" if packed else "stdin.txt")
             with spooled.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
-            at = next(i for i, word in enumerate(passed) if word == "-" and passed[i - 1] not in ("-o", "--output"))
+            at = next(
+                i
+                for i, word in enumerate(passed)
+                if word == "-" and passed[i - 1] not in ("-o", "--output")
+            )
             passed[at] = str(spooled)
         environment = {
             "TORCH_CPP_LOG_LEVEL": "ERROR",  # each process would warn of an exchange that finds nothing unused
@@ -406,7 +442,9 @@ def die_with_parent() -> None:
     """Makes a worker end when its launcher is killed (Linux)."""
     if is_worker() and _CODES in os.environ and sys.platform == "linux":
         die_when_parent_does(signal.SIGKILL)
-        if os.getppid() == 1:  # torchrun has died already; it is never the first process, which takes orphans in
+        if (
+            os.getppid() == 1
+        ):  # torchrun has died already; it is never the first process, which takes orphans in
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -420,7 +458,11 @@ def _pass_on(lines: Iterable[bytes], asked: Sequence[int]) -> None:
     """Prints what the workers say, without the launcher's own lines and its traceback at the end (or when `asked`)."""
     spoken = mute = False
     for line in lines:
-        if b"torch/distributed/" in line or b"torch.distributed.elastic" in line or b"accelerate/commands/" in line:
+        if (
+            b"torch/distributed/" in line
+            or b"torch.distributed.elastic" in line
+            or b"accelerate/commands/" in line
+        ):
             spoken = True
             continue
         mute = mute or (bool(spoken or asked) and line.startswith(b"Traceback"))

@@ -26,13 +26,17 @@ def packages() -> list[dict[str, Any]]:
 
     try:
         extras = ["", *(importlib.metadata.metadata("bertctl").get_all("Provides-Extra") or ())]
-    except importlib.metadata.PackageNotFoundError:  # a checkout that was never installed says nothing of itself
+    except (
+        importlib.metadata.PackageNotFoundError
+    ):  # a checkout that was never installed says nothing of itself
         return []
     found = []
     for line in importlib.metadata.requires("bertctl") or ():
         requirement = Requirement(line)
         marker = requirement.marker
-        extra = next((name for name in extras if marker is None or marker.evaluate({"extra": name})), None)
+        extra = next(
+            (name for name in extras if marker is None or marker.evaluate({"extra": name})), None
+        )
         if requirement.name == "bertctl" or extra in (None, "test"):
             continue  # for another system, or for developers
         version = None
@@ -43,7 +47,13 @@ def packages() -> list[dict[str, Any]]:
         fits = version is not None and requirement.specifier.contains(version, prereleases=True)
         wanted = str(requirement.specifier)
         found.append(
-            {"name": requirement.name, "wanted": wanted, "version": version, "extra": extra or "", "fits": fits}
+            {
+                "name": requirement.name,
+                "wanted": wanted,
+                "version": version,
+                "extra": extra or "",
+                "fits": fits,
+            }
         )
     return found
 
@@ -74,13 +84,19 @@ def devices() -> list[dict[str, Any]]:
     for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         properties = torch.cuda.get_device_properties(number)
         free, total = torch.cuda.mem_get_info(number)
-        found.append(_device("cuda", str(properties.name), bf16=properties.major >= 8, memory=total, free=free))
+        found.append(
+            _device(
+                "cuda", str(properties.name), bf16=properties.major >= 8, memory=total, free=free
+            )
+        )
     if torch.backends.mps.is_available():
         found.append(_device("mps", "Apple GPU", bf16=False))
     return [*found, _device("cpu", cpu_name(), bf16=fastest_on_cpu(available_cores())[0] == "bf16")]
 
 
-def _device(kind: str, name: str, *, bf16: bool, memory: int | None = None, free: int | None = None) -> dict[str, Any]:
+def _device(
+    kind: str, name: str, *, bf16: bool, memory: int | None = None, free: int | None = None
+) -> dict[str, Any]:
     return {"kind": kind, "name": name, "memory": memory, "free": free, "bf16": bf16}
 
 

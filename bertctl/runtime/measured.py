@@ -19,7 +19,11 @@ Speeds = Mapping[str, float]
 
 
 def measured_once(
-    kind: str, names: Sequence[str], about: Sequence[str], threads: int, measure: Callable[[], Speeds]
+    kind: str,
+    names: Sequence[str],
+    about: Sequence[str],
+    threads: int,
+    measure: Callable[[], Speeds],
 ) -> Speeds:
     """Returns speeds on this machine with so many threads and this version of torch; measures them if need be.
 
@@ -35,7 +39,13 @@ def measured_once(
     import torch
 
     told = [os.environ.get(name, "") for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")]
-    machine = [cpu_name(), *sorted(cpu_words() & CPU_FEATURES), str(threads), torch.__version__, *told]
+    machine = [
+        cpu_name(),
+        *sorted(cpu_words() & CPU_FEATURES),
+        str(threads),
+        torch.__version__,
+        *told,
+    ]
     name = hashlib.sha256(json.dumps([*machine, *about]).encode()).hexdigest()[:16]
     try:
         path = cache_folder() / kind / f"{name}.json"
@@ -59,7 +69,9 @@ def _kept(measured: Speeds, path: Path) -> Speeds:
     A file that can't be read is replaced.
     """
     mine = path.with_name(f"{path.stem}-{os.getpid()}.json")
-    with contextlib.suppress(BertctlError, OSError):  # a cache that can't be written: each process measures
+    with contextlib.suppress(
+        BertctlError, OSError
+    ):  # a cache that can't be written: each process measures
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(mine, dict(measured))
         try:

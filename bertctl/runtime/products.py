@@ -49,5 +49,7 @@ def _multiply(threads: int, before: int) -> Speeds:
                 gradient.T @ x
                 seconds[dtype].append(time.perf_counter() - started)
     torch.set_num_threads(before)
-    fp32, bf16 = (4 * _TOKENS * _HIDDEN * _WIDER / min(of_rounds) / 1e9 for of_rounds in seconds.values())
+    fp32, bf16 = (
+        4 * _TOKENS * _HIDDEN * _WIDER / min(of_rounds) / 1e9 for of_rounds in seconds.values()
+    )
     return {"fp32": fp32, "bf16": bf16}

@@ -36,7 +36,9 @@ def only_deterministic() -> None:
     """Makes torch use deterministic algorithms only, and raise where there is none; call it before any computing."""
     import torch
 
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic with a workspace of its own
+    os.environ.setdefault(
+        "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+    )  # cuBLAS is deterministic with a workspace of its own
     torch.use_deterministic_algorithms(mode=True)
     torch.backends.cudnn.benchmark = False
 
@@ -54,7 +56,9 @@ def generator_states() -> "dict[str, Tensor]":
     """Returns the states of torch's generators, `cpu` and, where there is one, `cuda`."""
     import torch
 
-    return {"cpu": torch.get_rng_state()} | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {})
+    return {"cpu": torch.get_rng_state()} | (
+        {"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {}
+    )
 
 
 def set_generators(states: "Mapping[str, Tensor]") -> None:

@@ -102,7 +102,11 @@ def end_now(number: int) -> None:
         raise_for(number)
     code, how = (130, "interrupted") if number == signal.SIGINT else (143, "terminated")
     if _Command.phase != "ending" and _speaks():
-        why = "again: it ended at once" if _Command.phase == "working" else "before anything had been started"
+        why = (
+            "again: it ended at once"
+            if _Command.phase == "working"
+            else "before anything had been started"
+        )
         nothing = '"remedy": null, "file": null, "line": null, "field": null'
         document = f'{{"error": {{"code": {code}, "kind": "interrupted", "message": "{how} {why}", {nothing}}}}}\n'
         said = f"error: {how} {why}\n"

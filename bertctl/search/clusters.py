@@ -58,7 +58,9 @@ def check_clusters(method: str, clusters: int | None, *, approximate: bool = Fal
         raise UsageError(what, remedy="Leave --approximate out, or choose --method kmeans.")
     if method != "hdbscan" and clusters is None:
         remedy = "Say how many: --clusters 8. Or --method hdbscan, which finds it out."
-        raise UsageError(f"--method {method} takes a number of clusters, and none was given", remedy=remedy)
+        raise UsageError(
+            f"--method {method} takes a number of clusters, and none was given", remedy=remedy
+        )
 
 
 def check_measure(method: str, similarity: str) -> None:
@@ -70,8 +72,14 @@ def check_measure(method: str, similarity: str) -> None:
     if similarity in _METRICS[method]:
         return
     able = [name for name, metrics in _METRICS.items() if similarity in metrics]
-    remedy = f"Choose --method {' or '.join(able)}, or --similarity cosine." if able else "Add --similarity cosine."
-    raise UsageError(f"--method {method} can't group texts by {similarity} similarity", remedy=remedy)
+    remedy = (
+        f"Choose --method {' or '.join(able)}, or --similarity cosine."
+        if able
+        else "Add --similarity cosine."
+    )
+    raise UsageError(
+        f"--method {method} can't group texts by {similarity} similarity", remedy=remedy
+    )
 
 
 def clusters_of(
@@ -108,17 +116,23 @@ def clusters_of(
     enough = None if method == "agglomerative" else least
     different = _number_of_different(vectors, enough)
     if different < least or (method == "agglomerative" and len(vectors) > _MATRIX_ROWS):
-        told = f"{len(vectors):,} texts, {different:,} of them different, do not fit --method {method}"
+        told = (
+            f"{len(vectors):,} texts, {different:,} of them different, do not fit --method {method}"
+        )
         most = f", {_MATRIX_ROWS:,} at most" if method == "agglomerative" else ""
         raise UsageError(told, remedy=f"It takes {least:,} different ones at least{most}.")
     metric = _METRICS[method][similarity]
     if method == "kmeans" and approximate:
-        kmeans = MiniBatchKMeans(clusters, batch_size=_BATCH, n_init=_BATCH_STARTS, random_state=seed)
+        kmeans = MiniBatchKMeans(
+            clusters, batch_size=_BATCH, n_init=_BATCH_STARTS, random_state=seed
+        )
         found = kmeans.fit_predict(vectors)
     elif method == "kmeans":
         found = KMeans(clusters, n_init=STARTS, random_state=seed).fit_predict(vectors)
     elif method == "agglomerative":
-        found = AgglomerativeClustering(clusters, metric=metric, linkage="average").fit_predict(vectors)
+        found = AgglomerativeClustering(clusters, metric=metric, linkage="average").fit_predict(
+            vectors
+        )
     else:
         found = HDBSCAN(min_cluster_size=smallest, metric=metric, copy=True).fit_predict(vectors)
     names, counts = np.unique(found[found >= 0], return_counts=True)
@@ -189,7 +203,9 @@ def telling_words(text: str) -> list[str]:
     run_end = -1
     for word, (start, end) in zip(words, offsets, strict=True):
         is_unspaced = _piece_length(word[0]) > 0
-        if run and not (is_unspaced and start == run_end and _piece_length(word[0]) == _piece_length(run[0])):
+        if run and not (
+            is_unspaced and start == run_end and _piece_length(word[0]) == _piece_length(run[0])
+        ):
             found += _pieces(run)
             run = ""
         if is_unspaced:

@@ -46,7 +46,9 @@ def tell_comparing(n_texts: int, size: int, measure: str, listener: Listener) ->
     vectors = np.random.default_rng(0).standard_normal((_TIMED_ROWS, size)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     timed_blocks = _TIMED_ROWS // _BLOCK
-    seconds = _seconds_of(pairs_above(2.0, vectors, measure=measure)) / (timed_blocks * (timed_blocks + 1) // 2)
+    seconds = _seconds_of(pairs_above(2.0, vectors, measure=measure)) / (
+        timed_blocks * (timed_blocks + 1) // 2
+    )
     total = seconds * n_blocks * (n_blocks + 1) / 2
     if total >= _TOLD_FROM:
         n_pairs = n_texts * (n_texts - 1) // 2
@@ -63,7 +65,9 @@ def _seconds_of(steps: Iterable[object]) -> float:
     return time.perf_counter() - started
 
 
-def tell_grouping(n_texts: int, size: int, clusters: int, *, seed: int, starts: int, listener: Listener) -> None:
+def tell_grouping(
+    n_texts: int, size: int, clusters: int, *, seed: int, starts: int, listener: Listener
+) -> None:
     """Tells how long k-means takes, where that is long: a start on few random vectors is timed."""
     if n_texts < 10 * _GROUPED_ROWS or clusters > _GROUPED_ROWS:
         return

@@ -89,20 +89,30 @@ class Index:
         path, vectors = folder / "index.json", folder / "vectors.npy"
         if not path.exists():
             what = f"{folder} is no index: it has no index.json"
-            raise UnavailableError(what, remedy="Make one: bertctl index CORPUS -o INDEX.", file=folder)
+            raise UnavailableError(
+                what, remedy="Make one: bertctl index CORPUS -o INDEX.", file=folder
+            )
         document = read_json(path, "index", kind=DataError, remedy=_AGAIN)
         with loading(vectors, remedy=_AGAIN):
             stored = open_array(vectors)[: document["rows"]]
-            if (*stored.shape, stored.dtype.name) != tuple(document[name] for name in ("rows", "size", "dtype")):
-                raise ValueError(f"it holds {stored.shape} {stored.dtype}, and index.json says something else")
+            if (*stored.shape, stored.dtype.name) != tuple(
+                document[name] for name in ("rows", "size", "dtype")
+            ):
+                raise ValueError(
+                    f"it holds {stored.shape} {stored.dtype}, and index.json says something else"
+                )
         if not (document["complete"] or unfinished):
             what = f"{folder} is not finished: {document['rows']:,} texts are in it"
-            raise DataError(what, remedy="Type the command that made it again, with --resume.", file=folder)
+            raise DataError(
+                what, remedy="Type the command that made it again, with --resume.", file=folder
+            )
         return cls(folder, document)
 
     def to_append(self) -> Self:
         """Returns the index as other rows are added to it, of which it has none yet."""
-        document = {name: value for name, value in self.document.items() if name != "recall"}  # that of its own rows
+        document = {
+            name: value for name, value in self.document.items() if name != "recall"
+        }  # that of its own rows
         return replace(self, document=document | {"corpus": _NOTHING})
 
     def has_begun(self, parts: Iterable[Rows]) -> bool:
@@ -125,9 +135,15 @@ class Index:
         own = {"long_text": None, "similarity": COSINE} | self.document
         if differ := [name for name in made if name != "model" and made[name] != own[name]]:
             name = differ[0]
-            what = "another model" if name == "model_hash" else f"{name} {made[name]!r} in place of {own[name]!r}"
+            what = (
+                "another model"
+                if name == "model_hash"
+                else f"{name} {made[name]!r} in place of {own[name]!r}"
+            )
             told = f"'{own['model']}' made {self.folder}, and {what} is given"
-            raise DataError(told, remedy=f"Leave --model and its like out: an index knows its own. {_AGAIN}")
+            raise DataError(
+                told, remedy=f"Leave --model and its like out: an index knows its own. {_AGAIN}"
+            )
 
     def nearest(self, queries: Floats32, top: int) -> Nearest:
         """Returns the K nearest rows of (Q, D) queries, by comparing each with all.
@@ -144,11 +160,15 @@ class Index:
         for first in range(0, rows, size):
             block = as_read(open_array(path)[first : min(first + size, rows)], self.similarity)
             if not np.isfinite(block).all():
-                raise DataError(f"{path} is damaged: something in it is no number", remedy=_AGAIN, file=path)
+                raise DataError(
+                    f"{path} is damaged: something in it is no number", remedy=_AGAIN, file=path
+                )
             found.see(block, first)
         return found
 
-    def search(self, queries: Iterable[tuple[Rows, Floats32]], top: int) -> Iterator[dict[str, Any]]:
+    def search(
+        self, queries: Iterable[tuple[Rows, Floats32]], top: int
+    ) -> Iterator[dict[str, Any]]:
         """Yields a line for each of the K nearest rows of each query, the nearest first; of equals the first row.
 
         Raises:
@@ -158,7 +178,9 @@ class Index:
         for part, vectors in queries:
             found = self.nearest(vectors, top)
             lines = stored.read({*found.rows.ravel().tolist()})
-            for i, (rows, scores) in enumerate(zip(found.rows.tolist(), found.scores.tolist(), strict=True)):
+            for i, (rows, scores) in enumerate(
+                zip(found.rows.tolist(), found.scores.tolist(), strict=True)
+            ):
                 asked = {"query_id": part.answer_id(i), "query": part.columns["text"][i]}
                 for rank, (row, score) in enumerate(zip(rows, scores, strict=True), start=1):
                     yield {**asked, "rank": rank, "score": round(score, 6), **lines[row]}
@@ -192,11 +214,15 @@ class IndexRows:
         """
         with loading(self._path, remedy=_AGAIN), self._path.open("rb", buffering=0) as file:
             lines = {number: self._line(file, number) for number in sorted(numbers)}
-            if self._are_stored and None in lines.values():  # the lines are not where they were written
+            if (
+                self._are_stored and None in lines.values()
+            ):  # the lines are not where they were written
                 self._are_stored = False
                 self._offsets = self._scanned()
                 lines = {number: self._line(file, number) for number in lines}
-            rows = {number: dict(json.loads(line)) for number, line in lines.items() if line is not None}
+            rows = {
+                number: dict(json.loads(line)) for number, line in lines.items() if line is not None
+            }
         if len(rows) < len(lines) or not all({"id", "text"} <= row.keys() for row in rows.values()):
             what = f"{self._path} is damaged: it has fewer rows than vectors, or one without an id and a text"
             raise DataError(what, remedy=_AGAIN, file=self._path)
@@ -253,20 +279,30 @@ class ApproximateIndex(Index):
         """Returns K rows near to (Q, D) queries; of the first ones, it measures how many are the nearest."""
         if not self.measured:
             own = len(queries) < _FEW < self.document["rows"]  # then a row finds itself first
-            asked = open_array(self.folder / "vectors.npy")[: self.document["rows"]] if own else queries
+            asked = (
+                open_array(self.folder / "vectors.npy")[: self.document["rows"]] if own else queries
+            )
             asked = as_read(asked[:: -(-len(asked) // _ASKED)], self.similarity)
-            found, right = (search(asked, top + own).rows[:, own:] for search in (self._near, super().nearest))
+            found, right = (
+                search(asked, top + own).rows[:, own:] for search in (self._near, super().nearest)
+            )
             self.measured.update(recall=recall(found, right), at=right.shape[1], queries=len(asked))
             self.measured["of"] = "texts" if own else "queries"
         return self._near(queries, top)
 
     def _near(self, queries: Floats32, top: int) -> Nearest:
-        found, stored, each = Nearest(queries, top, self.similarity), open_array(self.folder / "vectors.npy"), []
+        found, stored, each = (
+            Nearest(queries, top, self.similarity),
+            open_array(self.folder / "vectors.npy"),
+            [],
+        )
         for i, asked in enumerate(as_stored(queries, self.document["dtype"])):
             with loading(f"{self.folder}/graph-*.usearch", remedy="Delete it: it is made again."):
                 rows = np.sort(self.graph.search(asked, top).keys.astype(np.int64))
                 block = as_read(stored[rows], self.similarity)
-            if len(rows) < min(top, self.document["rows"]):  # of very many equal rows not all are joined
+            if len(rows) < min(
+                top, self.document["rows"]
+            ):  # of very many equal rows not all are joined
                 return super().nearest(queries, top)
             one = Nearest(queries[i : i + 1], top, self.similarity)
             one.see(block, 0)
@@ -316,9 +352,13 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
         DataError: an index that is added to is damaged, or not finished.
     """
     if append and overwrite:
-        raise UsageError("--append adds to an index and --overwrite replaces it", remedy="Leave one of them out.")
+        raise UsageError(
+            "--append adds to an index and --overwrite replaces it", remedy="Leave one of them out."
+        )
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is no folder, and an index is one", remedy="Choose another place with -o.")
+        raise UsageError(
+            f"{folder} is no folder, and an index is one", remedy="Choose another place with -o."
+        )
     refuse_links(folder)
     refuse_input(folder, replaces=True)  # rows that are read out of it while it is written
     names = {one.name for one in folder.glob("[!.]*") if one.suffix != ".usearch"}
@@ -326,9 +366,18 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
         return Index.open(folder, unfinished=True)
     if append:
         return Index.open(folder).to_append()
-    if names and not ((overwrite or resume) and "rows.jsonl" in names <= _FILES):  # perhaps killed before index.json
-        what = "Add to it with --append, go on with --resume, or replace it: --overwrite." if names <= _FILES else ""
-        raise UsageError(f"{folder} is there", remedy=what or "It holds more than an index: choose another with -o.")
+    if names and not (
+        (overwrite or resume) and "rows.jsonl" in names <= _FILES
+    ):  # perhaps killed before index.json
+        what = (
+            "Add to it with --append, go on with --resume, or replace it: --overwrite."
+            if names <= _FILES
+            else ""
+        )
+        raise UsageError(
+            f"{folder} is there",
+            remedy=what or "It holds more than an index: choose another with -o.",
+        )
     return None
 
 
@@ -348,7 +397,9 @@ def _rows_in(folder: Path) -> int:
     return int(read_json(document)["rows"]) if document.exists() else 0
 
 
-def identified(parts: Iterable[Rows], index: Index | None, listener: Listener, *, has_ids: bool) -> Iterator[Rows]:
+def identified(
+    parts: Iterable[Rows], index: Index | None, listener: Listener, *, has_ids: bool
+) -> Iterator[Rows]:
     """Yields rows of an index under the ids that they have in it.
 
     Rows without ids of their own are numbered, and where they are added to an index the numbers go on after its rows.
@@ -370,7 +421,11 @@ def identified(parts: Iterable[Rows], index: Index | None, listener: Listener, *
             what = f"the texts to add have no ids, and those of {index.folder} have, such as '{next(iter(own_ids))}'"
             raise DataError(what, remedy="Name the column with their ids: --id-column NAME.")
         for rows in parts:
-            yield replace(rows, ids=[str(n_before + int(number)) for number in rows.ids]) if n_before else rows
+            yield (
+                replace(rows, ids=[str(n_before + int(number)) for number in rows.ids])
+                if n_before
+                else rows
+            )
         return
 
     known = own_ids if own_ids else dict.fromkeys(map(str, range(n_before)))
@@ -384,7 +439,9 @@ def identified(parts: Iterable[Rows], index: Index | None, listener: Listener, *
     if repeated:
         what = f"{count(len(repeated), 'text')} of {rows.source} {'has' if len(repeated) == 1 else 'have'} an id that"
         place = "there or in the index" if index is not None else "there"
-        listener.warn(f"{what} another text {place} has, such as '{repeated[0]}': an id is to stand for one text")
+        listener.warn(
+            f"{what} another text {place} has, such as '{repeated[0]}': an id is to stand for one text"
+        )
 
 
 def _own_ids(index: Index, n_rows: int) -> dict[str, None]:
@@ -424,10 +481,17 @@ def make_index(
     from bertctl.features.store import VectorLayout, VectorStore, outliving
 
     said: dict[str, Any] = before.document if before else {"corpus": _NOTHING}
-    begun, read, digest, searches = said["corpus"], _NOTHING | {"source": source}, hashlib.sha256(), list[Nearest]()
+    begun, read, digest, searches = (
+        said["corpus"],
+        _NOTHING | {"source": source},
+        hashlib.sha256(),
+        list[Nearest](),
+    )
 
     earlier = list(said.get("sources", []))
-    if earlier and (begun["rows"] or not said["complete"]):  # gone on with: the last one is this corpus
+    if earlier and (
+        begun["rows"] or not said["complete"]
+    ):  # gone on with: the last one is this corpus
         earlier = earlier[:-1]
     if dtype == "int8" and model.similarity != COSINE:
         what = f"int8 keeps the direction of vectors alone, and {model.similarity} similarity needs their length"
@@ -443,14 +507,27 @@ def make_index(
         while read["rows"] < begun["rows"] and (rows := next(left, None)):
             passed(rows)
         if read | {"source": ""} != begun | {"source": ""}:
-            remedy = "It is finished: add other rows with --append alone." if said["complete"] else _AGAIN
-            raise DataError(f"the first rows of {source} are not those that {folder} has of it", remedy=remedy)
+            remedy = (
+                "It is finished: add other rows with --append alone."
+                if said["complete"]
+                else _AGAIN
+            )
+            raise DataError(
+                f"the first rows of {source} are not those that {folder} has of it", remedy=remedy
+            )
         yield from map(passed, left)
 
     def saved(*, complete: bool) -> dict[str, Any]:
-        state = store.commit() | {"schema": SCHEMA, "dtype": dtype, "corpus": read, "complete": complete}
+        state = store.commit() | {
+            "schema": SCHEMA,
+            "dtype": dtype,
+            "corpus": read,
+            "complete": complete,
+        }
         sources = [*earlier, {"source": read["source"], "rows": read["rows"]}]
-        document: dict[str, Any] = said | model.made | dict(remembered or {}) | state | {"sources": sources}
+        document: dict[str, Any] = (
+            said | model.made | dict(remembered or {}) | state | {"sources": sources}
+        )
         if searches and searches[0].rows.shape[1] > 1:
             value = recall(*(one.rows[:, 1:] for one in searches))  # a row finds itself first
             sample = {"queries": len(searches[0].rows), "rows": read["rows"] - begun["rows"]}
@@ -458,7 +535,9 @@ def make_index(
         write_json(folder / "index.json", document)
         return document
 
-    layout = VectorLayout((model.made["layer"],), model.made["size"], dtype, by_token=False, pooling="")
+    layout = VectorLayout(
+        (model.made["layer"],), model.made["size"], dtype, by_token=False, pooling=""
+    )
     state = said if before else None
     opened = closing(VectorStore(folder, layout, state, has_offsets=True))
     with opened as store, outliving(lambda: _rows_in(folder)):
@@ -469,8 +548,12 @@ def make_index(
             store.append(rows, kept, None)
             if dtype != "float32":
                 sample = vectors[:: max(1, len(vectors) // _SAMPLE)][:_SAMPLE]
-                searches = searches or [Nearest(sample, _AT + 1, model.similarity) for _ in range(2)]
-                for one, block in zip(searches, (as_read(kept, model.similarity), vectors), strict=True):
+                searches = searches or [
+                    Nearest(sample, _AT + 1, model.similarity) for _ in range(2)
+                ]
+                for one, block in zip(
+                    searches, (as_read(kept, model.similarity), vectors), strict=True
+                ):
                     one.see(block, read["rows"] - len(rows))
             saved(complete=False)
         return saved(complete=True)

@@ -80,13 +80,21 @@ class Nearest:
             kth_of_block = np.partition(scores, -top, axis=1)[:, -top]
             bound = np.maximum(bound, kth_of_block - rounding.astype(np.float32))
             near = scores >= bound[:, None]
-        query, row = np.divmod(np.flatnonzero(near), len(block))  # np.nonzero takes 30 times as long
-        again = [self._exact(block, query[i : i + _AGAIN], row[i : i + _AGAIN]) for i in range(0, len(row), _AGAIN)]
+        query, row = np.divmod(
+            np.flatnonzero(near), len(block)
+        )  # np.nonzero takes 30 times as long
+        again = [
+            self._exact(block, query[i : i + _AGAIN], row[i : i + _AGAIN])
+            for i in range(0, len(row), _AGAIN)
+        ]
         score = np.concatenate([self.scores.ravel(), *again])
         query = np.concatenate([np.repeat(np.arange(n_queries), self.rows.shape[1]), query])
         row = np.concatenate([self.rows.ravel(), row + first])
         order = np.lexsort((row, -score, query))
-        rank = np.arange(len(order)) - np.searchsorted(query[order], np.arange(n_queries))[query[order]]
+        rank = (
+            np.arange(len(order))
+            - np.searchsorted(query[order], np.arange(n_queries))[query[order]]
+        )
         order = order[rank < top].reshape(n_queries, -1)
         self.rows = row[order]
         self.scores = score[order]
@@ -111,7 +119,9 @@ class Nearest:
 
 def recall(found: Ints, right: Ints) -> float:
     """Returns the share of the (Q, K) right rows that were found, as a mean over queries."""
-    return float(np.mean([np.isin(those, some).mean() for some, those in zip(found, right, strict=True)]))
+    return float(
+        np.mean([np.isin(those, some).mean() for some, those in zip(found, right, strict=True)])
+    )
 
 
 def row_by_row(first: Floats32, second: Floats32, measure: str = COSINE) -> Pairs:
@@ -168,7 +178,9 @@ class NearestPairs:
         rows = np.concatenate([self._kept[0], pairs[0]])
         others = np.concatenate([self._kept[1], pairs[1]])
         scores = np.concatenate([self._kept[2], pairs[2]])
-        order = np.lexsort((others, rows, -np.round(scores.astype(np.float64), _DECIMALS)))[: self._most]
+        order = np.lexsort((others, rows, -np.round(scores.astype(np.float64), _DECIMALS)))[
+            : self._most
+        ]
         self._kept = (rows[order], others[order], scores[order])
 
     def nearest(self) -> Pairs:
@@ -189,11 +201,19 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
         DataError: other numbers of rows, where they are compared row by row.
     """
     if second is None and len(first) == 1 and not first.has("pair"):
-        raise UsageError(f"{first.source} has one text", remedy="Give a second one, or a file, to compare it with.")
+        raise UsageError(
+            f"{first.source} has one text",
+            remedy="Give a second one, or a file, to compare it with.",
+        )
     if second is None and not (first.has("pair") or every):
-        raise UsageError(f"{first.source} has one column of texts", remedy="Give what it is compared with, or --all.")
+        raise UsageError(
+            f"{first.source} has one column of texts",
+            remedy="Give what it is compared with, or --all.",
+        )
     if second is None:
-        second = replace(first, columns={"text": first.columns["pair"]}) if first.has("pair") else first
+        second = (
+            replace(first, columns={"text": first.columns["pair"]}) if first.has("pair") else first
+        )
     if not every and len(first) != len(second):
         told = f"{first.source} has {len(first):,} rows, {second.source} {len(second):,}"
         raise DataError(told, remedy="Add --all to compare each with each.")
@@ -215,7 +235,10 @@ def correlation(rows: Rows, cosines: Floats32, listener: Listener = SILENT) -> d
         what = f"{rows.where(first)}: {rows.columns['label'][first]!r} is no score"
         listener.warn(f"{what}; the correlation leaves {count(int((~is_score).sum()), 'row')} out")
     gold, cosines = gold[is_score], cosines[is_score]
-    found = {one.__name__: one(gold, cosines.astype(np.float64)).metric().as_json() for one in (spearman, pearson)}
+    found = {
+        one.__name__: one(gold, cosines.astype(np.float64)).metric().as_json()
+        for one in (spearman, pearson)
+    }
     return {name: figure for name, figure in found.items() if figure["low"] is not None}
 
 
@@ -242,12 +265,19 @@ def pair_lines(
     has_unknown = bool(unreadable or unreadable_seconds)
     column = shown_name("text", first)  # another one where the file calls something else text
     for rows, others, similarities in pairs:
-        for i, j, similarity in zip(rows.tolist(), others.tolist(), similarities.tolist(), strict=True):
+        for i, j, similarity in zip(
+            rows.tolist(), others.tolist(), similarities.tolist(), strict=True
+        ):
             ids = {"id": first.answer_id(i), "pair_id": second.answer_id(j)}
             line = {**ids, "similarity": round(similarity, _DECIMALS)}
             if has_unknown:
                 sides = [
-                    name for name, known in (("text", i in unreadable), ("pair", j in unreadable_seconds)) if known
+                    name
+                    for name, known in (
+                        ("text", i in unreadable),
+                        ("pair", j in unreadable_seconds),
+                    )
+                    if known
                 ]
                 line["unknown"] = " and ".join(sides)
             yield {**line, column: first.columns["text"][i], "pair": second.columns["text"][j]}

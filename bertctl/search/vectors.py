@@ -61,7 +61,11 @@ class TextVectors:
         similarity: str | None = None,
     ) -> None:
         source = inspect_model(recipe.with_fields("model", max_length=length or 4).model)
-        said = read_modules(source.folder) if names.poolings in ((), ("model",)) and names.layers == ("last",) else None
+        said = (
+            read_modules(source.folder)
+            if names.poolings in ((), ("model",)) and names.layers == ("last",)
+            else None
+        )
         if said is not None:
             prompt = next((name for name in SIDES.get(side, ()) if name in said.prompts), None)
             names = replace(names, poolings=("model",), prompt=names.prompt or prompt)
@@ -69,7 +73,9 @@ class TextVectors:
         self.similarity = similarity or (said.similarity if said is not None else COSINE)
         is_normalized = names.normalize and self.similarity == COSINE
         names = replace(names, poolings=names.poolings or ("mean",), normalize=is_normalized)
-        long = LongText.of(recipe.with_fields("model", max_length=length or read_length(source.config)).model)
+        long = LongText.of(
+            recipe.with_fields("model", max_length=length or read_length(source.config)).model
+        )
         spec = VectorSpec.of(names, source, long.pooling)
         if spec.by_token:
             what = "vectors of tokens go into files"
@@ -82,9 +88,13 @@ class TextVectors:
         self.made |= {"long_text": long.fields().get("long_text")}
         self.made["similarity"] = self.similarity
         self.unreadable: frozenset[int] = frozenset()
-        self._rows = RowEncoder(self._encoder.engine.tokenizer, long, by_token=False, said=spec.said)
+        self._rows = RowEncoder(
+            self._encoder.engine.tokenizer, long, by_token=False, said=spec.said
+        )
 
-    def stream(self, parts: Iterable[Rows], listener: Listener = SILENT) -> Iterator[tuple[Rows, Floats32]]:
+    def stream(
+        self, parts: Iterable[Rows], listener: Listener = SILENT
+    ) -> Iterator[tuple[Rows, Floats32]]:
         """Yields rows, more at a time than they come in, with (N, D) vectors of their texts; says what was cut.
 
         Args:
@@ -98,10 +108,16 @@ class TextVectors:
         unreadable: list[int] = []
         for rows in chunks(parts):
             windows = self._rows.encode(replace(rows, columns={"text": rows.columns["text"]}))
-            counts.update(examples=len(rows), truncated=windows.truncated, lost_tokens=windows.truncated_tokens)
+            counts.update(
+                examples=len(rows),
+                truncated=windows.truncated,
+                lost_tokens=windows.truncated_tokens,
+            )
             counts.update(unknown_tokens=windows.unknown, tokens=len(windows.encoded.ids))
             unreadable += (counts["examples"] - len(rows) + windows.all_unknown).tolist()
-            vectors = finite(np.hstack(self._encoder.texts(windows)), self.made["model"]).astype(np.float32)
+            vectors = finite(np.hstack(self._encoder.texts(windows)), self.made["model"]).astype(
+                np.float32
+            )
             yield rows, unit_length(vectors) if self._encoder.spec.normalize else vectors
             trim_heap()
             listener.advance("texts", counts["examples"], 0)
@@ -110,7 +126,9 @@ class TextVectors:
         if unreadable:
             what = f"the model knows no token of {count(len(unreadable), 'text')}"
             listener.warn(f"{what}: their vectors are alike whatever they say")
-        warn_of_truncation("texts", counts, message=TruncationMessage(), max_length=most, listener=listener)
+        warn_of_truncation(
+            "texts", counts, message=TruncationMessage(), max_length=most, listener=listener
+        )
 
     def of(self, rows: Rows, listener: Listener = SILENT) -> Floats32:
         """Returns (N, D) vectors of all rows; see `stream`."""

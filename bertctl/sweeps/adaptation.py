@@ -54,8 +54,15 @@ class Adaptation:
         """Returns the folder of all."""
         if self.output is not None:
             return self.output
-        what = [self.job.hash, recipe_hash(self.task, data_hashes={}, model_hash=""), str(self.seeds)]
-        return Path("runs") / f"adapt-{self.task.name}-{hashlib.sha256(repr(what).encode()).hexdigest()[:8]}"
+        what = [
+            self.job.hash,
+            recipe_hash(self.task, data_hashes={}, model_hash=""),
+            str(self.seeds),
+        ]
+        return (
+            Path("runs")
+            / f"adapt-{self.task.name}-{hashlib.sha256(repr(what).encode()).hexdigest()[:8]}"
+        )
 
     def sweep(self, models: Sequence[str], listener: Listener = SILENT) -> Sweep:
         """Returns the fine-tuning of these models, made ready.
@@ -64,7 +71,9 @@ class Adaptation:
             BertctlError: any refusal of the task: settings, files, labels, a model that it can't take.
         """
         settings = [{"model.name": model} for model in models]
-        forks = self.job.compute.threads == 1  # the pretraining starts no thread then that a worker would lack
+        forks = (
+            self.job.compute.threads == 1
+        )  # the pretraining starts no thread then that a worker would lack
         task = self.task.with_fields("evaluation", splits=without_test(self.task))
         request = SweepRequest(task, settings, self.seeds, jobs=self.jobs, forks=forks)
         return make_sweep(request, self.folder / "sweep", listener=listener)
@@ -78,14 +87,18 @@ def check_adaptation(asked: Adaptation, listener: Listener = SILENT) -> Sweep:
         BertctlError: see `Adaptation.sweep`.
     """
     if len(asked.seeds) < 2:
-        raise UsageError("one seed can't tell a gain from luck", remedy="Take two or more: --seeds 5.")
+        raise UsageError(
+            "one seed can't tell a gain from luck", remedy="Take two or more: --seeds 5."
+        )
     if without_test(asked.task) != asked.task.evaluation.splits:
         what = "evaluation.splits names test: the runs of adapt are not scored on it"
         listener.say(f"{what}; `bertctl evaluate RUN --split test` scores one")
     return asked.sweep([asked.task.model.name], listener)
 
 
-def estimate_adaptation(asked: Adaptation, without: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
+def estimate_adaptation(
+    asked: Adaptation, without: Sweep, *, listener: Listener = SILENT
+) -> dict[str, Any]:
     """Returns the steps and the memory of the pretraining, and the time of the fine-tuning, twice that of one arm.
 
     Args:
@@ -96,8 +109,17 @@ def estimate_adaptation(asked: Adaptation, without: Sweep, *, listener: Listener
     half, job = dry_run(without, listener=listener), asked.job
     seconds = {name: round(len(ARMS) * value, 3) for name, value in half["seconds"].items()}
     pretraining = {"steps": job.steps, "epochs": job.epochs, "memory_bytes": job.memory}
-    finetuning = {"runs": len(ARMS) * half["runs"], "seconds": seconds, "disk_bytes": half["disk_bytes"]}
-    return {"schema": SCHEMA, "folder": str(asked.folder), "pretraining": pretraining, "finetuning": finetuning}
+    finetuning = {
+        "runs": len(ARMS) * half["runs"],
+        "seconds": seconds,
+        "disk_bytes": half["disk_bytes"],
+    }
+    return {
+        "schema": SCHEMA,
+        "folder": str(asked.folder),
+        "pretraining": pretraining,
+        "finetuning": finetuning,
+    }
 
 
 def adapt(
@@ -116,7 +138,9 @@ def adapt(
     Raises:
         BertctlError: see `Adaptation.sweep`, `start` and `run_sweep`.
     """
-    pretrained = start(asked.job, asked.folder / "pretrain", resume="if any", options=options, listener=listener)
+    pretrained = start(
+        asked.job, asked.folder / "pretrain", resume="if any", options=options, listener=listener
+    )
     made = asked.sweep([asked.task.model.name, str(pretrained.folder.path.absolute())], listener)
     made.folder.mkdir(parents=True, exist_ok=True)
     code = run_sweep(made, listener=listener)
@@ -124,7 +148,10 @@ def adapt(
     document = {
         "schema": SCHEMA,
         "folder": str(asked.folder),
-        "pretraining": {"run": str(pretrained.folder.path), "metrics": pretrained.metrics["metrics"]},
+        "pretraining": {
+            "run": str(pretrained.folder.path),
+            "metrics": pretrained.metrics["metrics"],
+        },
         "sweep": str(made.folder),
         **judged(found),
     }
@@ -143,7 +170,10 @@ def judged(document: Mapping[str, Any]) -> dict[str, Any]:
         `verdict` (`gain`, `worse`, `no gain`, `not compared`) and a `sentence`.
     """
     rows = {row["setting"]: row for row in document["settings"]}
-    arms = {arm: {key: rows[i][key] for key in ("mean", "deviation", "min", "max", "n")} for i, arm in enumerate(ARMS)}
+    arms = {
+        arm: {key: rows[i][key] for key in ("mean", "deviation", "min", "max", "n")}
+        for i, arm in enumerate(ARMS)
+    }
     compared, primary = document["comparison"], document["primary"]
     answer = {"primary": primary, "arms": arms, "difference": None, "verdict": "not compared"}
     if compared["verdict"] == "not compared":
@@ -153,7 +183,10 @@ def judged(document: Mapping[str, Any]) -> dict[str, Any]:
         value, low, high = 0.0 - value, 0.0 - high, 0.0 - low
     words = {True: "gain", False: "worse"}
     away = sum(arm["n"] for arm in arms.values()) - len(ARMS) * len(compared["seeds"])
-    told = compared["verdict"] == "different" and value * (arms["with"]["mean"] - arms["without"]["mean"]) > 0
+    told = (
+        compared["verdict"] == "different"
+        and value * (arms["with"]["mean"] - arms["without"]["mean"]) > 0
+    )
     verdict = words[(value > 0) == primary["higher_is_better"]] if told else "no gain"
     means = {arm: figure(arms[arm]["mean"]) for arm in ARMS}
     what = f"{primary['name']} on {primary['split']} {means['with']} with pretraining, {means['without']} without"

@@ -61,7 +61,9 @@ class SettingComparison:
     left_out: tuple[Score, ...]
 
 
-def ranked(plan: SweepPlan, found: Sequence[SettingScores], *, by: Choose = "mean") -> list[SettingScores]:
+def ranked(
+    plan: SweepPlan, found: Sequence[SettingScores], *, by: Choose = "mean"
+) -> list[SettingScores]:
     """Returns the settings, the best one first; by their mean or by their best score.
 
     Settings whose runs have all collapsed come after all others: one answer to everything can score well where one
@@ -73,7 +75,13 @@ def ranked(plan: SweepPlan, found: Sequence[SettingScores], *, by: Choose = "mea
         value = one.mean if by == "mean" or best is None else best.value
         epochs = one.values.get("training.epochs", 0)
         has_collapsed = best is not None and best.state == "collapsed"
-        return value is None, has_collapsed, 0.0 if value is None else plan.sign * value, float(epochs), one.index
+        return (
+            value is None,
+            has_collapsed,
+            0.0 if value is None else plan.sign * value,
+            float(epochs),
+            one.index,
+        )
 
     return sorted(found, key=place)
 
@@ -85,7 +93,9 @@ def best_score(plan: SweepPlan, one: SettingScores) -> Score | None:
     valued = [score for score in one.scores if score.value is not None]
     well = [score for score in valued if score.state == "done"]
     whole = [score for score in valued if is_whole(score)]
-    return min(well or whole or valued, key=lambda score: plan.sign * (score.value or 0.0), default=None)
+    return min(
+        well or whole or valued, key=lambda score: plan.sign * (score.value or 0.0), default=None
+    )
 
 
 def is_whole(score: Score) -> bool:
@@ -103,7 +113,9 @@ def best_cell(plan: SweepPlan, found: Sequence[SettingScores]) -> CellResult | N
     return score.cells[0] if score is not None and is_whole(score) else None
 
 
-def compare_settings(plan: SweepPlan, first: SettingScores, second: SettingScores) -> SettingComparison:
+def compare_settings(
+    plan: SweepPlan, first: SettingScores, second: SettingScores
+) -> SettingComparison:
     """Compares two settings example by example, over the seeds that both have; with `best-run` their best runs alone.
 
     Raises:
@@ -114,7 +126,11 @@ def compare_settings(plan: SweepPlan, first: SettingScores, second: SettingScore
         pairs = [(best_score(plan, first), best_score(plan, second))]
     else:
         pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
-    compared = [(a, b) for a, b in pairs if a is not None and b is not None and a.seed in ours and b.seed in theirs]
+    compared = [
+        (a, b)
+        for a, b in pairs
+        if a is not None and b is not None and a.seed in ours and b.seed in theirs
+    ]
     if not compared:
         raise UnavailableError("the two have no seed with predictions in common")
     is_paired = len(compared) >= _FEWEST_PAIRED and _start_alike(first, second)
@@ -123,12 +139,18 @@ def compare_settings(plan: SweepPlan, first: SettingScores, second: SettingScore
     taken = {id(score) for pair in compared for score in pair}
     left_out = [score for one in (first, second) for score in one.scores if id(score) not in taken]
     seeds, verdict = tuple(a.seed for a, _ in compared), "different" if told else "undecided"
-    return SettingComparison(seeds, difference, verdict, () if plan.choose == "best-run" else tuple(left_out))
+    return SettingComparison(
+        seeds, difference, verdict, () if plan.choose == "best-run" else tuple(left_out)
+    )
 
 
 def _answered(one: SettingScores) -> dict[int, Score]:
     """Returns the scores that stand on answers, by seed."""
-    return {score.seed: score for score in one.scores if score.value is not None and score.state != "diverged"}
+    return {
+        score.seed: score
+        for score in one.scores
+        if score.value is not None and score.state != "diverged"
+    }
 
 
 def _start_alike(first: SettingScores, second: SettingScores) -> bool:
@@ -138,11 +160,16 @@ def _start_alike(first: SettingScores, second: SettingScores) -> bool:
     return not any(field.startswith(_START_AND_ORDER) for field in differing)
 
 
-def _difference(plan: SweepPlan, compared: Sequence[tuple[Score, Score]], *, is_paired: bool) -> Difference:
+def _difference(
+    plan: SweepPlan, compared: Sequence[tuple[Score, Score]], *, is_paired: bool
+) -> Difference:
     scored = contributions_of(plan, [score for pair in compared for score in pair])
     if len(compared) == 1:
         return scored[0].difference(scored[1])
-    a, b = (np.stack([one.linear_parts() for one in side], axis=1) for side in (scored[0::2], scored[1::2]))
+    a, b = (
+        np.stack([one.linear_parts() for one in side], axis=1)
+        for side in (scored[0::2], scored[1::2])
+    )
     compute_difference = paired_difference if is_paired else two_way_difference
     return compute_difference(a, b, n=len(scored[0].rows), clusters=number_of(scored[0].clusters))
 
@@ -174,14 +201,24 @@ def expect(plan: SweepPlan, found: Sequence[SettingScores]) -> tuple[float, floa
     """
     valued = [one for one in found if one.mean is not None]
     answered = [score for one in valued for score in _answered(one).values()]
-    parts = {id(s): c.linear_parts() for s, c in zip(answered, contributions_of(plan, answered), strict=True)}
+    parts = {
+        id(s): c.linear_parts()
+        for s, c in zip(answered, contributions_of(plan, answered), strict=True)
+    }
     if len({part.size for part in parts.values()}) != 1:
         raise UnavailableError("the runs were scored on different numbers of examples")
     # What a diverged run is worth moves with the examples as the others' scores do: a constant would be chosen wherever
     # hard ones are drawn, and be scored on the easy ones.
     usual = np.mean(list(parts.values()), axis=0)
     tables = [
-        np.stack([parts.get(id(s), usual - usual.mean() + s.value) for s in one.scores if s.value is not None], axis=1)
+        np.stack(
+            [
+                parts.get(id(s), usual - usual.mean() + s.value)
+                for s in one.scores
+                if s.value is not None
+            ],
+            axis=1,
+        )
         for one in valued
     ]
     return scores_of_the_choice(tables, sign=-plan.sign, by_best_run=plan.choose == "best-run")
@@ -206,14 +243,23 @@ def two_way_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | No
     variance = of_examples + max(0.0, sum(of_seeds) - sum(map(_noise, tables)))
     value = float(a_GS.mean() - b_GS.mean())
     if variance <= SAME**2:
-        return Difference(value, value, value, float(abs(value) <= SAME), n, "no spread", None, clusters)
+        return Difference(
+            value, value, value, float(abs(value) <= SAME), n, "no spread", None, clusters
+        )
     uncertain = [of_examples**2 / (len(a_GS) - 1)]
-    uncertain += [each**2 / (table.shape[1] - 1) for each, table in zip(of_seeds, tables, strict=True)]
+    uncertain += [
+        each**2 / (table.shape[1] - 1) for each, table in zip(of_seeds, tables, strict=True)
+    ]
     # What is taken off must not leave fewer degrees than each part has.
-    freedom, error = max(variance**2 / sum(uncertain), min(*a_GS.shape, *b_GS.shape) - 1), math.sqrt(variance)
+    freedom, error = (
+        max(variance**2 / sum(uncertain), min(*a_GS.shape, *b_GS.shape) - 1),
+        math.sqrt(variance),
+    )
     half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
     p = 2 * float(stdtr(freedom, -abs(value) / error))
-    return Difference(value, value - half, value + half, p, n, "seeds and examples, Satterthwaite", None, clusters)
+    return Difference(
+        value, value - half, value + half, p, n, "seeds and examples, Satterthwaite", None, clusters
+    )
 
 
 def paired_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | None) -> Difference:
@@ -235,7 +281,9 @@ def paired_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | Non
     of_seeds = float(differences_GS.mean(axis=0).var(ddof=1)) / S
     variance = of_examples + of_seeds
     if variance <= SAME**2:
-        return Difference(value, value, value, float(abs(value) <= SAME), n, "no spread", None, clusters)
+        return Difference(
+            value, value, value, float(abs(value) <= SAME), n, "no spread", None, clusters
+        )
 
     uncertainty = of_examples**2 / (G - 1) + of_seeds**2 / (S - 1)
     degrees = variance**2 / uncertainty
@@ -260,7 +308,9 @@ def _noise(table_GS: Floats) -> float:
     return float((rest**2).sum() / ((G - 1) * (S - 1) * G * S))
 
 
-def scores_of_the_choice(settings: Sequence[Floats], *, sign: float, by_best_run: bool) -> tuple[float, float]:
+def scores_of_the_choice(
+    settings: Sequence[Floats], *, sign: float, by_best_run: bool
+) -> tuple[float, float]:
     """Returns what to expect of the choice: of the chosen setting with a new seed, and of its best run on new examples.
 
     The best of many was lucky too. So the choice is made again and again, on examples drawn with replacement and
@@ -274,19 +324,33 @@ def scores_of_the_choice(settings: Sequence[Floats], *, sign: float, by_best_run
         by_best_run: whether the setting of the best single run is chosen, not that of the best mean.
     """
     G, merit = len(settings[0]), np.max if by_best_run else np.mean
-    drawn = np.random.Generator(np.random.PCG64(_SEED)).multinomial(G, np.full(G, 1 / G), size=_DRAWS).astype(float)
+    drawn = (
+        np.random.Generator(np.random.PCG64(_SEED))
+        .multinomial(G, np.full(G, 1 / G), size=_DRAWS)
+        .astype(float)
+    )
     drawn = drawn[(drawn == 0).any(axis=1)]
     others, every = (drawn == 0).astype(np.float64), np.arange(len(drawn))
     # einsum, not a matrix product: the same bits with any number of BLAS threads.
     before = [sign * np.einsum("rg,gs->rs", drawn, each) for each in settings]
-    after = [np.einsum("rg,gs->rs", others, each) / others.sum(axis=1, keepdims=True) for each in settings]
+    after = [
+        np.einsum("rg,gs->rs", others, each) / others.sum(axis=1, keepdims=True)
+        for each in settings
+    ]
     # About the mean that they are drawn around: where nothing was chosen, nothing is corrected.
-    after = [each - each.mean(axis=0) + of.mean(axis=0) for each, of in zip(after, settings, strict=True)]
+    after = [
+        each - each.mean(axis=0) + of.mean(axis=0) for each, of in zip(after, settings, strict=True)
+    ]
     new_seed = []
     for number in range(max(each.shape[1] for each in settings)):
-        kept = [np.delete(each, number % each.shape[1], axis=1) if each.shape[1] > 1 else each for each in before]
+        kept = [
+            np.delete(each, number % each.shape[1], axis=1) if each.shape[1] > 1 else each
+            for each in before
+        ]
         chosen = np.argmax([merit(each, axis=1) for each in kept], axis=0)
-        new_seed.append(np.stack([each[:, number % each.shape[1]] for each in after])[chosen, every])
+        new_seed.append(
+            np.stack([each[:, number % each.shape[1]] for each in after])[chosen, every]
+        )
     chosen = np.argmax([merit(each, axis=1) for each in before], axis=0)
     best = [each[every, of.argmax(axis=1)] for each, of in zip(after, before, strict=True)]
     return float(np.mean(new_seed)), float(np.stack(best)[chosen, every].mean())

@@ -17,12 +17,27 @@ from bertctl.reporting.escape import one_line
 from bertctl.reporting.html import render_html
 from bertctl.reporting.summary import figure
 from bertctl.run_folder import SCHEMA, RunFolder, hold
-from bertctl.sweeps.best_setting import ALPHA, SettingComparison, best_score, compare_settings, expect, is_whole, ranked
+from bertctl.sweeps.best_setting import (
+    ALPHA,
+    SettingComparison,
+    best_score,
+    compare_settings,
+    expect,
+    is_whole,
+    ranked,
+)
 from bertctl.sweeps.expected import expected_best
 from bertctl.sweeps.page import chosen_by, sweep_report
 from bertctl.sweeps.pictures import write_pictures
 from bertctl.sweeps.plan import CELLS, SweepPlan
-from bertctl.sweeps.results import CellResult, Score, SettingScores, by_setting, count_states, read_cells
+from bertctl.sweeps.results import (
+    CellResult,
+    Score,
+    SettingScores,
+    by_setting,
+    count_states,
+    read_cells,
+)
 from bertctl.sweeps.setting_text import seed_text, setting_text
 from bertctl.words import count
 from bertctl.writing import write_json, write_text
@@ -38,7 +53,9 @@ _WORTH = {
 }
 
 
-def conclude(folder: Path, *, test_split: bool = False, listener: Listener = SILENT) -> dict[str, Any]:
+def conclude(
+    folder: Path, *, test_split: bool = False, listener: Listener = SILENT
+) -> dict[str, Any]:
     """Reads all runs of a sweep and writes their result: sweep.json, sweep.html, best.yaml, pictures.
 
     Args:
@@ -53,17 +70,23 @@ def conclude(folder: Path, *, test_split: bool = False, listener: Listener = SIL
         UnavailableError: no sweep there, or the place can't be written.
         DataError: a damaged plan.
     """
-    with hold(folder / ".lock-result", patient=True):  # of shards in one folder, who reads last is to write last
+    with hold(
+        folder / ".lock-result", patient=True
+    ):  # of shards in one folder, who reads last is to write last
         plan, cells = read_cells(folder)
         document = describe(plan, cells, test_split=test_split)
         write_json(folder / "sweep.json", document)
         recipe = _write_best(folder, plan, document, listener)
         write_pictures(document, folder)
-        write_text(folder / "sweep.html", render_html(sweep_report(document, folder, recipe=recipe)))
+        write_text(
+            folder / "sweep.html", render_html(sweep_report(document, folder, recipe=recipe))
+        )
     return document
 
 
-def describe(plan: SweepPlan, cells: Sequence[CellResult], *, test_split: bool = False) -> dict[str, Any]:
+def describe(
+    plan: SweepPlan, cells: Sequence[CellResult], *, test_split: bool = False
+) -> dict[str, Any]:
     """Returns the document of a sweep.
 
     Args:
@@ -101,7 +124,9 @@ def describe(plan: SweepPlan, cells: Sequence[CellResult], *, test_split: bool =
     document["notes"] = _footnotes(document)
     document["performance"] = {
         "seconds": round(sum(cell.seconds for cell in cells), 3),
-        "settings": {str(one.index): None if one.seconds is None else round(one.seconds, 3) for one in found},
+        "settings": {
+            str(one.index): None if one.seconds is None else round(one.seconds, 3) for one in found
+        },
         "runs": {cell.name: round(cell.seconds, 3) for cell in cells},
     }
     return document
@@ -130,7 +155,9 @@ def _score(score: Score) -> dict[str, Any]:
 def _run(cell: CellResult) -> dict[str, Any]:
     row = {"run": cell.name, "setting": cell.setting, "seed": cell.seed, "fold": cell.fold}
     # Folders differ from one machine to the next, and are nobody's business in a file that is passed on.
-    told = _FOLDERS.sub("", cell.message) if cell.state in ("failed", "diverged", "collapsed") else ""
+    told = (
+        _FOLDERS.sub("", cell.message) if cell.state in ("failed", "diverged", "collapsed") else ""
+    )
     return {**row, "state": cell.state, "value": cell.value, "message": told}
 
 
@@ -166,7 +193,11 @@ def _expected(plan: SweepPlan, found: Sequence[SettingScores]) -> dict[str, Any]
     try:
         new_seed, best_run = expect(plan, found)
     except BertctlError as error:
-        return {"expected": None, "run_expected": None, "not_corrected": _FOLDERS.sub("", error.message)}
+        return {
+            "expected": None,
+            "run_expected": None,
+            "not_corrected": _FOLDERS.sub("", error.message),
+        }
     return {"expected": new_seed, "run_expected": best_run, "not_corrected": ""}
 
 
@@ -174,13 +205,24 @@ def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> dict[str, An
     """Returns the comparison of the first two settings, or why they are not compared."""
     scored = [one for one in order if one.mean is not None]
     if len(scored) < 2:
-        return _not_compared("there is one setting only" if len(order) < 2 else "fewer than two settings have a score")
+        return _not_compared(
+            "there is one setting only"
+            if len(order) < 2
+            else "fewer than two settings have a score"
+        )
     first, second = scored[:2]
     try:
         found = compare_settings(plan, first, second)
     except BertctlError as error:
-        return _not_compared(_FOLDERS.sub("", error.message)) | {"first": first.index, "second": second.index}
-    difference = {name: value for name, value in vars(found.difference).items() if name not in ("value", "changed")}
+        return _not_compared(_FOLDERS.sub("", error.message)) | {
+            "first": first.index,
+            "second": second.index,
+        }
+    difference = {
+        name: value
+        for name, value in vars(found.difference).items()
+        if name not in ("value", "changed")
+    }
     return {
         "first": first.index,
         "second": second.index,
@@ -189,12 +231,17 @@ def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> dict[str, An
         **difference,
         "of": len(scored),
         "verdict": found.verdict,
-        "sentence": _verdict(plan, found, [setting_text(one.values, plan.axes) for one in scored[:2]], len(scored)),
+        "sentence": _verdict(
+            plan, found, [setting_text(one.values, plan.axes) for one in scored[:2]], len(scored)
+        ),
     }
 
 
 def _not_compared(why: str) -> dict[str, Any]:
-    return {"verdict": "not compared", "sentence": f"the first two settings are not compared: {why}"}
+    return {
+        "verdict": "not compared",
+        "sentence": f"the first two settings are not compared: {why}",
+    }
 
 
 def _verdict(plan: SweepPlan, found: SettingComparison, names: Sequence[str], of: int) -> str:
@@ -218,9 +265,13 @@ def _verdict(plan: SweepPlan, found: SettingComparison, names: Sequence[str], of
     return said
 
 
-def _test(plan: SweepPlan, cells: Sequence[CellResult], chosen: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def _test(
+    plan: SweepPlan, cells: Sequence[CellResult], chosen: Mapping[str, Any] | None
+) -> list[dict[str, Any]]:
     """Returns the chosen run's scores on test splits, as its metrics.json has them."""
-    runs = [RunFolder(cell.path) for cell in cells if chosen is not None and cell.name == chosen["run"]]
+    runs = [
+        RunFolder(cell.path) for cell in cells if chosen is not None and cell.name == chosen["run"]
+    ]
     name = plan.primary.name
     return [
         {"run": run.path.name, "split": split, "metric": name, **by_name[name]}
@@ -230,11 +281,15 @@ def _test(plan: SweepPlan, cells: Sequence[CellResult], chosen: Mapping[str, Any
     ]
 
 
-def _write_best(folder: Path, plan: SweepPlan, document: Mapping[str, Any], listener: Listener) -> str:
+def _write_best(
+    folder: Path, plan: SweepPlan, document: Mapping[str, Any], listener: Listener
+) -> str:
     """Writes the recipe of the recommended run, and returns it; empty where there is none."""
     chosen = document["chosen"]
     if chosen is None or chosen["run"] is None:
-        (folder / BEST).unlink(missing_ok=True)  # one of an earlier call would be taken for this one's
+        (folder / BEST).unlink(
+            missing_ok=True
+        )  # one of an earlier call would be taken for this one's
         return ""
     try:
         recipe = load_recipe(str(RunFolder(folder / CELLS / chosen["run"]).recipe))
@@ -279,10 +334,14 @@ def _footnotes(document: Mapping[str, Any]) -> list[str]:
         else f"without answers; counts with the majority's score, {figure(baseline)}"
     )
     worth = {"diverged": majority, **_WORTH}
-    notes = [f"{state}, {_runs(document, state)}: {worth[state]}" for state in worth if counts[state]]
+    notes = [
+        f"{state}, {_runs(document, state)}: {worth[state]}" for state in worth if counts[state]
+    ]
     if counts["missing"] and document["shard"]:
         number, shards = document["shard"]
-        notes.append(f"this is shard {number} of {shards}; `bertctl sweep-merge` puts the shards together")
+        notes.append(
+            f"this is shard {number} of {shards}; `bertctl sweep-merge` puts the shards together"
+        )
     if document["folds"] is not None:
         notes += _folds(document)
     if chosen is None:
@@ -297,7 +356,9 @@ def _footnotes(document: Mapping[str, Any]) -> list[str]:
     elif all(row["n"] == 1 for row in document["settings"] if row["n"]):
         notes.append("with one seed per setting, what to expect still holds the luck of that seed")
     if chosen["run"] is None:
-        notes.append("no run of the chosen setting was trained to its end, so there is no best.yaml")
+        notes.append(
+            "no run of the chosen setting was trained to its end, so there is no best.yaml"
+        )
     if any(row["n"] > chosen["n"] for row in document["settings"]):
         notes.append(f"the chosen setting has {count(chosen['n'], 'score')}, others have more")
     elif chosen["n"] == 1 and len(document["settings"]) > 1:
@@ -308,11 +369,18 @@ def _footnotes(document: Mapping[str, Any]) -> list[str]:
 def _runs(document: Mapping[str, Any], state: str) -> str:
     """Returns `2 runs (learning_rate 1 with seed 1, ...)`, and why they failed where that is known."""
     rows = [row for row in document["runs"] if row["state"] == state]
-    values, seeds = {row["setting"]: row["values"] for row in document["settings"]}, document["seeds"]
+    values, seeds = (
+        {row["setting"]: row["values"] for row in document["settings"]},
+        document["seeds"],
+    )
     names = [
         f"{setting_text(values[row['setting']], document['axes'])} with {seed_text(seeds[row['seed']])}"
         + ("" if row["fold"] is None else f", fold {row['fold']}")
-        + (f": {one_line(row['message'], limit=120)}" if row["message"] and state == "failed" else "")
+        + (
+            f": {one_line(row['message'], limit=120)}"
+            if row["message"] and state == "failed"
+            else ""
+        )
         for row in rows[:_NAMED]
     ]
     more = "" if len(rows) <= _NAMED else f"; and {len(rows) - _NAMED} more"
@@ -325,7 +393,9 @@ def _folds(document: Mapping[str, Any]) -> list[str]:
     K = document["folds"]
     notes = []
     if means < len(valued):
-        notes.append(f"a score is that of the answers of all {K} folds together, each from the run that did not see it")
+        notes.append(
+            f"a score is that of the answers of all {K} folds together, each from the run that did not see it"
+        )
     if means:
         notes.append(
             f"{count(means, 'score')} of {len(valued)}: the mean over the {K} folds, as their answers can't be "

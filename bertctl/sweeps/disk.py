@@ -35,7 +35,9 @@ def delete_models(folder: Path, mine: Collection[str]) -> None:
         kept = {best.name} if best is not None else set()
     else:
         closed = [one for one in found if all(cell.is_over for cell in one.cells)]
-        scores = [best_score(plan, one) for one in found if not all(cell.is_over for cell in one.cells)]
+        scores = [
+            best_score(plan, one) for one in found if not all(cell.is_over for cell in one.cells)
+        ]
         scores += [best_score(plan, one) for one in ranked(plan, closed, by=plan.choose)[:1]]
         kept = {score.cells[0].name for score in scores if score is not None}
     for cell in own:
@@ -58,12 +60,18 @@ def disk_needed(plan: SweepPlan, encoded: Encoded, *, cells: int) -> int:
     # being written.
     open_settings = len(plan.settings) if plan.shard else plan.jobs
     models = {"all": cells, "best": min(cells, 1 + open_settings) + plan.jobs, "none": 0}[plan.keep]
-    return models * model_bytes + plan.jobs * 4 * model_bytes + cells * (_OTHER_FILES + rows * _LINE)
+    return (
+        models * model_bytes + plan.jobs * 4 * model_bytes + cells * (_OTHER_FILES + rows * _LINE)
+    )
 
 
 def say_disk(folder: Path, needed: int, plan: SweepPlan, listener: Listener) -> None:
     """Says what will be needed, and warns where it is more than is free."""
     free = free_bytes(folder)
-    listener.say(f"disk: up to {human_bytes(needed)} with --keep {plan.keep}, {human_bytes(free)} free")
+    listener.say(
+        f"disk: up to {human_bytes(needed)} with --keep {plan.keep}, {human_bytes(free)} free"
+    )
     if needed > free:
-        listener.warn(f"up to {human_bytes(needed)} of disk will be needed, {human_bytes(free)} is free")
+        listener.warn(
+            f"up to {human_bytes(needed)} of disk will be needed, {human_bytes(free)} is free"
+        )

@@ -39,15 +39,26 @@ def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
         shortest and longest run), `disk_bytes` (needed, free), `cells`.
     """
     plan, mine, folder = sweep.plan, sweep.mine, sweep.folder
-    there = {cell.name for cell in read_cells(folder)[1] if cell.is_over} if (folder / PLAN).exists() else set()
+    there = (
+        {cell.name for cell in read_cells(folder)[1] if cell.is_over}
+        if (folder / PLAN).exists()
+        else set()
+    )
     waiting = [cell for cell in mine if cell.name not in there]
     timed = _timed(sweep, waiting, listener)
     each = [_scaled(cell, sweep, timed) for cell in waiting] or [dict.fromkeys(_BOUNDS, 0.0)]
     worked = {name: sum(one[name] for one in each) for name in _BOUNDS}
-    longest, shortest = max(each, key=lambda one: one["estimate"]), min(one["estimate"] for one in each)
+    longest, shortest = (
+        max(each, key=lambda one: one["estimate"]),
+        min(one["estimate"] for one in each),
+    )
     jobs = min(plan.jobs, max(1, len(waiting)))
 
-    needed = disk_needed(plan.model_copy(update={"jobs": jobs}), sweep.encoded[sweep.cells[0].key], cells=len(waiting))
+    needed = disk_needed(
+        plan.model_copy(update={"jobs": jobs}),
+        sweep.encoded[sweep.cells[0].key],
+        cells=len(waiting),
+    )
     return {
         "schema": SCHEMA,
         "folder": str(folder),
@@ -59,13 +70,21 @@ def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
         "seconds": {name: round(max(worked[name] / jobs, longest[name]), 3) for name in _BOUNDS},
         "run_seconds": {"shortest": round(shortest, 3), "longest": round(longest["estimate"], 3)},
         "disk_bytes": {"needed": needed, "free": free_bytes(folder)},
-        "cells": [{"name": cell.name, "setting": cell.setting, "seed": cell.seed, "fold": cell.fold} for cell in mine],
+        "cells": [
+            {"name": cell.name, "setting": cell.setting, "seed": cell.seed, "fold": cell.fold}
+            for cell in mine
+        ],
     }
 
 
 def _kind(cell: SweepCell) -> Kind:
     recipe = cell.recipe
-    return (recipe.training.batch_size, recipe.training.accumulation_steps, recipe.model.name, recipe.model.max_length)
+    return (
+        recipe.training.batch_size,
+        recipe.training.accumulation_steps,
+        recipe.model.name,
+        recipe.model.max_length,
+    )
 
 
 def _timed(sweep: Sweep, waiting: Sequence[SweepCell], listener: Listener) -> Timed:
@@ -76,7 +95,10 @@ def _timed(sweep: Sweep, waiting: Sequence[SweepCell], listener: Listener) -> Ti
     timed = {}
     for kind, cell in list(longest.items())[:_MOST_TIMED]:
         listener.say(f"timing a few steps in batches of {cell.recipe.training.batch_size}")
-        timed[kind] = (cell, estimate_run(cell.recipe, place=sweep.folder, steps=STEPS, listener=SILENT))
+        timed[kind] = (
+            cell,
+            estimate_run(cell.recipe, place=sweep.folder, steps=STEPS, listener=SILENT),
+        )
     return timed
 
 
@@ -85,8 +107,15 @@ def _scaled(cell: SweepCell, sweep: Sweep, timed: Timed) -> dict[str, float]:
     other, found = timed.get(_kind(cell)) or next(iter(timed.values()))
     examples = [len(sweep.encoded[one.key].features["train"]) for one in (cell, other)]
     steps = [total_steps(one.recipe, n) for one, n in zip((cell, other), examples, strict=True)]
-    epochs = [s / steps_per_epoch(one.recipe, n) for s, one, n in zip(steps, (cell, other), examples, strict=True)]
-    shares = {"train": steps[0] / steps[1], "evaluate": epochs[0] / epochs[1], "save": 1 / max(1, found["evaluations"])}
+    epochs = [
+        s / steps_per_epoch(one.recipe, n)
+        for s, one, n in zip(steps, (cell, other), examples, strict=True)
+    ]
+    shares = {
+        "train": steps[0] / steps[1],
+        "evaluate": epochs[0] / epochs[1],
+        "save": 1 / max(1, found["evaluations"]),
+    }
     limit = cell.recipe.training.time_limit
     longest = math.inf if limit is None else seconds_in(limit)
     seconds = {}

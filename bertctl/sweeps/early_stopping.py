@@ -86,5 +86,7 @@ def divergence(outcome: TrainingState, *, likelihood: bool = True) -> str:
     last = float(np.mean(outcome.last_losses))
     lowest = _CHANCE if likelihood else 0.0
     if outcome.step >= _SLOW_AFTER and last > _SLOW * max(lowest, float(np.mean(first))):
-        return f"the last 10 losses are {last:.3g} on average, the first 5 were {np.mean(first):.3g}"
+        return (
+            f"the last 10 losses are {last:.3g} on average, the first 5 were {np.mean(first):.3g}"
+        )
     return ""

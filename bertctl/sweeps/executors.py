@@ -47,7 +47,9 @@ def check_executor(name: str) -> None:
     """
     if find_spec(PACKAGES[name]) is None:
         remedy = f"Install it, on all machines: pip install 'bertctl[{name}]'"
-        raise UnavailableError(f"--executor {name} needs the package {PACKAGES[name]}", remedy=remedy)
+        raise UnavailableError(
+            f"--executor {name} needs the package {PACKAGES[name]}", remedy=remedy
+        )
 
 
 class Engine(Protocol):
@@ -93,7 +95,9 @@ class RayCluster:
 
     def submit(self, settings: WorkerSettings, cell: str) -> Any:
         """Submits the job of a cell."""
-        return self._run_far.remote(settings, cell, Path.cwd(), os.environ.get("HF_HUB_OFFLINE", "0"))
+        return self._run_far.remote(
+            settings, cell, Path.cwd(), os.environ.get("HF_HUB_OFFLINE", "0")
+        )
 
     def end(self, job: Any) -> None:
         """Does nothing: a task that is lost has gone with its node."""
@@ -114,17 +118,23 @@ class SlurmCluster:
         listener: Receives warnings.
     """
 
-    def __init__(self, folder: Path, cells: Collection[str], cpus: int, gpus: int | None, listener: Listener) -> None:
+    def __init__(
+        self, folder: Path, cells: Collection[str], cpus: int, gpus: int | None, listener: Listener
+    ) -> None:
         import submitit
 
         self._executor = submitit.AutoExecutor(folder)
         self._names = job_names(cells)
         self._submitting = threading.Lock()
         # A month for the clock of submitit.
-        self._executor.update_parameters(timeout_min=43200, cpus_per_task=cpus, slurm_gpus_per_node=gpus)
+        self._executor.update_parameters(
+            timeout_min=43200, cpus_per_task=cpus, slurm_gpus_per_node=gpus
+        )
         self._queue: SlurmQueue | None = None
         if self._executor.cluster != "slurm":
-            listener.warn("there is no Slurm here (no srun): submitit runs the jobs on this machine")
+            listener.warn(
+                "there is no Slurm here (no srun): submitit runs the jobs on this machine"
+            )
             return
         # Its partition's time, or SBATCH_TIMELIMIT; `update_parameters` takes no None.
         self._executor.parameters["time"] = None
@@ -133,16 +143,22 @@ class SlurmCluster:
         queue.check()
         self._queue = queue
         # Jobs of a command that was killed would train the same runs once more.
-        earlier = [job.id for job in queue.unfinished_below(folder, {*self._names.values(), "submitit"})]
+        earlier = [
+            job.id for job in queue.unfinished_below(folder, {*self._names.values(), "submitit"})
+        ]
         if earlier:
-            listener.warn(f"{count(len(earlier), 'job')} of an earlier command cancelled: {', '.join(earlier)}")
+            listener.warn(
+                f"{count(len(earlier), 'job')} of an earlier command cancelled: {', '.join(earlier)}"
+            )
             queue.cancel(earlier)
 
     def submit(self, settings: WorkerSettings, cell: str) -> Any:
         """Submits the job of a cell, under the cell's name."""
         with self._submitting:
             self._executor.update_parameters(name=self._names[cell])
-            return self._executor.submit(run_far, settings, cell, Path.cwd(), os.environ.get("HF_HUB_OFFLINE", "0"))
+            return self._executor.submit(
+                run_far, settings, cell, Path.cwd(), os.environ.get("HF_HUB_OFFLINE", "0")
+            )
 
     def result(self, job: Any) -> dict[str, Any]:
         """Waits for a job, and returns its reply.
@@ -156,7 +172,9 @@ class SlurmCluster:
             if self._queue.is_over(job.job_id) and not _appears(job.paths.result_pickle):
                 words = last_words(job.paths.stderr)
                 state = self._queue.state(job.job_id)
-                raise LostJobError(f"Slurm says {state}" + (f"; its last words: {words}" if words else ""))
+                raise LostJobError(
+                    f"Slurm says {state}" + (f"; its last words: {words}" if words else "")
+                )
             time.sleep(1)
         return cast(dict[str, Any], job.result())
 
@@ -219,7 +237,9 @@ class Jobs:
         if executor == "ray":
             self._engine = RayCluster(cpus, gpus)
         else:
-            self._engine = SlurmCluster(settings.folder / "jobs", settings.recipes.keys(), cpus, gpus, listener)
+            self._engine = SlurmCluster(
+                settings.folder / "jobs", settings.recipes.keys(), cpus, gpus, listener
+            )
 
     @property
     def stopped_by(self) -> int:
@@ -298,14 +318,21 @@ def _saved_step(folder: RunFolder) -> int:
 def _seen(reply: CellReply, folder: RunFolder) -> CellReply:
     """Returns the reply once its cell is as it says; one that failed where that is not seen."""
     for _ in range(_SECONDS_UNSEEN):
-        if reply.state != "done" or (folder.status.is_file() and folder.read(folder.status)["state"] == "done"):
+        if reply.state != "done" or (
+            folder.status.is_file() and folder.read(folder.status)["state"] == "done"
+        ):
             return reply
         time.sleep(1)
     return _unseen(reply.cell, folder.path)
 
 
 def _unseen(cell: str, folder: Path) -> CellReply:
-    return CellReply(cell, "failed", f"{os.uname().nodename} does not see {folder}, as all must", ExitCode.UNAVAILABLE)
+    return CellReply(
+        cell,
+        "failed",
+        f"{os.uname().nodename} does not see {folder}, as all must",
+        ExitCode.UNAVAILABLE,
+    )
 
 
 def run_far(settings: WorkerSettings, cell: str, where: Path, offline: str) -> dict[str, Any]:
@@ -326,7 +353,9 @@ def run_far(settings: WorkerSettings, cell: str, where: Path, offline: str) -> d
         sys.argv[1:] = settings.command  # the worker gets it, and environment.json
         devices = visible_devices() if settings.recipes[cell]["runtime"]["device"] == "cuda" else []
         replies = [CellReply(cell, "interrupted", "it was told to stop, and saved nothing new")]
-        pool = Pool(replace(settings, parent=os.getpid()), {}, jobs=1, devices=devices, request=request)
+        pool = Pool(
+            replace(settings, parent=os.getpid()), {}, jobs=1, devices=devices, request=request
+        )
         pool.run([cell], replies.append)
     return vars(replies[-1])
 

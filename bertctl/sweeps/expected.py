@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 
 
-def expected_best(values: Sequence[float], *, higher_is_better: bool = True) -> list[dict[str, Any]]:
+def expected_best(
+    values: Sequence[float], *, higher_is_better: bool = True
+) -> list[dict[str, Any]]:
     """Returns the expected best score of 1, 2, ... runs drawn with replacement from these.
 
     Args:

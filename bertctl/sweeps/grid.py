@@ -58,7 +58,11 @@ def read_grid(given: str) -> list[Setting]:
         )
     grid = _checked(pairs, problems)
     if problems:
-        raise RecipeError("the grid", problems, remedy="`bertctl recipes show text-classification` prints every field.")
+        raise RecipeError(
+            "the grid",
+            problems,
+            remedy="`bertctl recipes show text-classification` prints every field.",
+        )
     if not grid:
         raise _empty(f"--grid {given}")
     return _combinations(grid)
@@ -92,10 +96,16 @@ def read_seeds(given: str, *, first: int) -> list[dict[str, int]]:
     if re.fullmatch(r"[1-9]\d*", text):
         pairs = [(i, i) for i in range(int(text))]
     elif re.fullmatch(r"init=[1-9]\d*(,order=[1-9]\d*)?|order=[1-9]\d*(,init=[1-9]\d*)?", text):
-        counts = {name: int(number) for name, _, number in (part.partition("=") for part in text.split(","))}
+        counts = {
+            name: int(number)
+            for name, _, number in (part.partition("=") for part in text.split(","))
+        }
         pairs = list(itertools.product(range(counts.get("init", 1)), range(counts.get("order", 1))))
     else:
-        raise UsageError(f"--seeds {given}: this is no number of seeds", remedy="Such as --seeds 5, or init=3,order=3.")
+        raise UsageError(
+            f"--seeds {given}: this is no number of seeds",
+            remedy="Such as --seeds 5, or init=3,order=3.",
+        )
     return [{"init": (first + i) % 2**32, "order": (first + j) % 2**32} for i, j in pairs]
 
 
@@ -105,7 +115,9 @@ def _from_line(text: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
     for word in re.findall(r"(?:\[[^\]]*\]|\S)+", text):
         dotted, separator, values = word.partition("=")
         if separator and dotted:
-            pairs.append((dotted, [v for v in re.findall(r"(?:\[[^\]]*\]|[^,])+", values) if v.strip()]))
+            pairs.append(
+                (dotted, [v for v in re.findall(r"(?:\[[^\]]*\]|[^,])+", values) if v.strip()])
+            )
         else:
             problems.append(f"{word!r} given, field=value,value fits, such as training.epochs=2,3")
     return pairs, problems
@@ -123,7 +135,9 @@ def _from_file(name: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
             if nested and key not in sections():
                 problems.append(f"{file.shown}:{document.lines[key,]}: {unknown_key(key)}")
                 continue
-            for dotted, values in ((f"{key}.{inner}", v) for inner, v in value.items()) if nested else [(key, value)]:
+            for dotted, values in (
+                ((f"{key}.{inner}", v) for inner, v in value.items()) if nested else [(key, value)]
+            ):
                 own.append((dotted, values if isinstance(values, list) else [values]))
         pairs = [pair for pair in pairs if pair[0] not in dict(own)] + own
     return pairs, problems
@@ -137,7 +151,9 @@ def _checked(pairs: Iterable[tuple[str, list[Any]]], problems: list[str]) -> dic
             problems.append(f"{dotted}: given twice; put all its values in one list")
         elif dotted not in fields():
             problems.append(unknown_key(dotted))
-        elif why := next((why for why, names in _tables()["not_in_a_grid"].items() if dotted in names), ""):
+        elif why := next(
+            (why for why, names in _tables()["not_in_a_grid"].items() if dotted in names), ""
+        ):
             problems.append(f"{dotted}: not for a grid; {why}")
         elif not values:
             problems.append(f"{dotted}: no value given")

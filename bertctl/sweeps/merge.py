@@ -28,14 +28,23 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
         DataError, UnavailableError: shards that ran on other data or with other model files.
     """
     if not folders:
-        raise UsageError("no folder to merge is given", remedy="bertctl sweep-merge DIR DIR ... -o OUT")
+        raise UsageError(
+            "no folder to merge is given", remedy="bertctl sweep-merge DIR DIR ... -o OUT"
+        )
     plans = [read_plan(folder) for folder in folders]
     for folder, other in zip(folders[1:], plans[1:], strict=True):
-        refuse_other_plan(plans[0], other, f"{folders[0]} and {folder}: they were started", "They can't be merged.")
+        refuse_other_plan(
+            plans[0],
+            other,
+            f"{folders[0]} and {folder}: they were started",
+            "They can't be merged.",
+        )
     plan = plans[0].model_copy(update={"shard": None})
     before = find_plan(output)
     if before is not None:
-        refuse_other_plan(before, plan, f"the sweep in {output} was started", "Choose another folder with -o.")
+        refuse_other_plan(
+            before, plan, f"the sweep in {output} was started", "Choose another folder with -o."
+        )
     with locked(output, None):
         write_plan(output, plan)
         for folder in folders:

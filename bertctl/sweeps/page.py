@@ -10,11 +10,27 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Report, Section, TableBlock, Tile
+from bertctl.reporting.document import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Listing,
+    Report,
+    Section,
+    TableBlock,
+    Tile,
+)
 from bertctl.reporting.summary import figure, interval
 from bertctl.reporting.terminal import rich_table
 from bertctl.sweeps.pictures import picture, shows_majority
-from bertctl.sweeps.setting_text import metric_text, seed_text, setting_text, short_names, value_text
+from bertctl.sweeps.setting_text import (
+    metric_text,
+    seed_text,
+    setting_text,
+    short_names,
+    value_text,
+)
 from bertctl.words import count, human_seconds, natural_order
 
 Document = Mapping[str, Any]
@@ -31,7 +47,9 @@ def sweep_tables(document: Document) -> RenderableType:
     Args:
         document: content of sweep.json.
     """
-    table = rich_table(_settings_table(document), title=f"{metric_text(document)} over seeds, by setting")
+    table = rich_table(
+        _settings_table(document), title=f"{metric_text(document)} over seeds, by setting"
+    )
     lines = [f"{what}: {text}" for what, text in _findings(document)]
     notes = [f"- {note}" for note in document["notes"]]
     return Group(table, Text(), *map(Text, lines), *([Text()] if notes else []), *map(Text, notes))
@@ -45,10 +63,20 @@ def sweep_report(document: Document, folder: Path, *, recipe: str = "") -> Repor
         folder: of its pictures.
         recipe: content of best.yaml; empty where there is none.
     """
-    sections = [_result(document), _settings(document, folder), _expected(document, folder), _runs(document)]
+    sections = [
+        _result(document),
+        _settings(document, folder),
+        _expected(document, folder),
+        _runs(document),
+    ]
     if recipe:
-        sections.append(Section("recipe", "Recipe", [Listing("best.yaml, which runs as it is", recipe)]))
-    settings, runs = count(len(document["settings"]), "setting"), count(document["counts"]["runs"], "run")
+        sections.append(
+            Section("recipe", "Recipe", [Listing("best.yaml, which runs as it is", recipe)])
+        )
+    settings, runs = (
+        count(len(document["settings"]), "setting"),
+        count(document["counts"]["runs"], "run"),
+    )
     return Report(
         title=document["name"],
         subtitle=f"sweep · {document['task']} · {document['model']} · {settings} · {runs}",
@@ -59,7 +87,11 @@ def sweep_report(document: Document, folder: Path, *, recipe: str = "") -> Repor
 
 def chosen_by(chosen: Mapping[str, Any]) -> str:
     """Returns what the setting was chosen by."""
-    return "the mean over seeds" if chosen["by"] == "mean" else f"the best of {count(chosen['of'], 'run')}"
+    return (
+        "the mean over seeds"
+        if chosen["by"] == "mean"
+        else f"the best of {count(chosen['of'], 'run')}"
+    )
 
 
 def _tiles(document: Document) -> Iterator[Tile]:
@@ -71,7 +103,11 @@ def _tiles(document: Document) -> Iterator[Tile]:
             label = f"{what}, best of {count(chosen['of'], 'run')}"
             yield Tile(label, figure(chosen["value"]), f"a run of {words}")
         spread = "" if chosen["deviation"] is None else f"± {figure(chosen['deviation'])}; "
-        yield Tile(f"{what}, mean over {count(chosen['n'], 'seed')}", figure(chosen["mean"]), spread + words)
+        yield Tile(
+            f"{what}, mean over {count(chosen['n'], 'seed')}",
+            figure(chosen["mean"]),
+            spread + words,
+        )
         if chosen["expected"] is not None:
             yield Tile("expected of a new seed", figure(chosen["expected"]), _corrected(document))
         best = document["expected_best"]
@@ -123,14 +159,23 @@ def _findings(document: Document) -> Iterator[tuple[str, str]]:
         spread = f" ({interval(entry)})" if interval(entry) else ""
         number = next(row["setting"] for row in document["runs"] if row["run"] == entry["run"])
         run = f"run {entry['run']} of {setting_text(settings[number], document['axes'])}"
-        yield entry["split"], f"{entry['metric']} {figure(entry['value'])}{spread}, n {entry['n']}, {run}"
+        yield (
+            entry["split"],
+            f"{entry['metric']} {figure(entry['value'])}{spread}, n {entry['n']}, {run}",
+        )
     if document["test"] == []:
         yield "test", "not scored: the recommended run has no test split, or was not asked for it"
     if chosen is not None and chosen["run"] is not None:
         value = "" if chosen["run_value"] is None else f", which gave {figure(chosen['run_value'])}"
         fold = "" if chosen["fold"] is None else f", fold {chosen['fold']}"
-        yield "best.yaml", f"run {chosen['run']}, {seed_text(document['seeds'][chosen['seed']])}{fold}{value}"
-    time, there = human_seconds(document["performance"]["seconds"]), counts["runs"] - counts["missing"]
+        yield (
+            "best.yaml",
+            f"run {chosen['run']}, {seed_text(document['seeds'][chosen['seed']])}{fold}{value}",
+        )
+    time, there = (
+        human_seconds(document["performance"]["seconds"]),
+        counts["runs"] - counts["missing"],
+    )
     yield "runs", f"{there:,} of {counts['runs']:,}, {time} of computing"
 
 
@@ -154,22 +199,40 @@ def grid_table(document: Document) -> TableBlock | None:
         document: content of sweep.json, with a chosen setting.
     """
     given = [row["values"] for row in document["settings"]]
-    values = {axis: _sorted({repr(one[axis]): one[axis] for one in given if axis in one}) for axis in document["axes"]}
+    values = {
+        axis: _sorted({repr(one[axis]): one[axis] for one in given if axis in one})
+        for axis in document["axes"]
+    }
     varied = [axis for axis in document["axes"] if len(values[axis]) > 1]
     varied.sort(key=lambda axis: axis != "optimizer.learning_rate")
     sizes = [len(values[axis]) for axis in varied]
-    if len(varied) not in (2, 3) or math.prod(sizes[1:]) > _MOST_COLUMNS or len(given) < 0.6 * math.prod(sizes):
+    if (
+        len(varied) not in (2, 3)
+        or math.prod(sizes[1:]) > _MOST_COLUMNS
+        or len(given) < 0.6 * math.prod(sizes)
+    ):
         return None
     combinations = list(itertools.product(*(values[axis] for axis in varied[1:])))
     names = dict(zip(document["axes"], short_names(document["axes"]), strict=True))
-    settings = {repr([row["values"].get(axis) for axis in varied]): row for row in document["settings"]}
+    settings = {
+        repr([row["values"].get(axis) for axis in varied]): row for row in document["settings"]
+    }
     rows: list[list[str | Cell]] = [
-        [value_text(first), *(_mean_cell(settings.get(repr([first, *others])), document) for others in combinations)]
+        [
+            value_text(first),
+            *(
+                _mean_cell(settings.get(repr([first, *others])), document)
+                for others in combinations
+            ),
+        ]
         for first in values[varied[0]]
     ]
     columns = [Column(names[varied[0]])]
     for others in combinations:
-        texts = [f"{names[axis]} {value_text(value)}" for axis, value in zip(varied[1:], others, strict=True)]
+        texts = [
+            f"{names[axis]} {value_text(value)}"
+            for axis, value in zip(varied[1:], others, strict=True)
+        ]
         columns.append(Column(", ".join(texts), number=True))
     has_deviation = any(row["deviation"] is not None for row in document["settings"])
     what = "mean ± deviation over seeds" if has_deviation else "one seed each"
@@ -192,10 +255,16 @@ def _mean_cell(row: Mapping[str, Any] | None, document: Document) -> Cell:
     if row is None or row["mean"] is None:
         return Cell("" if row is None else "no score")
     means = [one["mean"] for one in document["settings"] if one["mean"] is not None]
-    worst, best = sorted((min(means), max(means)), reverse=not document["primary"]["higher_is_better"])
+    worst, best = sorted(
+        (min(means), max(means)), reverse=not document["primary"]["higher_is_better"]
+    )
     share = (row["mean"] - worst) / (best - worst) if best != worst else 0.5
     deviation = "" if row["deviation"] is None else f" ± {figure(row['deviation'])}"
-    return Cell(figure(row["mean"]) + deviation, strong=row["setting"] == document["chosen"]["setting"], shade=share)
+    return Cell(
+        figure(row["mean"]) + deviation,
+        strong=row["setting"] == document["chosen"]["setting"],
+        shade=share,
+    )
 
 
 def _settings_table(document: Document) -> TableBlock:
@@ -212,7 +281,10 @@ def _settings_table(document: Document) -> TableBlock:
         seconds = times.get(str(row["setting"]))
         values = [value_text(row["values"][axis]) if axis in row["values"] else "" for axis in axes]
         spread = [figure(row[name]) for name in ("deviation", "min", "max")]
-        numbers = [*(str(row[name]) for name in ("n", *stopped)), "" if seconds is None else human_seconds(seconds)]
+        numbers = [
+            *(str(row[name]) for name in ("n", *stopped)),
+            "" if seconds is None else human_seconds(seconds),
+        ]
         rows.append([*values, Cell(figure(row["mean"]), strong=is_chosen), *spread, *numbers])
     names = [*short_names(axes), "mean", "deviation", "min", "max", "n", *stopped, "time"]
     by = chosen_by(chosen).removesuffix(" over seeds") if chosen is not None else "the mean"
@@ -225,7 +297,10 @@ def _expected(document: Document, folder: Path) -> Section:
         return Section("expected", "Expected best", [])
     entries = document["expected_best"]
     numbers = sorted({n for n in (1, 2, 3, 5, 10, 20, 50, 100, len(entries)) if n <= len(entries)})
-    rows = [[str(n), figure(entries[n - 1]["value"]), figure(entries[n - 1]["deviation"])] for n in numbers]
+    rows = [
+        [str(n), figure(entries[n - 1]["value"]), figure(entries[n - 1]["deviation"])]
+        for n in numbers
+    ]
     columns = [Column(name, number=True) for name in ("runs", "expected best", "deviation")]
     caption = "What the best of so many runs of this sweep can be expected to reach (Dodge et al. 2019, section 3)."
     drawn = partial(picture, folder / "expected.svg", "expected best score by number of runs")
@@ -237,7 +312,12 @@ def _runs(document: Document) -> Section:
     values = {row["setting"]: row["values"] for row in document["settings"]}
     seconds = document["performance"]["runs"]
     columns = [Column("run"), Column("setting"), Column("seed"), Column("fold", number=True)]
-    columns += [Column("state"), Column("score", number=True), Column("time", number=True), Column("")]
+    columns += [
+        Column("state"),
+        Column("score", number=True),
+        Column("time", number=True),
+        Column(""),
+    ]
     rows: list[list[str | Cell]] = []
     for run in document["runs"]:
         setting = setting_text(values[run["setting"]], document["axes"])
@@ -246,4 +326,6 @@ def _runs(document: Document) -> Section:
         took = human_seconds(seconds[run["run"]]) if seconds.get(run["run"]) else ""
         found = (run["state"], figure(run["value"]), took, Cell(run["message"], data=True))
         rows.append([Cell(run["run"], code=True), setting, seed, fold, *found])
-    return Section("runs", "Runs", [TableBlock(columns, rows, "All runs of the plan; folders in cells/.")])
+    return Section(
+        "runs", "Runs", [TableBlock(columns, rows, "All runs of the plan; folders in cells/.")]
+    )

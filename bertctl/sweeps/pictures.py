@@ -40,12 +40,16 @@ def write_pictures(document: Document, folder: Path) -> None:
     Raises:
         UnavailableError: a file can't be written.
     """
-    scores, expected = ([folder / f"{name}{kind}" for kind in (".png", ".svg")] for name in ("scores", "expected"))
+    scores, expected = (
+        [folder / f"{name}{kind}" for kind in (".png", ".svg")] for name in ("scores", "expected")
+    )
     if document["chosen"] is None:
         for path in (*scores, *expected):
             path.unlink(missing_ok=True)
         return
-    height = 1.4 + 0.26 * min(_MOST_ROWS, len(document["settings"]))  # inches that the rows of dots need
+    height = 1.4 + 0.26 * min(
+        _MOST_ROWS, len(document["settings"])
+    )  # inches that the rows of dots need
     write_charts(partial(_draw_seeds, document=document), scores, width=9.5, height=height)
     write_charts(partial(_draw_expected, document=document), expected, width=WIDTH, height=3.4)
 
@@ -60,9 +64,20 @@ def _draw_seeds(figure: "Figure", *, document: Document) -> None:
     for state, mark in _MARKS.items():
         found = [score for score in scores if score["state"] == state]
         # Seeds stand a little above and below each other: equal scores stay countable.
-        y = [places[s["setting"]] + 0.5 * ((seeds.index(s["seed"]) + 0.5) / len(seeds) - 0.5) for s in found]
+        y = [
+            places[s["setting"]] + 0.5 * ((seeds.index(s["seed"]) + 0.5) / len(seeds) - 0.5)
+            for s in found
+        ]
         if found:
-            axes.plot([s["value"] for s in found], y, linestyle="", markersize=5, zorder=3, label=state, **mark)
+            axes.plot(
+                [s["value"] for s in found],
+                y,
+                linestyle="",
+                markersize=5,
+                zorder=3,
+                label=state,
+                **mark,
+            )
     means = [(row["mean"], place) for place, row in enumerate(rows) if row["mean"] is not None]
     axes.plot(*zip(*means, strict=True), marker="|", markersize=13, markeredgewidth=1.8, color=INK, linestyle="",
               label="mean")  # fmt: skip
@@ -72,8 +87,16 @@ def _draw_seeds(figure: "Figure", *, document: Document) -> None:
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         if row["setting"] == document["chosen"]["setting"]:
             label.set(fontweight="bold", color=INK)
-    few = "" if len(rows) == len(document["settings"]) else f"; the best {len(rows)} of {len(document['settings'])}"
-    by = f", by {one_line(', '.join(short_names(document['axes'])), limit=70)}" if document["axes"] else ""
+    few = (
+        ""
+        if len(rows) == len(document["settings"])
+        else f"; the best {len(rows)} of {len(document['settings'])}"
+    )
+    by = (
+        f", by {one_line(', '.join(short_names(document['axes'])), limit=70)}"
+        if document["axes"]
+        else ""
+    )
     title = f"a dot for each seed{by}{few}"
     axes.set(title=title, xlabel=metric_text(document), ylim=(len(rows) - 0.4, -0.6))
     axes.grid(visible=False, axis="x")
@@ -91,8 +114,18 @@ def _draw_expected(figure: "Figure", *, document: Document) -> None:
     low = [max(min(values), entry["value"] - entry["deviation"]) for entry in entries]
     high = [min(max(values), entry["value"] + entry["deviation"]) for entry in entries]
     many = len(n) > 20
-    axes.fill_between(n, low, high, color=ACCENT, alpha=0.18, linewidth=0, label="± standard deviation")
-    axes.plot(n, mean, color=ACCENT, linewidth=1.8, marker=None if many else "o", markersize=4, label="expected best")
+    axes.fill_between(
+        n, low, high, color=ACCENT, alpha=0.18, linewidth=0, label="± standard deviation"
+    )
+    axes.plot(
+        n,
+        mean,
+        color=ACCENT,
+        linewidth=1.8,
+        marker=None if many else "o",
+        markersize=4,
+        label="expected best",
+    )
     _draw_majority(document, [*low, *high], axes, axes.axhline)
     if many:  # most happens among the first few
         axes.set_xscale("log")
@@ -108,7 +141,11 @@ def _draw_expected(figure: "Figure", *, document: Document) -> None:
 def shows_majority(document: Document) -> bool:
     """Returns whether the chart of all seeds has the line of the answer that ignores the input."""
     shown = {row["setting"] for row in document["settings"][:_MOST_ROWS]}
-    scores = [score for score in document["scores"] if score["value"] is not None and score["setting"] in shown]
+    scores = [
+        score
+        for score in document["scores"]
+        if score["value"] is not None and score["setting"] in shown
+    ]
     baseline = document["baseline"]
     return baseline is not None and _is_near(baseline, [score["value"] for score in scores])
 
@@ -119,7 +156,9 @@ def _is_near(baseline: float, values: Sequence[float]) -> bool:
     return min(values) - 2 * span <= baseline <= max(values) + 2 * span
 
 
-def _draw_majority(document: Document, values: Sequence[float], axes: "Axes", line: Callable[..., Any]) -> None:
+def _draw_majority(
+    document: Document, values: Sequence[float], axes: "Axes", line: Callable[..., Any]
+) -> None:
     """Draws the majority's score as a dashed line; says it in words where it would squeeze all else into a corner."""
     baseline = document["baseline"]
     if baseline is None:

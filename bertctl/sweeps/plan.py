@@ -92,7 +92,10 @@ class SweepPlan(BaseModel):
 
     def base_recipe(self) -> Recipe:
         """Returns the base recipe; fields that recipes no longer have are read over at their old default."""
-        document = {key: dict(value) if isinstance(value, dict) else value for key, value in self.recipe.items()}
+        document = {
+            key: dict(value) if isinstance(value, dict) else value
+            for key, value in self.recipe.items()
+        }
         drop_removed(document)
         return Recipe.model_validate(document)
 
@@ -101,7 +104,9 @@ class SweepPlan(BaseModel):
         recipe = self.base_recipe().with_fields("runtime", threads=None)
         own = self.model_dump(include={"settings", "seeds", "folds", "model_hash"})
         own["early_kill"] = False  # an option of earlier versions; folders keep their names
-        text = recipe_hash(recipe, data_hashes=self.data_hashes, model_hash="") + json.dumps(own, sort_keys=True)
+        text = recipe_hash(recipe, data_hashes=self.data_hashes, model_hash="") + json.dumps(
+            own, sort_keys=True
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -114,7 +119,9 @@ def read_plan(folder: Path) -> SweepPlan:
     """
     path, remedy = folder / PLAN, "Give the folder that `bertctl sweep` was given with -o."
     if not path.exists():
-        raise UnavailableError(f"{folder} holds no sweep: there is no {path}", remedy=remedy, file=path)
+        raise UnavailableError(
+            f"{folder} holds no sweep: there is no {path}", remedy=remedy, file=path
+        )
     document = read_json(path, kind=DataError, remedy=remedy)
     with loading(f"{path}, the plan of a sweep,", remedy=remedy):
         plan = SweepPlan.model_validate(document)
@@ -132,7 +139,9 @@ def find_plan(folder: Path) -> SweepPlan | None:
     if (folder / PLAN).exists():
         return read_plan(folder)
     if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
-        raise UsageError(f"the folder {folder} is not empty and holds no sweep", remedy="Choose another with -o.")
+        raise UsageError(
+            f"the folder {folder} is not empty and holds no sweep", remedy="Choose another with -o."
+        )
     return None
 
 
@@ -156,7 +165,9 @@ def settle_plan(plan: SweepPlan, folder: Path) -> SweepPlan:
     """
     before = find_plan(folder)
     if before is not None:
-        again = f"Start a new sweep with -o ANOTHER_FOLDER, or go on with {folder} as it was started."
+        again = (
+            f"Start a new sweep with -o ANOTHER_FOLDER, or go on with {folder} as it was started."
+        )
         refuse_other_plan(before, plan, f"the sweep in {folder} was started", again)
         if before.shard != plan.shard:
             plan = plan.model_copy(update={"shard": None})
@@ -187,11 +198,19 @@ def refuse_other_plan(before: SweepPlan, now: SweepPlan, what: str, remedy: str)
         for name in ("primary", "settings", "seeds", "folds")
         if old[name] != new[name]
     ]
-    changed = [split for split, digest in now.data_hashes.items() if before.data_hashes.get(split, digest) != digest]
+    changed = [
+        split
+        for split, digest in now.data_hashes.items()
+        if before.data_hashes.get(split, digest) != digest
+    ]
     if not shown and changed:
-        raise DataError(f"{what} with other data: the rows of {', '.join(changed)} have changed", remedy=remedy)
+        raise DataError(
+            f"{what} with other data: the rows of {', '.join(changed)} have changed", remedy=remedy
+        )
     if not shown and before.model_hash != now.model_hash:
-        raise UnavailableError(f"{what} with other files of the model '{recipes[1].model.name}'", remedy=remedy)
+        raise UnavailableError(
+            f"{what} with other files of the model '{recipes[1].model.name}'", remedy=remedy
+        )
     if shown or before.cells != now.cells:
         lines = "".join(f"\n  {line}" for line in shown) or f" see its {PLAN}"
         raise UsageError(f"{what} with other settings:{lines}", remedy=remedy)

@@ -67,7 +67,9 @@ class Pool:
         import torch
 
         # CUDA that has been initialised, and Apple's systems, don't survive a fork.
-        self.forks = bool(encoded) and sys.platform == "linux" and not (devices or torch.cuda.is_available())
+        self.forks = (
+            bool(encoded) and sys.platform == "linux" and not (devices or torch.cuda.is_available())
+        )
         self._encoded = encoded if self.forks else {}
         self._context: Any = multiprocessing.get_context("fork" if self.forks else "spawn")
         self._workers: list[_Worker] = []
@@ -100,7 +102,9 @@ class Pool:
                     if self.stopped_by:
                         break
                     self._workers.append(self._start(number))
-                while not self.stopped_by and (waiting or any(worker.cell for worker in self._workers)):
+                while not self.stopped_by and (
+                    waiting or any(worker.cell for worker in self._workers)
+                ):
                     for worker in self._workers:
                         if worker.cell is None and waiting:
                             self._give(worker, waiting.popleft())
@@ -109,7 +113,10 @@ class Pool:
                         on_reply(reply)
                     if deaths >= _DEATHS_IN_A_ROW:
                         what = f"{deaths} workers in a row have died before they finished a run"
-                        raise DeviceError(what, remedy="Is there memory for so many at once? Try fewer with --jobs.")
+                        raise DeviceError(
+                            what,
+                            remedy="Is there memory for so many at once? Try fewer with --jobs.",
+                        )
                 while self.stopped_by and any(worker.cell for worker in self._workers):
                     for reply, _ in self._replies():
                         on_reply(reply)
@@ -120,7 +127,9 @@ class Pool:
         here, there = self._context.Pipe()
         device = self._devices[number % len(self._devices)] if self._devices else None
         settings = replace(self._settings, device=device)
-        process = self._context.Process(target=work, args=(there, settings, self._encoded), daemon=True)
+        process = self._context.Process(
+            target=work, args=(there, settings, self._encoded), daemon=True
+        )
         with warnings.catch_warnings():
             # Python warns of threads: those of the tokenizer sleep, and no worker waits for them.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -159,7 +168,11 @@ class Pool:
 
     def _died(self, cell: str, code: int | None) -> CellReply:
         """Returns the reply that a dead worker could not give; status.json says the same."""
-        how = f"signal {-code} ({signal.Signals(-code).name})" if code is not None and code < 0 else f"exit code {code}"
+        how = (
+            f"signal {-code} ({signal.Signals(-code).name})"
+            if code is not None and code < 0
+            else f"exit code {code}"
+        )
         hint = "; out of memory?" if code == -signal.SIGKILL else ""
         reply = CellReply(cell, "failed", f"its worker died: {how}{hint}", ExitCode.DEVICE)
         folder = RunFolder(self._settings.folder / CELLS / cell)
@@ -207,9 +220,13 @@ def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
     from bertctl.modeling.torch_bert import FAMILIES
 
     for name in _LATE_IMPORTS:
-        with contextlib.suppress(ImportError):  # another release may not have it: the workers find what they need
+        with contextlib.suppress(
+            ImportError
+        ):  # another release may not have it: the workers find what they need
             importlib.import_module(name)
-    if "transformers" in sys.modules or family_of(source.config) not in FAMILIES:  # its tokenizer or network needs it
+    if (
+        "transformers" in sys.modules or family_of(source.config) not in FAMILIES
+    ):  # its tokenizer or network needs it
         import transformers
 
         with contextlib.suppress(OSError, ValueError, KeyError):  # `load_model` says it better
@@ -222,4 +239,6 @@ def visible_devices() -> list[str]:
     import torch
 
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return given.split(",") if given else [str(number) for number in range(torch.cuda.device_count())]
+    return (
+        given.split(",") if given else [str(number) for number in range(torch.cuda.device_count())]
+    )

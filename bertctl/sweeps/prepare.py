@@ -109,7 +109,11 @@ class Sweep:
         def cost(cell: SweepCell) -> tuple[int, int, int]:
             training = cell.recipe.training
             examples = len(self.encoded[cell.key].features["train"])
-            seen = training.max_steps * training.batch_size if training.max_steps else training.epochs * examples
+            seen = (
+                training.max_steps * training.batch_size
+                if training.max_steps
+                else training.epochs * examples
+            )
             return -seen, -total_steps(cell.recipe, examples), cell.setting
 
         return sorted(cells, key=cost)
@@ -133,29 +137,45 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     Raises:
         BertctlError: any refusal: settings, files, labels, model, device.
     """
-    base = _without_test(request.recipe, listener).with_fields("evaluation", baselines=False)  # the same for all runs
+    base = _without_test(request.recipe, listener).with_fields(
+        "evaluation", baselines=False
+    )  # the same for all runs
     if request.folds is not None and request.folds < 2:
         raise UsageError(f"--folds {request.folds}: it must be at least 2")
     if request.jobs is not None and request.jobs < 1:
         raise UsageError(f"--jobs {request.jobs}: it must be at least 1")
     request = _with_fitting_folds(request, base, listener)
     cells = _cells(base, request)  # what does not go together is said before torch is loaded
-    if request.test and not load_data(base, splits=["test"]).splits["test"].has("label"):  # found now, not at the end
-        remedy = "Leave --test out; `bertctl predict RUN --split test` writes the answers to hand in."
-        raise DataError("--test: the test split has no labels, so it can't be scored", remedy=remedy)
+    if request.test and not load_data(base, splits=["test"]).splits["test"].has(
+        "label"
+    ):  # found now, not at the end
+        remedy = (
+            "Leave --test out; `bertctl predict RUN --split test` writes the answers to hand in."
+        )
+        raise DataError(
+            "--test: the test split has no labels, so it can't be scored", remedy=remedy
+        )
     compute = choose_compute(base.runtime)
     base = resolved_for(base, compute)
-    cells = [replace(cell, recipe=_on_device(cell.recipe, base, request.settings[cell.setting])) for cell in cells]
+    cells = [
+        replace(cell, recipe=_on_device(cell.recipe, base, request.settings[cell.setting]))
+        for cell in cells
+    ]
     encoded, checked = _read(cells, listener)
     plan = _plan(request, base, cells, encoded, checked)
     folder = folder or Path("runs") / f"sweep-{plan.name}-{plan.identity()[:8]}"
     before = find_plan(folder)
     jobs = request.jobs or (max(1, len(visible_devices())) if compute.device == "cuda" else 1)
-    threads = request.recipe.runtime.threads or (before.threads if before else max(1, available_cores() // jobs))
+    threads = request.recipe.runtime.threads or (
+        before.threads if before else max(1, available_cores() // jobs)
+    )
     jobs = jobs if request.executor == "local" else request.jobs or len(cells)
     cells = [_named(cell, threads, encoded[cell.key], checked[cell.key]) for cell in cells]
     _refuse_twins(cells)
-    planned = [PlannedCell(name=cell.name, setting=cell.setting, seed=cell.seed, fold=cell.fold) for cell in cells]
+    planned = [
+        PlannedCell(name=cell.name, setting=cell.setting, seed=cell.seed, fold=cell.fold)
+        for cell in cells
+    ]
     recipe = given_values(base.with_fields("runtime", threads=threads))
     update = {"recipe": recipe, "jobs": jobs, "threads": threads, "cells": planned}
     return Sweep(plan.model_copy(update=update), cells, encoded, folder, request)
@@ -191,7 +211,11 @@ def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
     problems: list[str] = []
     combinations = itertools.product(enumerate(request.settings), enumerate(request.seeds), folds)
     for (i, setting), (j, seed), fold in combinations:
-        values = {**setting, "training.init_seed": seed["init"], "training.order_seed": seed["order"]}
+        values = {
+            **setting,
+            "training.init_seed": seed["init"],
+            "training.order_seed": seed["order"],
+        }
         values["evaluation.settings_compared"] = len(request.settings)
         if fold is not None:
             values |= {"data.folds": request.folds, "data.fold": fold}
@@ -222,18 +246,24 @@ def _without_test(recipe: Recipe, listener: Listener) -> Recipe:
     kept = without_test(recipe)
     if kept == recipe.evaluation.splits:
         return recipe
-    listener.say("evaluation.splits names test: a sweep's runs are not scored on it; --test scores the chosen one once")
+    listener.say(
+        "evaluation.splits names test: a sweep's runs are not scored on it; --test scores the chosen one once"
+    )
     return recipe.with_fields("evaluation", splits=kept)
 
 
 def _on_device(recipe: Recipe, base: Recipe, setting: Setting) -> Recipe:
     """Returns a cell's recipe with the device and precision of the base, unless its setting names the precision."""
     own = {name: value for name, value in setting.items() if name.startswith("runtime.")}
-    runtime = base.runtime.model_copy(update={name.removeprefix("runtime."): value for name, value in own.items()})
+    runtime = base.runtime.model_copy(
+        update={name.removeprefix("runtime."): value for name, value in own.items()}
+    )
     return resolved_for(recipe.model_copy(update={"runtime": runtime}), choose_compute(runtime))
 
 
-def _read(cells: Sequence[SweepCell], listener: Listener) -> tuple[dict[str, Encoded], dict[str, Inputs]]:
+def _read(
+    cells: Sequence[SweepCell], listener: Listener
+) -> tuple[dict[str, Encoded], dict[str, Inputs]]:
     """Reads and tokenizes what the cells need, each data once, and checks each setting on each data."""
     encoded: dict[str, Encoded] = {}
     checked: dict[str, Inputs] = {}
@@ -265,7 +295,9 @@ def _plan(
         name=base.name,
         recipe=given_values(base),
         primary=PrimaryMetric(
-            split=encoded[first].data.validation_splits[0], name=primary, higher_is_better=higher_is_better(primary)
+            split=encoded[first].data.validation_splits[0],
+            name=primary,
+            higher_is_better=higher_is_better(primary),
         ),
         settings=[dict(setting) for setting in request.settings],
         seeds=[dict(seed) for seed in request.seeds],
@@ -293,7 +325,9 @@ def _labels(cells: Sequence[SweepCell]) -> dict[str, str]:
     keys = list(dict.fromkeys(cell.key for cell in cells))
     if len(keys) == 1:
         return {keys[0]: ""}
-    if len({cell.setting for cell in cells}) == 1 or len(keys) == len({cell.fold for cell in cells}):
+    if len({cell.setting for cell in cells}) == 1 or len(keys) == len(
+        {cell.fold for cell in cells}
+    ):
         # "part", as it ever was: the text is hashed into the name of the sweep's folder.
         return {key: f"part {first[key].fold}" for key in keys}
     return {key: f"data {number}" for number, key in enumerate(keys, 1)}
@@ -304,7 +338,9 @@ def _named(cell: SweepCell, threads: int, encoded: Encoded, inputs: Inputs) -> S
     traits = TrainingTraits.of(cell.recipe, inputs.data, inputs.task, inputs.source)
     recipe, _ = resolve_auto(cell.recipe, traits)
     recipe = recipe.with_fields("runtime", threads=threads)
-    recipe = recipe.with_fields("runtime", precision=encoded.source.compute(recipe.runtime).precision)
+    recipe = recipe.with_fields(
+        "runtime", precision=encoded.source.compute(recipe.runtime).precision
+    )
     digest = recipe_hash(recipe, data_hashes=encoded.data.hashes, model_hash=encoded.model_hash)
     return replace(cell, recipe=recipe, name=digest[:NAME_LENGTH])
 

@@ -148,7 +148,8 @@ def read_cells(folder: Path) -> tuple[SweepPlan, list[CellResult]]:
     values = [cell.value for cell in cells if cell.value is not None]
     worst = max(values, key=lambda value: plan.sign * value, default=None)
     return plan, [
-        replace(cell, value=worst) if cell.state == "diverged" and cell.value is None else cell for cell in cells
+        replace(cell, value=worst) if cell.state == "diverged" and cell.value is None else cell
+        for cell in cells
     ]
 
 
@@ -158,9 +159,13 @@ def read_cell(folder: Path, plan: SweepPlan, cell: PlannedCell) -> CellResult:
     state, value, message = _outcome(run, plan)
     seconds = 0.0
     if state != "missing":
-        with suppress(BertctlError):  # a time that can't be read is not known; the result does not depend on it
+        with suppress(
+            BertctlError
+        ):  # a time that can't be read is not known; the result does not depend on it
             seconds = math.fsum(run.read(run.performance).get("seconds", {}).values())
-    return CellResult(cell.name, run.path, cell.setting, cell.seed, cell.fold, state, value, message, seconds)
+    return CellResult(
+        cell.name, run.path, cell.setting, cell.seed, cell.fold, state, value, message, seconds
+    )
 
 
 def _outcome(run: RunFolder, plan: SweepPlan) -> tuple[State, float | None, str]:
@@ -171,18 +176,28 @@ def _outcome(run: RunFolder, plan: SweepPlan) -> tuple[State, float | None, str]
         status = run.read(run.status)
     except BertctlError as error:
         return "failed", None, error.message
-    found, reason, message = status.get("state"), status.get("reason", ""), str(status.get("message", ""))
+    found, reason, message = (
+        status.get("state"),
+        status.get("reason", ""),
+        str(status.get("message", "")),
+    )
     if found == "failed" and reason == "diverged":
         return "diverged", plan.baseline.get(plan.primary.name), message
     if found == "failed":
         return "failed", None, message
-    if found != "done" or reason == "hopeless":  # earlier versions stopped runs that did worse than the others
+    if (
+        found != "done" or reason == "hopeless"
+    ):  # earlier versions stopped runs that did worse than the others
         return "missing", None, str(found)
     split, name = plan.primary.split, plan.primary.name
     try:
         value = read_run(run.path).metric(split, name).value
     except (BertctlError, KeyError) as error:
-        return "failed", None, error.message if isinstance(error, BertctlError) else f"no metrics of '{split}'"
+        return (
+            "failed",
+            None,
+            error.message if isinstance(error, BertctlError) else f"no metrics of '{split}'",
+        )
     return "collapsed" if reason == "collapsed" else "done", value, message
 
 
@@ -223,7 +238,11 @@ def _pooled(plan: SweepPlan, cells: Sequence[CellResult]) -> float | None:
         found = score_lines(plan, [line for part in lines for line in part])
     except BertctlError:
         return None
-    fits = all(part.agrees_with(cell.value) for part, cell in zip(own, cells, strict=True) if cell.value is not None)
+    fits = all(
+        part.agrees_with(cell.value)
+        for part, cell in zip(own, cells, strict=True)
+        if cell.value is not None
+    )
     return found.value if fits else None
 
 
@@ -240,7 +259,9 @@ def score_lines(plan: SweepPlan, lines: Sequence[Line]) -> Contributions:
     name = plan.primary.name
     found = answer_type(plan.task).from_lines(lines).contributions(lines, name)
     if found is None:
-        raise DataError(f"{name} can't be computed from the predictions of a {plan.task} run, example by example")
+        raise DataError(
+            f"{name} can't be computed from the predictions of a {plan.task} run, example by example"
+        )
     return found
 
 
@@ -250,6 +271,10 @@ def read_lines(plan: SweepPlan, cells: Sequence[CellResult]) -> list[Line]:
     Raises:
         BertctlError: a run that has none.
     """
-    lines = ((fold, line) for fold, cell in enumerate(cells) for line in read_run(cell.path).lines(plan.primary.split))
+    lines = (
+        (fold, line)
+        for fold, cell in enumerate(cells)
+        for line in read_run(cell.path).lines(plan.primary.split)
+    )
     # Each run numbers its clusters from 0, if it has any.
     return [{**line, "cluster": (fold, line.get("cluster", line["id"]))} for fold, line in lines]

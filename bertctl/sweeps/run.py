@@ -65,7 +65,9 @@ def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener 
     begun = time.perf_counter() if started is None else started
     with locked(sweep.folder, sweep.request.shard) as locks:
         sweep = replace(sweep, plan=settle_plan(sweep.plan, sweep.folder))
-        if sweep.plan.keep == "best" and not (sweep.folder / "sweep.json").exists():  # killed after the last run, maybe
+        if (
+            sweep.plan.keep == "best" and not (sweep.folder / "sweep.json").exists()
+        ):  # killed after the last run, maybe
             delete_models(sweep.folder, [cell.name for cell in sweep.mine])
         for cell in read_cells(sweep.folder)[1]:
             if cell.state in ("done", "collapsed"):  # killed before it could clear them away itself
@@ -107,7 +109,9 @@ class SweepRunner:
         listener.say(self._about())
         if not waiting:
             return replies
-        work = {cell.name: self._examples(cell) for cell in self._sweep.cells if cell.name in waiting}
+        work = {
+            cell.name: self._examples(cell) for cell in self._sweep.cells if cell.name in waiting
+        }
         whole = sum(work.values())
         listener.advance("runs", self._done, len(self._mine), share=0.0)
         first = self._sweep.encoded[self._sweep.cells[0].key]
@@ -118,17 +122,23 @@ class SweepRunner:
             self._done += reply.state != "interrupted"
             self._say(reply)
             work.pop(reply.cell, None)
-            listener.advance("runs", self._done, len(self._mine), share=1 - sum(work.values()) / whole)
+            listener.advance(
+                "runs", self._done, len(self._mine), share=1 - sum(work.values()) / whole
+            )
             if plan.keep == "best":
                 delete_models(self._folder, self._mine)
 
         self._carry_out(waiting, over, keep=plan.keep, jobs=plan.jobs)
         wall, jobs = time.perf_counter() - begun, min(plan.jobs, len(waiting))
-        worked = sum(reply.seconds.get(phase, 0.0) for reply in replies for phase in ("train", "evaluate"))
+        worked = sum(
+            reply.seconds.get(phase, 0.0) for reply in replies for phase in ("train", "evaluate")
+        )
         if worked:
             figures = f"{count(len(replies), 'run')} in {wall:.1f} s"
             took = f"training and evaluation took {worked:.1f} s"
-            if self._sweep.request.executor == "local":  # jobs wait in a queue, and each of them imports anew
+            if (
+                self._sweep.request.executor == "local"
+            ):  # jobs wait in a queue, and each of them imports anew
                 figures += f", {jobs} at a time"
                 took += f", {100 * worked / (wall * jobs):.0f} % of the time of all jobs"
             listener.say(f"{figures}: {took}")
@@ -152,8 +162,13 @@ class SweepRunner:
             self._carry_out([best.name], replies.append, keep="best", jobs=1, trains_again=True)
             if replies[0].state != "done":
                 raise BertctlError(f"{best.name} could not be trained again: {replies[0].message}")
-        scripts = self._sweep.cells[0].recipe.evaluation.metric_scripts  # of the recipe that was typed
-        named: dict[str, object] = {"evaluation.metric_scripts": scripts, "data.test_file": typed.data.test_file}
+        scripts = self._sweep.cells[
+            0
+        ].recipe.evaluation.metric_scripts  # of the recipe that was typed
+        named: dict[str, object] = {
+            "evaluation.metric_scripts": scripts,
+            "data.test_file": typed.data.test_file,
+        }
         evaluate_run(open_run(best.path, options=named), split="test", listener=self._listener)
 
     def _carry_out(
@@ -204,7 +219,9 @@ class SweepRunner:
             for found in self._sweep.encoded.values():
                 import_what_runs_import(found.source, TASKS[self._plan.task].auto_class)
         else:
-            self._listener.say("each worker reads and tokenizes for itself, once: it can't be forked here")
+            self._listener.say(
+                "each worker reads and tokenizes for itself, once: it can't be forked here"
+            )
         return pool
 
     def _examples(self, cell: SweepCell) -> int:
@@ -220,14 +237,14 @@ class SweepRunner:
         whole = f"{count(len(plan.cells), 'run')}: {' x '.join(parts)}"
         share = f"; {len(self._mine)} of them here" if len(self._mine) < len(plan.cells) else ""
         done = f"; {self._done} done before" if self._done else ""
-        return f"{whole}{share}{done}; {plan.jobs} at a time with {count(plan.threads, 'thread')} each"
+        return (
+            f"{whole}{share}{done}; {plan.jobs} at a time with {count(plan.threads, 'thread')} each"
+        )
 
     def _say(self, reply: CellReply) -> None:
         cell = self._planned[reply.cell]
         result = reply.message if reply.state == "interrupted" else self._result_text(cell, reply)
-        line = (
-            f"{self._done} of {len(self._mine)}: {self._label(cell)}: {result}, {reply.seconds.get('whole', 0.0):.1f} s"
-        )
+        line = f"{self._done} of {len(self._mine)}: {self._label(cell)}: {result}, {reply.seconds.get('whole', 0.0):.1f} s"
         if reply.state == "failed" and reply.code != ExitCode.DIVERGED:
             self._listener.warn(line)
         else:
@@ -243,5 +260,7 @@ class SweepRunner:
         found = read_cell(self._folder, self._plan, cell)
         if reply.state == "failed":
             return f"{'diverged' if found.state == 'diverged' else 'failed'}: {reply.message}"
-        value = "no score" if found.value is None else f"{self._plan.primary.name} {found.value:.4f}"
+        value = (
+            "no score" if found.value is None else f"{self._plan.primary.name} {found.value:.4f}"
+        )
         return value if found.state == "done" else f"{value} ({found.state})"

@@ -22,7 +22,9 @@ def value_text(value: Any) -> str:
     """Returns a field's value: `3e-04`, `5e-05`, `0.01`, `true`, `[a, b]`, a text as it is."""
     if isinstance(value, float):
         return f"{value:.4g}" if value == 0 or abs(value) >= _SMALL else _with_power(value)
-    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit=40)
+    return one_line(
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit=40
+    )
 
 
 def _with_power(value: float) -> str:
@@ -34,7 +36,11 @@ def _with_power(value: float) -> str:
 def setting_text(values: Mapping[str, Any], axes: Sequence[str]) -> str:
     """Returns `learning_rate 5e-05, batch_size 16`."""
     names = short_names(axes)
-    parts = [f"{name} {value_text(values[axis])}" for name, axis in zip(names, axes, strict=True) if axis in values]
+    parts = [
+        f"{name} {value_text(values[axis])}"
+        for name, axis in zip(names, axes, strict=True)
+        if axis in values
+    ]
     return ", ".join(parts) or _UNCHANGED
 
 

@@ -100,7 +100,9 @@ class SlurmQueue:
         return [
             job
             for job in jobs
-            if not job.is_over and job.name in names and Path(job.script).is_relative_to(folder.absolute())
+            if not job.is_over
+            and job.name in names
+            and Path(job.script).is_relative_to(folder.absolute())
         ]
 
     def cancel(self, job_ids: Collection[str]) -> None:
@@ -111,14 +113,18 @@ class SlurmQueue:
         """
         if not job_ids:
             return
-        subprocess.run(["scancel", *job_ids], check=False, capture_output=True, stdin=subprocess.DEVNULL)
+        subprocess.run(
+            ["scancel", *job_ids], check=False, capture_output=True, stdin=subprocess.DEVNULL
+        )
         with self._lock:
             self._polled_at = float("-inf")
         waits_until = time.monotonic() + _SECONDS_TO_END
         while not all(self.is_over(job_id) for job_id in job_ids):
             if time.monotonic() > waits_until:
                 what = f"{count(len(job_ids), 'job')} of Slurm can't be cancelled: {', '.join(job_ids)}"
-                raise UnavailableError(what, remedy="See why with squeue --me. Then type the same command again.")
+                raise UnavailableError(
+                    what, remedy="See why with squeue --me. Then type the same command again."
+                )
             time.sleep(0.5)
 
     def _warn(self, problem: str) -> None:
@@ -132,8 +138,16 @@ class SlurmQueue:
         squeue = shutil.which("squeue")
         if squeue is None:
             return "there is no squeue"
-        command = [squeue, "--noheader", "--states=all", f"--user={os.getuid()}", "--format=%i|%T|%j|%o"]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
+        command = [
+            squeue,
+            "--noheader",
+            "--states=all",
+            f"--user={os.getuid()}",
+            "--format=%i|%T|%j|%o",
+        ]
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")
+        }
         try:
             answer = subprocess.run(
                 command,

@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.config.schema import Recipe
-from bertctl.errors import BertctlError, ExitCode, InterruptedRunError, UnavailableError, is_out_of_memory, said_of
+from bertctl.errors import (
+    BertctlError,
+    ExitCode,
+    InterruptedRunError,
+    UnavailableError,
+    is_out_of_memory,
+    said_of,
+)
 from bertctl.jobs.prepare import prepare
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder, hold
@@ -120,12 +127,16 @@ def _become_worker(settings: WorkerSettings, *, forked: bool) -> None:
     for number in settings.locks if forked else ():
         os.close(number)
     if settings.device is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = settings.device  # read when CUDA is initialised, which it is not yet
+        os.environ["CUDA_VISIBLE_DEVICES"] = (
+            settings.device
+        )  # read when CUDA is initialised, which it is not yet
     os.setsid()  # a terminal's Ctrl-C reaches the parent, which passes it on once
     for number in STOPS:
         signal.signal(number, signal.default_int_handler)
     signal.signal(TIME_IS_UP, signal.SIG_IGN)  # the parent passes it on as SIGTERM
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # threads of the parent's tokenizer are not there after a fork
+    os.environ["TOKENIZERS_PARALLELISM"] = (
+        "false"  # threads of the parent's tokenizer are not there after a fork
+    )
     sink = open_in_place(settings.folder / "log.txt", os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(sink, stream)
@@ -147,7 +158,9 @@ def run_cell(name: str, settings: WorkerSettings, encoded: dict[str, Encoded]) -
             encoded[key] = encode(recipe)
         job = prepare(recipe, encoded=encoded[key])
         if not job.hash.startswith(name):
-            raise UnavailableError("the data or the model's files have changed since the sweep was started")  # noqa: TRY301
+            raise UnavailableError(
+                "the data or the model's files have changed since the sweep was started"
+            )  # noqa: TRY301
         reply.seconds = _train(job, folder, settings)
         reply.state = "done"
     except BertctlError as error:
@@ -177,19 +190,31 @@ def note_failure(folder: RunFolder, message: str) -> None:
 
 def _train(job: Job, folder: RunFolder, settings: WorkerSettings) -> dict[str, float]:
     """Trains and scores, from a checkpoint where there is one; returns the seconds of both."""
-    with hold(folder.path / ".lock", patient=True):  # a worker of a sweep that was killed takes a moment to end
+    with hold(
+        folder.path / ".lock", patient=True
+    ):  # a worker of a sweep that was killed takes a moment to end
         if not settings.trains_again and (seconds := _seconds_of_done(job, folder)):
             return seconds
-        unfinished = False  # what was killed before it had a status, is damaged or done starts again
+        unfinished = (
+            False  # what was killed before it had a status, is damaged or done starts again
+        )
         with contextlib.suppress(BertctlError, KeyError):
             unfinished = folder.read(folder.status)["state"] != "done"
         if not unfinished:
             folder.clear()
-    warmup, likelihood = warmup_steps(job.recipe.optimizer, job.steps), job.objective.is_log_likelihood
-    watch, pause = SweepWatch(warmup=warmup, parent=settings.parent, likelihood=likelihood), SECONDS_BETWEEN_CHECKPOINTS
+    warmup, likelihood = (
+        warmup_steps(job.recipe.optimizer, job.steps),
+        job.objective.is_log_likelihood,
+    )
+    watch, pause = (
+        SweepWatch(warmup=warmup, parent=settings.parent, likelihood=likelihood),
+        SECONDS_BETWEEN_CHECKPOINTS,
+    )
     model_file: ModelFile = "never" if settings.keep == "none" else "at the end"
     options = RunOptions(early_stopping=watch, model_file=model_file, checkpoint_pause=pause)
-    result = start(job, folder.path, resume="if any", options=options, listener=_CellLog(folder.log))
+    result = start(
+        job, folder.path, resume="if any", options=options, listener=_CellLog(folder.log)
+    )
     return {phase: result.performance["seconds"][phase] for phase in ("train", "evaluate")}
 
 
@@ -203,7 +228,11 @@ def _seconds_of_done(job: Job, folder: RunFolder) -> dict[str, float]:
         is_same = folder.read(folder.environment)["recipe_hash"] == job.hash
         folder.read(folder.metrics)
         seconds = folder.read(folder.performance)["seconds"]
-        return {phase: float(seconds[phase]) for phase in ("train", "evaluate")} if is_done and is_same else {}
+        return (
+            {phase: float(seconds[phase]) for phase in ("train", "evaluate")}
+            if is_done and is_same
+            else {}
+        )
     except (BertctlError, KeyError, TypeError, ValueError):
         return {}
 

@@ -51,7 +51,10 @@ class Candidate:
     @property
     def place(self) -> dict[str, int | None]:
         """Its first character in the context and the one after its last."""
-        return {"start": self.start, "end": None if self.start is None else self.start + len(self.text)}
+        return {
+            "start": self.start,
+            "end": None if self.start is None else self.start + len(self.text),
+        }
 
 
 def best_spans(
@@ -94,7 +97,13 @@ def best_spans(
 
 
 def keep_spans(
-    logits_BT2: "Tensor", mask_BT: Bools, features: AnswerFeatures, indices: Ints, *, longest: int, n_best: int
+    logits_BT2: "Tensor",
+    mask_BT: Bools,
+    features: AnswerFeatures,
+    indices: Ints,
+    *,
+    longest: int,
+    n_best: int,
 ) -> Outputs:
     """Returns what decoding needs of a batch of windows: their best spans and the score of "no answer".
 
@@ -172,18 +181,29 @@ def ranked_answers(
         for j in range(bounds[i], bounds[i + 1]):
             text = context[begins[j] : stops[j]].strip()
             if text and text not in found:
-                start, tokens = context.index(text, begins[j]), (int(positions[j, 0]), int(positions[j, 1]))
+                start, tokens = (
+                    context.index(text, begins[j]),
+                    (int(positions[j, 0]), int(positions[j, 1])),
+                )
                 found[text] = Candidate(text, start, int(windows[j]), tokens, *logits[j])
                 if len(found) == n_best:
                     break
         first, behind = features.first_window[i], features.first_window[i + 1]
         lowest = first + int(null_sums[first:behind].argmin())
         tokens = (int(features.null_at[lowest]),) * 2
-        yield list(found.values()), Candidate("", None, lowest, tokens, *outputs["null"][lowest].tolist())
+        yield (
+            list(found.values()),
+            Candidate("", None, lowest, tokens, *outputs["null"][lowest].tolist()),
+        )
 
 
 def answer(
-    candidates: Sequence[Candidate], null: Candidate, *, unanswerable: bool, threshold: float, n_best: int
+    candidates: Sequence[Candidate],
+    null: Candidate,
+    *,
+    unanswerable: bool,
+    threshold: float,
+    n_best: int,
 ) -> dict[str, Any]:
     """Returns the answer to one question, as prediction files show it.
 
@@ -210,7 +230,13 @@ def answer(
     silent = not candidates or (unanswerable and odds > threshold)
     chosen = shown.index(null) if silent else shown.index(candidates[0])
     listed = [
-        {"text": one.text, **one.place, "probability": p, "start_logit": one.start_logit, "end_logit": one.end_logit}
+        {
+            "text": one.text,
+            **one.place,
+            "probability": p,
+            "start_logit": one.start_logit,
+            "end_logit": one.end_logit,
+        }
         for one, p in zip(shown, probabilities, strict=True)
     ]
     return {

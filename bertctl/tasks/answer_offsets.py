@@ -56,7 +56,9 @@ def encode_contexts(texts: Sequence[str], tokenizer: Tokenizer) -> Contexts:
     offsets: list[Ints32] = [np.zeros((0, 2), dtype=np.int32)]
     counts: list[int] = []
     for chunk in chunks(texts):
-        for text, encoding in zip(chunk, tokenizer.encode_batch(chunk, add_special_tokens=False), strict=True):
+        for text, encoding in zip(
+            chunk, tokenizer.encode_batch(chunk, add_special_tokens=False), strict=True
+        ):
             ids.append(np.array(encoding.ids, dtype=np.int32))
             spans = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
             offsets.append(_whole_graphemes(_without_blanks(spans, text), text))
@@ -64,13 +66,17 @@ def encode_contexts(texts: Sequence[str], tokenizer: Tokenizer) -> Contexts:
     both = np.concatenate(offsets)
     lengths = np.array([len(part) for part in ids[1:]], dtype=np.int64)
     begins, ends = map(np.ascontiguousarray, both.T)
-    return Contexts(Ragged.joined(np.concatenate(ids), lengths), begins, ends, np.array(counts, dtype=np.int64))
+    return Contexts(
+        Ragged.joined(np.concatenate(ids), lengths), begins, ends, np.array(counts, dtype=np.int64)
+    )
 
 
 def _without_blanks(offsets: Ints32, text: str) -> Ints32:
     """Returns offsets without the blanks that byte-level and SentencePiece tokens begin or end with."""
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-    is_space = np.append(_SPACES[np.minimum(codes, len(_SPACES) - 1)] & (codes < len(_SPACES)), False)
+    is_space = np.append(
+        _SPACES[np.minimum(codes, len(_SPACES) - 1)] & (codes < len(_SPACES)), False
+    )
     while (begins_blank := is_space[offsets[:, 0]] & (offsets[:, 0] < offsets[:, 1])).any():
         offsets[:, 0] += begins_blank
     while (ends_blank := is_space[offsets[:, 1] - 1] & (offsets[:, 0] < offsets[:, 1])).any():
@@ -153,7 +159,11 @@ def offset_units(context: str, text: str, start: int) -> set[str]:
         "characters from 1": start - 1,
         "two characters for a line end (\\r\\n)": _without_carriage_returns(context, start),
     }
-    return {unit for unit, place in places.items() if place >= 0 and place != start and context.startswith(text, place)}
+    return {
+        unit
+        for unit, place in places.items()
+        if place >= 0 and place != start and context.startswith(text, place)
+    }
 
 
 def _characters_in(encoded: bytes, encoding: str) -> int:

@@ -85,7 +85,11 @@ class AnswerFeatures(OneAnswer):
     @property
     def tokens(self) -> Ints:
         """(N,) tokens of each question and its context; what windows share counts once."""
-        return self.layout.special + self.questions.lengths + self.contexts.tokens.lengths[self.context_of]
+        return (
+            self.layout.special
+            + self.questions.lengths
+            + self.contexts.tokens.lengths[self.context_of]
+        )
 
     @property
     def truncated_tokens(self) -> Ints:
@@ -120,7 +124,9 @@ class AnswerFeatures(OneAnswer):
         questions, tokens = self.questions, self.contexts.tokens
         starts = tokens.starts[self.context_of[rows]] + self.first[indices]
         asked = Ragged(questions.flat, questions.starts[rows], questions.lengths[rows])
-        ids, type_ids, _ = self.layout.fill([asked, Ragged(tokens.flat, starts, self.counts[indices])])
+        ids, type_ids, _ = self.layout.fill(
+            [asked, Ragged(tokens.flat, starts, self.counts[indices])]
+        )
         lengths = self.lengths[indices]
         inputs = padded_inputs(ids, type_ids, lengths, padding)
         labels = None
@@ -133,7 +139,9 @@ class AnswerFeatures(OneAnswer):
     @cached_property
     def answered(self) -> tuple[Ints, Ints]:
         """(U,) the context's first token that sees most of it in this window, and the token after the last one."""
-        return SlidingWindows(self.rows, self.first, self.first + self.counts).answered(counts_length=True)
+        return SlidingWindows(self.rows, self.first, self.first + self.counts).answered(
+            counts_length=True
+        )
 
     def with_most_context(self, indices: Ints) -> Bools:
         """Returns which tokens of the context see more of it in these windows than in all others that hold them.
@@ -210,7 +218,9 @@ _NO_SPAN, _LOST = -1, -2
 def _answer_tokens(rows: Rows, contexts: Contexts, context_of: Ints) -> Ints:
     """Returns (N, 2) first and last token of each first answer; `_NO_SPAN` without one, `_LOST` if not found."""
     spans = np.full((len(rows), 2), _NO_SPAN, dtype=np.int64)
-    for i, (context, label) in enumerate(zip(rows.columns["context"], rows.columns["label"], strict=True)):
+    for i, (context, label) in enumerate(
+        zip(rows.columns["context"], rows.columns["label"], strict=True)
+    ):
         if label["text"]:
             characters = answer_span(context, label["text"][0], label["answer_start"][0])
             tokens = contexts.tokens_of(int(context_of[i]), *characters) if characters else None
@@ -221,6 +231,8 @@ def _answer_tokens(rows: Rows, contexts: Contexts, context_of: Ints) -> Ints:
 def _targets(spans: Ints, first: Ints, counts: Ints, context_at: Ints, nulls: Ints) -> Ints:
     """Returns (U, 2) positions of the answers in their windows; of [CLS] where the whole answer is not there."""
     inside = (spans[:, 0] >= first) & (spans[:, 1] < first + counts)
-    targets = np.where(inside[:, None], (spans - first[:, None]) + context_at[:, None], nulls[:, None])
+    targets = np.where(
+        inside[:, None], (spans - first[:, None]) + context_at[:, None], nulls[:, None]
+    )
     targets[spans[:, 0] == _LOST] = IGNORED
     return targets

@@ -54,7 +54,9 @@ class Outcome:
     same_unit: bool = True
 
     @classmethod
-    def counted(cls, title: str, what: str, names: Sequence[str], lines: Lines, pairs: Pairs) -> Self:
+    def counted(
+        cls, title: str, what: str, names: Sequence[str], lines: Lines, pairs: Pairs
+    ) -> Self:
         """Returns a row for each name: how often it is there, is answered, and is right.
 
         Args:
@@ -72,10 +74,16 @@ class Outcome:
                 answers[predicted] += 1
         rows: list[list[Value]] = []
         for name in names:
-            right, wanted, answered = sum(hit for _, hit in there[name]), len(there[name]), answers[name]
+            right, wanted, answered = (
+                sum(hit for _, hit in there[name]),
+                len(there[name]),
+                answers[name],
+            )
             recall, within = _recall(there[name]) if wanted else (None, None)
             f1 = 2 * right / (wanted + answered) if wanted + answered else None
-            rows.append([name, wanted, answered, right / answered if answered else None, recall, within, f1])
+            rows.append(
+                [name, wanted, answered, right / answered if answered else None, recall, within, f1]
+            )
         return cls(title, (what, *_COUNTED), rows)
 
 
@@ -170,7 +178,11 @@ model = {auto_class}.from_pretrained(MODEL)"""
         """
         metric = next((metric for metric in (*self.metrics, LOSS) if metric.name == name), None)
         found = metric.contribute(self, lines) if metric and metric.contribute else None
-        return clustered(replace(found, higher_is_better=metric.higher_is_better), lines) if metric and found else None
+        return (
+            clustered(replace(found, higher_is_better=metric.higher_is_better), lines)
+            if metric and found
+            else None
+        )
 
     def all_contributions(self, lines: Lines) -> dict[str, Contributions]:
         """Returns what each line adds to every metric that the lines give, without `loss`."""
@@ -183,7 +195,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
             if contributions_of_metric is not None:
                 yield metric.name, contributions_of_metric
 
-    def score(self, lines: Lines, *, resamples: int, seed: int, thorough: bool = False) -> dict[str, MetricValue]:
+    def score(
+        self, lines: Lines, *, resamples: int, seed: int, thorough: bool = False
+    ) -> dict[str, MetricValue]:
         """Returns all metrics but `loss`, with 95 % intervals, as metrics.json has them.
 
         Args:
@@ -196,7 +210,10 @@ model = {auto_class}.from_pretrained(MODEL)"""
             name: each.metric(resamples=resamples, seed=seed, thorough=thorough)
             for name, each in self.each_contributions(lines)
         }
-        figures = {name: MetricValue(value, None, None, len(lines)) for name, value in self.figures(lines).items()}
+        figures = {
+            name: MetricValue(value, None, None, len(lines))
+            for name, value in self.figures(lines).items()
+        }
         return scored | figures
 
     def figures(self, lines: Lines) -> dict[str, float]:
@@ -237,7 +254,11 @@ model = {auto_class}.from_pretrained(MODEL)"""
     def constant_prediction(self, lines: Lines) -> str | None:
         """Returns the one answer that every line got although several are right, for a person; else None."""
         gold, predicted = sides(lines)
-        if len(lines) < 2 or any(each != predicted[0] for each in predicted) or all(each == gold[0] for each in gold):
+        if (
+            len(lines) < 2
+            or any(each != predicted[0] for each in predicted)
+            or all(each == gold[0] for each in gold)
+        ):
             return None
         return repr(predicted[0])
 
@@ -271,7 +292,11 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     def gravity(self, line: Line) -> float | None:
         """Returns the number that errors are ranked by, the largest (in either direction) first."""
-        return float(line.get("loss", 0.0)) if self.error_order().column == "loss" else self.confidence(line)
+        return (
+            float(line.get("loss", 0.0))
+            if self.error_order().column == "loss"
+            else self.confidence(line)
+        )
 
     def shown(self, line: Line) -> tuple[str, str, str]:
         """Returns input, gold answer and prediction of a line, as a person reads them; no input where it has none."""
@@ -306,7 +331,10 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     def group_score(self, lines: Lines) -> tuple[str, Contributions]:
         """Returns the score that groups of lines are compared by, and its name for a person."""
-        found = ((metric.name.replace("_", " "), self.contributions(lines, metric.name)) for metric in self.metrics)
+        found = (
+            (metric.name.replace("_", " "), self.contributions(lines, metric.name))
+            for metric in self.metrics
+        )
         return next((name, each) for name, each in found if each is not None)
 
     def outcome(self, lines: Lines) -> Outcome:
@@ -319,7 +347,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
         if not pairs or pairs[0][0] is None or pairs[0][1] is None:
             return None
         probabilities = np.array([probability or 0.0 for probability, _ in pairs])
-        return np.clip(probabilities, 0.0, 1.0), np.array([right for _, right in pairs], dtype=np.bool_)
+        return np.clip(probabilities, 0.0, 1.0), np.array(
+            [right for _, right in pairs], dtype=np.bool_
+        )
 
     def distributions(self, lines: Lines) -> tuple[Floats, Bools] | None:
         """Returns (N, C) probabilities of the labels and which are right; None where lines don't give all of them."""
@@ -350,7 +380,9 @@ def field(line: Line, key: str) -> Any:
     """
     if key not in line:
         what = f"a prediction line (id {line.get('id')!r}) has no '{key}'"
-        raise DataError(what, remedy="Write the predictions again: bertctl evaluate RUN --split SPLIT.")
+        raise DataError(
+            what, remedy="Write the predictions again: bertctl evaluate RUN --split SPLIT."
+        )
     return line[key]
 
 

@@ -43,7 +43,9 @@ class AnswerFormat:
     """
 
     write: Callable[[Iterable[dict[str, Any]], TextIO], None]
-    extra: Mapping[str, Callable[[Iterable[dict[str, Any]], TextIO], None]] = field(default_factory=dict)
+    extra: Mapping[str, Callable[[Iterable[dict[str, Any]], TextIO], None]] = field(
+        default_factory=dict
+    )
     reads: tuple[str, ...] = ()
     to_file: bool = False
     by_id: bool = False
@@ -200,7 +202,9 @@ class Task(ABC):
         return windows
 
     @abstractmethod
-    def objective(self, padding: Padding, training: "TrainingSection | None" = None, train: Any = None) -> "Objective":
+    def objective(
+        self, padding: Padding, training: "TrainingSection | None" = None, train: Any = None
+    ) -> "Objective":
         """Returns what fine-tuning minimises; without `training` the plain losses that evaluation reports.
 
         Args:
@@ -249,7 +253,10 @@ class Task(ABC):
 
     def lines(self, outputs: Outputs, features: Any, rows: "Rows") -> Sequence[dict[str, Any]]:
         """Returns one answer per labelled row with its gold answer: what metrics are computed from."""
-        return [{"gold": self.gold(rows, i), **answer} for i, answer in enumerate(self.decode(outputs, features, rows))]
+        return [
+            {"gold": self.gold(rows, i), **answer}
+            for i, answer in enumerate(self.decode(outputs, features, rows))
+        ]
 
     @property
     def line_bytes(self) -> int:
@@ -262,7 +269,10 @@ class Task(ABC):
 
     def baseline(self, constant: Any, rows: "Rows") -> dict[str, float]:
         """Returns the metrics of the answer that ignores the input, scored on labelled rows."""
-        lines = [{"gold": self.gold(rows, i), **rows.fields(i, self.answers.columns)} for i in range(len(rows))]
+        lines = [
+            {"gold": self.gold(rows, i), **rows.fields(i, self.answers.columns)}
+            for i in range(len(rows))
+        ]
         return self.answers.baseline(constant, lines)
 
     @abstractmethod

@@ -43,7 +43,9 @@ class Batch:
         import torch
 
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return self.inputs | {name: value for name, value in own.items() if isinstance(value, torch.Tensor)}
+        return self.inputs | {
+            name: value for name, value in own.items() if isinstance(value, torch.Tensor)
+        }
 
     def to(self, device: str) -> Self:
         """Returns the batch with all its tensors on a device."""
@@ -62,7 +64,9 @@ def present(labels: _T | None) -> _T:
     return labels
 
 
-def padded_inputs(ids: Array, type_ids: Array, lengths: Ints, padding: Padding) -> "dict[str, Tensor]":
+def padded_inputs(
+    ids: Array, type_ids: Array, lengths: Ints, padding: Padding
+) -> "dict[str, Tensor]":
     """Returns input_ids, attention_mask and token_type_ids, (B, T) int64 each.
 
     Args:

@@ -13,7 +13,9 @@ class ChoiceAnswers(Answers):
 
     texts: ClassVar[tuple[str, ...]] = ("context", "choices")
     checks: ClassVar[frozenset[str]] = frozenset({"choices"})
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("accuracy", accuracy, "share of rows answered right"),)
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("accuracy", accuracy, "share of rows answered right"),
+    )
 
     def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
         """Returns the better of two answers that ignore the texts: always the same number, or chance.

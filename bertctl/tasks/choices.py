@@ -60,7 +60,11 @@ class ChoiceFeatures(RowFeatures):
     @cached_property
     def lengths(self) -> Ints:
         """(N,) tokens of each row's longest choice."""
-        return np.maximum.reduceat(self.encoded.lengths, self.starts[:-1]) if len(self) else np.zeros(0, dtype=np.int64)
+        return (
+            np.maximum.reduceat(self.encoded.lengths, self.starts[:-1])
+            if len(self)
+            else np.zeros(0, dtype=np.int64)
+        )
 
     @property
     def num_predictions(self) -> int:
@@ -73,7 +77,9 @@ class ChoiceFeatures(RowFeatures):
 
     def of_rows(self, of_texts: Ints) -> Ints:
         """Returns (N,) sums over each row's choices."""
-        return np.diff(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(of_texts)])[self.starts])
+        return np.diff(
+            np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(of_texts)])[self.starts]
+        )
 
     def collate(self, indices: Ints, padding: Padding) -> ChoiceBatch:
         """Returns some rows with all their choices as padded tensors."""
@@ -87,10 +93,18 @@ class ChoiceFeatures(RowFeatures):
         )
 
 
-def encode_choices(rows: Rows, labels: Ints | None, tokenizer: Tokenizer, *, max_length: int) -> ChoiceFeatures:
+def encode_choices(
+    rows: Rows, labels: Ints | None, tokenizer: Tokenizer, *, max_length: int
+) -> ChoiceFeatures:
     """Returns the columns `context` and `choices` as numbers, beside the labels given."""
     choices = rows.columns["choices"]
-    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum([len(row) for row in choices], dtype=np.int64)])
-    contexts = [context for context, row in zip(rows.columns["context"], choices, strict=True) for _ in row]
+    starts = np.concatenate(
+        [np.zeros(1, dtype=np.int64), np.cumsum([len(row) for row in choices], dtype=np.int64)]
+    )
+    contexts = [
+        context for context, row in zip(rows.columns["context"], choices, strict=True) for _ in row
+    ]
     endings = [choice for row in choices for choice in row]
-    return ChoiceFeatures(encode_texts(tokenizer, contexts, endings, max_length=max_length), starts, labels)
+    return ChoiceFeatures(
+        encode_texts(tokenizer, contexts, endings, max_length=max_length), starts, labels
+    )

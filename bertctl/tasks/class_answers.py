@@ -14,7 +14,18 @@ from bertctl.errors import DataError, UsageError
 from bertctl.metrics import calibration, classification, contributions, ranking
 from bertctl.metrics.contributions import Contributions, Metric
 from bertctl.metrics.tagging import entity_score
-from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, accuracy, clustered, field, sides
+from bertctl.tasks.answers import (
+    BY_LOSS,
+    Answers,
+    ErrorOrder,
+    Line,
+    Lines,
+    Outcome,
+    accuracy,
+    clustered,
+    field,
+    sides,
+)
 from bertctl.tasks.class_lines import ClassLines
 from bertctl.words import label_order, listing
 
@@ -39,10 +50,14 @@ def _f1(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
     return classification.f1_of_labels(*answers.numbers(lines), n_labels=2, of=positive)
 
 
-def _mean_f1(average: classification.Average, answers: "ClassAnswers", lines: Lines) -> Contributions:
+def _mean_f1(
+    average: classification.Average, answers: "ClassAnswers", lines: Lines
+) -> Contributions:
     if answers.multi_label:
         return classification.f1_of_sets(*answers.present(lines), average)
-    return classification.f1_of_labels(*answers.numbers(lines), n_labels=len(answers.labels), of=average)
+    return classification.f1_of_labels(
+        *answers.numbers(lines), n_labels=len(answers.labels), of=average
+    )
 
 
 def _ranking(name: ranking.Name, answers: "ClassAnswers", lines: Lines) -> Contributions | None:
@@ -86,11 +101,21 @@ answer({example})"""
         Metric("accuracy", accuracy, "share of examples answered right (all labels, if several)"),
         Metric("f1", _f1, "F1 of the positive one of two labels"),
         *(
-            Metric(f"f1_{name}", partial(_mean_f1, name), what, hub_name="f1", is_detail=name != "macro")
+            Metric(
+                f"f1_{name}",
+                partial(_mean_f1, name),
+                what,
+                hub_name="f1",
+                is_detail=name != "macro",
+            )
             for name, what in _MEANS.items()
         ),
         Metric("roc_auc", partial(_ranking, "roc_auc"), f"area under the ROC curve: {_OF_WHICH}"),
-        Metric("average_precision", partial(_ranking, "average_precision"), f"mean precision: {_OF_WHICH}"),
+        Metric(
+            "average_precision",
+            partial(_ranking, "average_precision"),
+            f"mean precision: {_OF_WHICH}",
+        ),
         Metric(
             "matthews",
             _matthews,
@@ -107,7 +132,12 @@ answer({example})"""
         """
         probabilities = lines[0].get("probabilities")
         found = list(probabilities) if isinstance(probabilities, Mapping) else []
-        occurring = {name for line in lines for key in ("gold", "prediction") for name in _names(field(line, key))}
+        occurring = {
+            name
+            for line in lines
+            for key in ("gold", "prediction")
+            for name in _names(field(line, key))
+        }
         labels = (*found, *sorted(occurring - set(found), key=label_order))
         multi_label = isinstance(field(lines[0], "gold"), list)
         positive = None if multi_label or len(labels) != 2 else lines[0].get(POSITIVE, labels[-1])
@@ -121,14 +151,20 @@ answer({example})"""
         found = {**metrics}
         for key in {"metrics", "baseline"} & found.keys():
             of_splits = found[key].items()
-            found[key] = {split: {new.get(name, name): of[name] for name in of} for split, of in of_splits}
+            found[key] = {
+                split: {new.get(name, name): of[name] for name in of} for split, of in of_splits
+            }
         if "primary" in found:
-            found["primary"] = found["primary"] | {"name": new.get(found["primary"]["name"], found["primary"]["name"])}
+            found["primary"] = found["primary"] | {
+                "name": new.get(found["primary"]["name"], found["primary"]["name"])
+            }
         return found
 
     def contributions(self, lines: Lines, name: str) -> Contributions | None:
         """Returns what each line adds to a metric; `recall:spam` is that of one label."""
-        return self._of_labels(lines).get(name) if ":" in name else super().contributions(lines, name)
+        return (
+            self._of_labels(lines).get(name) if ":" in name else super().contributions(lines, name)
+        )
 
     def each_contributions(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
         """Yields what each line adds to every metric, those of each label too."""
@@ -150,7 +186,9 @@ answer({example})"""
         if isinstance(lines, ClassLines) and lines.labels == self.labels:
             return lines.gold, lines.predicted
         number = {label: i for i, label in enumerate(self.labels)}
-        gold, predicted = (np.array([number[str(name)] for name in side], dtype=np.int64) for side in sides(lines))
+        gold, predicted = (
+            np.array([number[str(name)] for name in side], dtype=np.int64) for side in sides(lines)
+        )
         return gold, predicted
 
     def present(self, lines: Lines) -> tuple[Bools, Bools]:
@@ -158,14 +196,19 @@ answer({example})"""
         if isinstance(lines, ClassLines) and lines.labels == self.labels:
             return lines.present()
         gold, predicted = (
-            np.array([[label in names for label in self.labels] for names in map(_names, side)], dtype=np.bool_)
+            np.array(
+                [[label in names for label in self.labels] for names in map(_names, side)],
+                dtype=np.bool_,
+            )
             for side in sides(lines)
         )
         return gold, predicted
 
     def targets(self, lines: Lines) -> Ints:
         """Returns (N,) numbers of the gold labels; multi-label (N, C) 0 and 1."""
-        return self.present(lines)[0].astype(np.int64) if self.multi_label else self.numbers(lines)[0]
+        return (
+            self.present(lines)[0].astype(np.int64) if self.multi_label else self.numbers(lines)[0]
+        )
 
     def baseline_answer(self, gold: Sequence[Any]) -> Any:
         """Returns the most frequent label, or set of labels, of the training rows."""
@@ -177,7 +220,10 @@ answer({example})"""
 
     def answered(self, line: Line, constant: Any) -> Line:
         """Returns a line with the constant answer, which is sure of itself."""
-        return {**super().answered(line, constant), "probabilities": dict.fromkeys(_names(constant), 1.0)}
+        return {
+            **super().answered(line, constant),
+            "probabilities": dict.fromkeys(_names(constant), 1.0),
+        }
 
     def best_constant(self, name: str, lines: Lines, usual: float) -> float:
         """Returns a metric of the best constant: of one label to give it to all, of several to give all of them."""
@@ -198,7 +244,11 @@ answer({example})"""
 
     def rights(self, lines: Lines) -> Sequence[bool] | Bools:
         """Returns whether each line is right."""
-        return lines.gold == lines.predicted if isinstance(lines, ClassLines) else super().rights(lines)
+        return (
+            lines.gold == lines.predicted
+            if isinstance(lines, ClassLines)
+            else super().rights(lines)
+        )
 
     def error_order(self) -> ErrorOrder:
         """Returns the order by probability; by loss where several labels are possible."""
@@ -206,7 +256,9 @@ answer({example})"""
 
     def shown(self, line: Line) -> tuple[str, str, str]:
         """Returns the texts and both labels."""
-        gold, predicted = (", ".join(_names(line[side])) or "(none)" for side in ("gold", "prediction"))
+        gold, predicted = (
+            ", ".join(_names(line[side])) or "(none)" for side in ("gold", "prediction")
+        )
         return self.shown_input(line), gold, predicted
 
     def labels_of(self, line: Line) -> list[str]:
@@ -217,11 +269,15 @@ answer({example})"""
         """Returns precision, recall or F1 of a label against all else."""
         if name not in OF_LABEL:
             return None
-        gold, predicted = (np.array([label in _names(each) for each in side]) for side in sides(lines))
+        gold, predicted = (
+            np.array([label in _names(each) for each in side]) for side in sides(lines)
+        )
         if name == "recall":
             return clustered(contributions.share(predicted[gold]), list(compress(lines, gold)))
         if name == "precision" and not predicted.any():
-            raise UsageError(f"the precision of '{label}' is undefined: the model never answers '{label}'")
+            raise UsageError(
+                f"the precision of '{label}' is undefined: the model never answers '{label}'"
+            )
         if name == "precision":
             return clustered(contributions.share(gold[predicted]), list(compress(lines, predicted)))
         return self._of_labels(lines)[f"f1:{label}"]
@@ -230,7 +286,10 @@ answer({example})"""
         """Returns a row per label, and the confusions where labels exclude each other."""
         both = [(set(_names(line["gold"])), set(_names(line["prediction"]))) for line in lines]
         pairs = [
-            [(name if name in wanted else None, name if name in answered else None) for name in wanted | answered]
+            [
+                (name if name in wanted else None, name if name in answered else None)
+                for name in wanted | answered
+            ]
             for wanted, answered in both
         ]
         found = Outcome.counted("By label", "label", self.labels, lines, pairs)
@@ -240,8 +299,12 @@ answer({example})"""
         """Returns the probability of each answer and whether it held; with several labels those of every label."""
         if not self.multi_label or not lines or not lines[0].get("probabilities"):
             return super().stated(lines)
-        pairs = [(p, name in line["gold"]) for line in lines for name, p in line["probabilities"].items()]
-        return np.clip([p for p, _ in pairs], 0.0, 1.0), np.array([held for _, held in pairs], dtype=np.bool_)
+        pairs = [
+            (p, name in line["gold"]) for line in lines for name, p in line["probabilities"].items()
+        ]
+        return np.clip([p for p, _ in pairs], 0.0, 1.0), np.array(
+            [held for _, held in pairs], dtype=np.bool_
+        )
 
     def distributions(self, lines: Lines) -> tuple[Floats, Bools] | None:
         """Returns (N, C) probabilities of the labels and which are right; None where lines don't give all of them."""
@@ -249,7 +312,9 @@ answer({example})"""
             return lines.probabilities.astype(np.float64), lines.present()[0]
         if not isinstance(lines[0].get("probabilities"), Mapping):
             return None
-        probabilities = [[line["probabilities"].get(name, 0.0) for name in self.labels] for line in lines]
+        probabilities = [
+            [line["probabilities"].get(name, 0.0) for name in self.labels] for line in lines
+        ]
         return np.array(probabilities), self.present(lines)[0]
 
     def calibrated(self, lines: Lines) -> tuple[float, Floats, Bools] | None:

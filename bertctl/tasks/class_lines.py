@@ -61,7 +61,11 @@ class ClassLines(Sequence[dict[str, Any]]):
 
     def _lines(self, part: slice) -> Iterator[dict[str, Any]]:
         clusters = None if self.clusters is None else self.clusters[part].tolist()
-        columns = (self.gold[part].tolist(), self.predicted[part].tolist(), self.probabilities[part].tolist())
+        columns = (
+            self.gold[part].tolist(),
+            self.predicted[part].tolist(),
+            self.probabilities[part].tolist(),
+        )
         for place, (gold, predicted, probabilities) in enumerate(zip(*columns, strict=True)):
             line = {
                 "gold": self.labels[gold],

@@ -23,10 +23,14 @@ def check_weights(training: TrainingSection, labels: Sequence[str]) -> None:
     given = training.class_weights
     if isinstance(given, list) and len(given) != len(labels):
         what = f"training.class_weights: {len(given)} given, for {len(labels)} labels"
-        raise UsageError(what, remedy=f"Give one for each, in this order: {listing(labels)}; or `balanced`.")
+        raise UsageError(
+            what, remedy=f"Give one for each, in this order: {listing(labels)}; or `balanced`."
+        )
 
 
-def class_weights(training: TrainingSection, gold: Array, labels: Sequence[str]) -> tuple[float, ...] | None:
+def class_weights(
+    training: TrainingSection, gold: Array, labels: Sequence[str]
+) -> tuple[float, ...] | None:
     """Returns the weight of each of C labels, or None where all count the same.
 
     A label that no example has gets 1.

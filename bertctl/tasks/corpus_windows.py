@@ -100,8 +100,12 @@ class CorpusWindows(OneAnswer):
         """(D,) unknown tokens of each document."""
         found = np.zeros(len(self._ends) - 1, dtype=np.int64)
         for begin in range(0, len(self.text.ids) if self.unknown_id is not None else 0, _CHUNK):
-            places = begin + np.flatnonzero(self.text.ids[begin : begin + _CHUNK] == self.unknown_id)
-            found += np.bincount(np.searchsorted(self._ends, places, side="right") - 1, minlength=len(found))
+            places = begin + np.flatnonzero(
+                self.text.ids[begin : begin + _CHUNK] == self.unknown_id
+            )
+            found += np.bincount(
+                np.searchsorted(self._ends, places, side="right") - 1, minlength=len(found)
+            )
         return found
 
     def collate(self, indices: Ints, padding: Padding) -> MaskedBatch:
@@ -118,7 +122,9 @@ class CorpusWindows(OneAnswer):
         """
         import torch
 
-        ids, types, labels, order = zip(*(self.window(i, rng) for i in indices.tolist()), strict=True)
+        ids, types, labels, order = zip(
+            *(self.window(i, rng) for i in indices.tolist()), strict=True
+        )
         lengths = np.array([len(each) for each in ids], dtype=np.int64)
         mask = padding.mask(lengths)
         padded = np.full(mask.shape, IGNORED, dtype=np.int64)
@@ -137,7 +143,9 @@ class CorpusWindows(OneAnswer):
             rng = np.random.default_rng(zlib.crc32(self.text.ids[slice(*whole)].tobytes()))
         else:
             rng = np.random.default_rng([step.seed, step.epoch, index])
-        parts, order = self._parts(whole, int(self.rows[index]), rng) if self.pairs else ([whole], 0)
+        parts, order = (
+            self._parts(whole, int(self.rows[index]), rng) if self.pairs else ([whole], 0)
+        )
         tokens = np.concatenate([self.text.ids[a:b] for a, b in parts]).astype(np.int64)
         begins = np.concatenate([word_begins(self.text, a, b) for a, b in parts])
         places, groups = self.masking.choose(begins, rng)
@@ -145,9 +153,18 @@ class CorpusWindows(OneAnswer):
         labels[places] = tokens[places]
         tokens[places] = self.masking.disguise(tokens[places], groups, rng)
         cut = parts[0][1] - parts[0][0]
-        slots = [(slot, slice(0, cut) if slot.sequence == 0 else slice(cut, None)) for slot in self.layout.slots]
-        ids = [tokens[part] if slot.sequence is not None else np.array(slot.ids) for slot, part in slots]
-        golds = [labels[part] if slot.sequence is not None else np.full(len(slot.ids), IGNORED) for slot, part in slots]
+        slots = [
+            (slot, slice(0, cut) if slot.sequence == 0 else slice(cut, None))
+            for slot in self.layout.slots
+        ]
+        ids = [
+            tokens[part] if slot.sequence is not None else np.array(slot.ids)
+            for slot, part in slots
+        ]
+        golds = [
+            labels[part] if slot.sequence is not None else np.full(len(slot.ids), IGNORED)
+            for slot, part in slots
+        ]
         types = np.repeat([slot.type_id for slot, _ in slots], [len(each) for each in ids])
         return np.concatenate(ids), types, np.concatenate(golds), order
 
@@ -217,7 +234,11 @@ def cut_windows(
         bounds = text.sentences[first : last + 1].tolist()
         at, end = bounds[0], bounds[-1]
         while at < end:
-            here = int(rng.integers(min(2, room), room + 1)) if short and rng.random() < short else room
+            here = (
+                int(rng.integers(min(2, room), room + 1))
+                if short and rng.random() < short
+                else room
+            )
             stop = bounds[bisect_right(bounds, at + here) - 1]
             if stop <= at:
                 stop = _at_word(text, at, at + here)
@@ -226,7 +247,11 @@ def cut_windows(
                 sizes.append(stop - at)
                 rows.append(document)
             at = stop
-    return np.array(starts, dtype=np.int64), np.array(sizes, dtype=np.int64), np.array(rows, dtype=np.int64)
+    return (
+        np.array(starts, dtype=np.int64),
+        np.array(sizes, dtype=np.int64),
+        np.array(rows, dtype=np.int64),
+    )
 
 
 def mixed(corpora: Ints, weights: Sequence[float]) -> Ints:
@@ -238,11 +263,18 @@ def mixed(corpora: Ints, weights: Sequence[float]) -> Ints:
     """
     counts = np.bincount(corpora, minlength=len(weights))
     total = max(count / weight for count, weight in zip(counts.tolist(), weights, strict=True))
-    wanted = [max(count, round(total * weight)) for count, weight in zip(counts.tolist(), weights, strict=True)]
-    return np.concatenate([np.resize(np.flatnonzero(corpora == i), n) for i, n in enumerate(wanted)])
+    wanted = [
+        max(count, round(total * weight))
+        for count, weight in zip(counts.tolist(), weights, strict=True)
+    ]
+    return np.concatenate(
+        [np.resize(np.flatnonzero(corpora == i), n) for i, n in enumerate(wanted)]
+    )
 
 
-def weights_of(sizes: Mapping[str, int], mix: Sequence[str], temperature: float | None) -> list[float] | None:
+def weights_of(
+    sizes: Mapping[str, int], mix: Sequence[str], temperature: float | None
+) -> list[float] | None:
     """Returns the weight of each corpus, in all 1; None where they are read in proportion to their sizes.
 
     Args:

@@ -48,7 +48,11 @@ class Masking:
         first = first if len(first) and first[0] == 0 else np.concatenate([[0], first])
         sizes = np.diff(np.append(first, length))
         alone = not self.settings.spans
-        spans = rng.permutation(len(first))[:, None].tolist() if alone else self._spans(sizes, wanted, rng)
+        spans = (
+            rng.permutation(len(first))[:, None].tolist()
+            if alone
+            else self._spans(sizes, wanted, rng)
+        )
         of_word = np.full(len(first), -1, dtype=np.int64)
         left = wanted
         for number, words in enumerate(spans):
@@ -66,8 +70,13 @@ class Masking:
         """Returns spans of words in the order in which they are tried, at least as many as are wanted."""
         # Modulo cuts the distribution off and keeps its shape: 3.8 on average, where a minimum makes it 4.5.
         lengths = (rng.geometric(_SPAN, size=wanted + len(sizes)) - 1) % _LONGEST_SPAN + 1
-        begins = np.concatenate([rng.integers(len(sizes), size=wanted), rng.permutation(len(sizes))])
-        return [range(a, min(a + n, len(sizes))) for a, n in zip(begins.tolist(), lengths.tolist(), strict=True)]
+        begins = np.concatenate(
+            [rng.integers(len(sizes), size=wanted), rng.permutation(len(sizes))]
+        )
+        return [
+            range(a, min(a + n, len(sizes)))
+            for a, n in zip(begins.tolist(), lengths.tolist(), strict=True)
+        ]
 
     def disguise(self, tokens: Ints, groups: Ints, rng: np.random.Generator) -> Ints:
         """Returns what stands in the places of (n,) chosen tokens: [MASK], a random token, or the token itself.

@@ -33,7 +33,9 @@ class MultipleChoice(Task):
     primary_metric: ClassVar[str] = "accuracy"
 
     @classmethod
-    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "MultipleChoice":
+    def from_data(
+        cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None
+    ) -> "MultipleChoice":
         """Returns the task; there is nothing to learn from the rows."""
         return cls()
 
@@ -54,23 +56,32 @@ class MultipleChoice(Task):
         """
         if not rows.has("label"):
             return
-        for index, (label, choices) in enumerate(zip(rows.columns["label"], rows.columns["choices"], strict=True)):
+        for index, (label, choices) in enumerate(
+            zip(rows.columns["label"], rows.columns["choices"], strict=True)
+        ):
             if not 0 <= label < len(choices):
                 what = f"{rows.where(index)}: the label {label} points outside its {len(choices)} choices"
-                raise DataError(what, remedy=f"Numbers of choices count from 0; here 0 to {len(choices) - 1} fit.")
+                raise DataError(
+                    what,
+                    remedy=f"Numbers of choices count from 0; here 0 to {len(choices) - 1} fit.",
+                )
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> ChoiceFeatures:
         """Returns each choice as a pair with its context; labels to (N,) int64."""
         labels = np.array(rows.columns["label"], dtype=np.int64) if rows.has("label") else None
         return encode_choices(rows, labels, tokenizer, max_length=max_length)
 
-    def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
+    def objective(
+        self, padding: Padding, training: TrainingSection | None = None, train: Any = None
+    ) -> Objective:
         """Returns cross-entropy over each row's own choices."""
         from bertctl.tasks.objectives import ChoiceCrossEntropy
 
         return ChoiceCrossEntropy(padding)
 
-    def decode(self, outputs: Outputs, features: ChoiceFeatures, rows: Rows) -> list[dict[str, Any]]:
+    def decode(
+        self, outputs: Outputs, features: ChoiceFeatures, rows: Rows
+    ) -> list[dict[str, Any]]:
         """Returns the number of the likeliest choice, and the probability of each."""
         probabilities = _probabilities(outputs["logits"], features)
         return [
@@ -82,7 +93,10 @@ class MultipleChoice(Task):
         """Returns the score of each row's chosen choice, which rests on the context and on that choice alone."""
         chosen = [int(answer["prediction"]) for answer in answered.answers]
         contexts, choices = answered.rows.columns["context"], answered.rows.columns["choices"]
-        parts = [(Part("context", contexts[i]), Part("choice", choices[i][k])) for i, k in enumerate(chosen)]
+        parts = [
+            (Part("context", contexts[i]), Part("choice", choices[i][k]))
+            for i, k in enumerate(chosen)
+        ]
         return [Target(i, i, ((),), {"choice": k}, parts[i], line=k) for i, k in enumerate(chosen)]
 
     def describe(self, rows: Rows) -> str:

@@ -162,7 +162,9 @@ class BinaryCrossEntropy(ClassObjective):
         losses = self.label_losses(outputs / self.temperature, targets)
         weights = self.weights_like(outputs)
         if weights is not None:
-            losses = losses * (1.0 + (weights - 1.0) * batch.gold)  # a label that is not there weighs 1
+            losses = losses * (
+                1.0 + (weights - 1.0) * batch.gold
+            )  # a label that is not there weighs 1
         return losses.mean(dim=1)
 
     def label_losses(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -246,7 +248,9 @@ class ChoiceCrossEntropy(HeadObjective):
     def window_losses(self, outputs: Tensor, batch: ChoiceBatch) -> Tensor:
         """Returns the (B,) losses."""
         # A choice that a row lacks scores minus infinity: probability 0, and no gradient.
-        by_row = pad_sequence(list(split(outputs, list(batch.counts))), batch_first=True, padding_value=-inf)
+        by_row = pad_sequence(
+            list(split(outputs, list(batch.counts))), batch_first=True, padding_value=-inf
+        )
         return functional.cross_entropy(by_row, batch.gold, reduction="none")
 
 
@@ -270,4 +274,6 @@ class SpanCrossEntropy(HeadObjective):
         """Returns the (B,) losses; 0 where the answer can't be found."""
         is_padding = batch.inputs["attention_mask"] == 0
         scores = outputs.masked_fill(is_padding[:, :, None], float("-inf"))
-        return functional.cross_entropy(scores, batch.gold, reduction="none", ignore_index=IGNORED).mean(dim=1)
+        return functional.cross_entropy(
+            scores, batch.gold, reduction="none", ignore_index=IGNORED
+        ).mean(dim=1)

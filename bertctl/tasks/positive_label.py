@@ -34,7 +34,9 @@ def positive_label(labels: Sequence[str], multi_label: bool, asked: str | None) 
             )
         return None
     if asked is not None and asked not in labels:
-        raise UsageError(f"{field}: {unknown('label', asked, labels)}", remedy=f"Choose from {listing(labels)}.")
+        raise UsageError(
+            f"{field}: {unknown('label', asked, labels)}", remedy=f"Choose from {listing(labels)}."
+        )
     return asked or _guess(labels)
 
 

@@ -69,7 +69,9 @@ class Pretraining(Task):
         Raises:
             UsageError: always, with the verb that pretrains.
         """
-        raise UsageError(f"'{recipe.name}' pretrains on a corpus", remedy=f"bertctl pretrain {recipe.name}")
+        raise UsageError(
+            f"'{recipe.name}' pretrains on a corpus", remedy=f"bertctl pretrain {recipe.name}"
+        )
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "Pretraining":
@@ -84,7 +86,13 @@ class Pretraining(Task):
         """Takes any text."""
 
     def windows(
-        self, text: PackedText, tokenizer: Tokenizer, max_length: int, *, held_out: bool, **cutting: Any
+        self,
+        text: PackedText,
+        tokenizer: Tokenizer,
+        max_length: int,
+        *,
+        held_out: bool,
+        **cutting: Any,
     ) -> CorpusWindows:
         """Returns the windows of a packed corpus.
 
@@ -103,10 +111,16 @@ class Pretraining(Task):
         starts, sizes, rows = cut_windows(text, room, least=least, **cutting)
         mask_id, unknown = _mask_id(tokenizer), unknown_id(tokenizer)
         special = {*special_ids(tokenizer), mask_id, *(() if unknown is None else (unknown,))}
-        special |= {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+        special |= {
+            number
+            for number, token in tokenizer.get_added_tokens_decoder().items()
+            if token.special
+        }
         ids = np.array(sorted(set(tokenizer.get_vocab().values()) - special), dtype=np.int64)
         masking = Masking(self.masks, mask_id, ids)
-        return CorpusWindows(text, starts, sizes, rows, layout, masking, self.pairs, held_out, unknown)
+        return CorpusWindows(
+            text, starts, sizes, rows, layout, masking, self.pairs, held_out, unknown
+        )
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> CorpusWindows:
         """Returns documents as windows whose masks are the same in every evaluation.
@@ -121,13 +135,17 @@ class Pretraining(Task):
             raise DataError(what, remedy="Give more text.")
         return windows
 
-    def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
+    def objective(
+        self, padding: Padding, training: TrainingSection | None = None, train: Any = None
+    ) -> Objective:
         """Returns the losses of masked words and of the order."""
         from bertctl.tasks.pretraining_objective import PretrainingObjective
 
         return PretrainingObjective(padding)
 
-    def collect_outputs(self, outputs: Any, batch: MaskedBatch, features: CorpusWindows, indices: Ints) -> Outputs:
+    def collect_outputs(
+        self, outputs: Any, batch: MaskedBatch, features: CorpusWindows, indices: Ints
+    ) -> Outputs:
         """Returns how many masked tokens each window has, how many are named first, and whether its order is told."""
         size = len(batch.gold)
         right = outputs.words.argmax(dim=-1) == outputs.gold
@@ -143,11 +161,19 @@ class Pretraining(Task):
 
     def decode(self, outputs: Outputs, features: CorpusWindows, rows: Rows) -> list[dict[str, Any]]:
         """Returns the counts of each document."""
-        counted = dict(outputs) | ({"pairs": np.ones(len(features))} if "pairs_right" in outputs else {})
+        counted = dict(outputs) | (
+            {"pairs": np.ones(len(features))} if "pairs_right" in outputs else {}
+        )
         del counted["guesses"]
-        sums = {name: np.bincount(features.rows, values, minlength=len(rows)) for name, values in counted.items()}
+        sums = {
+            name: np.bincount(features.rows, values, minlength=len(rows))
+            for name, values in counted.items()
+        }
         return [
-            {name: float(values[i]) if name == "masked_loss" else int(values[i]) for name, values in sums.items()}
+            {
+                name: float(values[i]) if name == "masked_loss" else int(values[i])
+                for name, values in sums.items()
+            }
             for i in range(len(rows))
         ]
 
@@ -156,13 +182,19 @@ class Pretraining(Task):
         found = []
         for i in np.unique(features.rows, return_index=True)[1][:_SAMPLES].tolist():
             ids, _, labels, _ = features.window(i)
-            guesses, words, plain = iter(outputs["guesses"][i].astype(int).tolist()), list[str](), list[int]()
+            guesses, words, plain = (
+                iter(outputs["guesses"][i].astype(int).tolist()),
+                list[str](),
+                list[int](),
+            )
             for number, label in zip(ids[:_SAMPLE_TOKENS].tolist(), labels.tolist(), strict=False):
                 if label == IGNORED:
                     plain.append(number)
                     continue
                 guess = next(guesses, -1)
-                asked, said = (tokenizer.decode([each]) if each >= 0 else "?" for each in (label, guess))
+                asked, said = (
+                    tokenizer.decode([each]) if each >= 0 else "?" for each in (label, guess)
+                )
                 words += [tokenizer.decode(plain), f"[{asked}: {said}]"]
                 plain = []
             found.append(" ".join([*words, tokenizer.decode(plain)]).strip())
@@ -190,7 +222,9 @@ def _first_guesses(outputs: Any, windows: int) -> Any:
     import torch
 
     found = outputs.gold.new_full((windows, _GUESSES), -1)
-    first = torch.searchsorted(outputs.windows, outputs.windows)  # the places are in the order of their windows
+    first = torch.searchsorted(
+        outputs.windows, outputs.windows
+    )  # the places are in the order of their windows
     place = torch.arange(len(first), device=first.device) - first
     kept = place < _GUESSES
     found[outputs.windows[kept], place[kept]] = outputs.words[kept].argmax(dim=-1)
@@ -206,4 +240,7 @@ def _mask_id(tokenizer: Tokenizer) -> int:
     for name in ("[MASK]", "<mask>"):
         if (found := tokenizer.token_to_id(name)) is not None:
             return int(found)
-    raise UsageError("the model's tokenizer has no mask token", remedy="Take a model that was trained on masked words.")
+    raise UsageError(
+        "the model's tokenizer has no mask token",
+        remedy="Take a model that was trained on masked words.",
+    )

@@ -27,13 +27,20 @@ def _perplexity_statistic(rows_MS: Any) -> Statistic:
 
 
 def _ratio(lines: Lines, numerator: str, denominator: str) -> Contributions:
-    rows = np.array([[field(line, name) for name in (numerator, denominator)] for line in lines], dtype=np.float64)
+    rows = np.array(
+        [[field(line, name) for name in (numerator, denominator)] for line in lines],
+        dtype=np.float64,
+    )
     return Contributions(rows, "ratio", ratio_statistic, np.empty((0, 2)), np.empty((0, 4)))
 
 
 def _perplexity(_: Answers, lines: Lines) -> Contributions:
-    of_words = _ratio(lines, "masked_loss", "gold")  # `losses` has one column where each document has one mask
-    return _Perplexity(of_words.rows, "statistic", _perplexity_statistic, np.empty((0, 2)), np.empty((0, 4)))
+    of_words = _ratio(
+        lines, "masked_loss", "gold"
+    )  # `losses` has one column where each document has one mask
+    return _Perplexity(
+        of_words.rows, "statistic", _perplexity_statistic, np.empty((0, 2)), np.empty((0, 4))
+    )
 
 
 def _share(lines: Lines, right: str, of: str) -> Contributions:
@@ -43,7 +50,13 @@ def _share(lines: Lines, right: str, of: str) -> Contributions:
     unseen = np.array([(usual - 1, usual), (1, usual)])
     possible = np.array([(1.0, 1, 0, 1), (0, 1, 1, 1)])
     hits, trials = found.rows.T
-    return replace(found, family="statistic", unseen=unseen, possible=possible, proportion=Proportion(hits, trials))
+    return replace(
+        found,
+        family="statistic",
+        unseen=unseen,
+        possible=possible,
+        proportion=Proportion(hits, trials),
+    )
 
 
 def _masked_accuracy(_: Answers, lines: Lines) -> Contributions:
@@ -87,7 +100,11 @@ fill(f"I went to the {fill.tokenizer.mask_token}.")"""
 
     def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
         """Returns the loss of who knows how often each token occurs, and nothing else."""
-        return {} if constant is None else {"loss": float(constant), "perplexity": float(np.exp(constant))}
+        return (
+            {}
+            if constant is None
+            else {"loss": float(constant), "perplexity": float(np.exp(constant))}
+        )
 
     def constant_prediction(self, lines: Lines) -> None:
         """Returns None: nothing is answered here."""

@@ -59,7 +59,9 @@ class PretrainingObjective(Objective):
             output = network(**batch.inputs)
         width = batch.gold.shape[1]
         words, order = word_logits(output, places), order_logits(output)
-        return PretrainingOutputs(words, places // width, labels[places], order if batch.order is not None else None)
+        return PretrainingOutputs(
+            words, places // width, labels[places], order if batch.order is not None else None
+        )
 
     def counts(self, batch: MaskedBatch) -> Mapping[str, float]:
         """Returns how many masked words there are, and how many pairs."""
@@ -70,7 +72,9 @@ class PretrainingObjective(Objective):
         """Returns the sums over masked words and over pairs."""
         found = {"words": self._of_words(outputs).sum()}
         if outputs.order is not None and batch.order is not None:
-            found["order"] = functional.cross_entropy(outputs.order.float(), batch.order, reduction="sum")
+            found["order"] = functional.cross_entropy(
+                outputs.order.float(), batch.order, reduction="sum"
+            )
         return found
 
     def window_losses(self, outputs: PretrainingOutputs, batch: MaskedBatch) -> Tensor:

@@ -21,7 +21,14 @@ from bertctl.tasks.answer_decoding import answer, keep_spans, ranked_answers
 from bertctl.tasks.answer_offsets import answer_span, offset_units
 from bertctl.tasks.answer_windows import AnswerFeatures, encode_questions
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import AnswerFormat, Objective, Outputs, Task, TruncationMessage, label_fields
+from bertctl.tasks.base import (
+    AnswerFormat,
+    Objective,
+    Outputs,
+    Task,
+    TruncationMessage,
+    label_fields,
+)
 from bertctl.tasks.batches import Batch
 from bertctl.tasks.span_answers import SpanAnswers
 from bertctl.tasks.targets import Answered, Part, Target
@@ -35,7 +42,13 @@ _HEADS = {False: ("start", "end"), True: ("start or none", "end or none")}
 
 def _write_by_id(field: str, answers: Iterable[dict[str, Any]], out: TextIO) -> None:
     """Writes a JSON object: id -> a field of the answer, as run_squad.py and the official scorers have it."""
-    json.dump({line["id"]: line[field] for line in answers}, out, indent=4, ensure_ascii=False, allow_nan=False)
+    json.dump(
+        {line["id"]: line[field] for line in answers},
+        out,
+        indent=4,
+        ensure_ascii=False,
+        allow_nan=False,
+    )
     out.write("\n")
 
 
@@ -60,18 +73,24 @@ class QuestionAnswering(Task):
     formats: ClassVar[Mapping[str, AnswerFormat]] = {
         "squad": AnswerFormat(
             partial(_write_by_id, "prediction"),
-            {".nbest.json": partial(_write_by_id, "n_best"), ".null_odds.json": partial(_write_by_id, "null_odds")},
+            {
+                ".nbest.json": partial(_write_by_id, "n_best"),
+                ".null_odds.json": partial(_write_by_id, "null_odds"),
+            },
             by_id=True,
         )
     }
     truncation: ClassVar[TruncationMessage] = TruncationMessage(
-        "have a question that is longer than is read of one", "a larger question_answering.max_question_length keeps it"
+        "have a question that is longer than is read of one",
+        "a larger question_answering.max_question_length keeps it",
     )
 
     primary_metric: ClassVar[str] = "f1"
 
     @classmethod
-    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "QuestionAnswering":
+    def from_data(
+        cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None
+    ) -> "QuestionAnswering":
         """Learns whether there are unanswerable questions."""
         return cls._of(recipe, any(not label["text"] for label in train.columns["label"]))
 
@@ -106,13 +125,17 @@ class QuestionAnswering(Task):
         """Returns questions and contexts as windows."""
         return encode_questions(rows, tokenizer, self.settings, max_length=max_length)
 
-    def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
+    def objective(
+        self, padding: Padding, training: TrainingSection | None = None, train: Any = None
+    ) -> Objective:
         """Returns the mean of the cross-entropies of an answer's start and end."""
         from bertctl.tasks.objectives import SpanCrossEntropy
 
         return SpanCrossEntropy(padding)
 
-    def collect_outputs(self, logits: "Tensor", batch: Batch, features: AnswerFeatures, indices: Ints) -> Outputs:
+    def collect_outputs(
+        self, logits: "Tensor", batch: Batch, features: AnswerFeatures, indices: Ints
+    ) -> Outputs:
         """Returns the best spans of each window, and its score of "no answer"."""
         mask = batch.inputs["attention_mask"].cpu().numpy().astype(np.bool_)
         longest, n_best = self.settings.max_answer_length, self.settings.n_best
@@ -132,28 +155,47 @@ class QuestionAnswering(Task):
     def with_decision(self, decision: Mapping[str, Any]) -> "QuestionAnswering":
         """Returns the task with the threshold that was chosen on validation rows."""
         threshold = decision.get("null_threshold")
-        return self if threshold is None or self._is_asked else replace(self, null_threshold=float(threshold))
+        return (
+            self
+            if threshold is None or self._is_asked
+            else replace(self, null_threshold=float(threshold))
+        )
 
     @property
     def _is_asked(self) -> bool:
         """Whether a person said the threshold."""
         return self.settings.null_threshold is not None
 
-    def decode(self, outputs: Outputs, features: AnswerFeatures, rows: Rows) -> list[dict[str, Any]]:
+    def decode(
+        self, outputs: Outputs, features: AnswerFeatures, rows: Rows
+    ) -> list[dict[str, Any]]:
         """Returns the answer to each question (see `answer_decoding.answer`)."""
         n_best, may_be_none = self.settings.n_best, self.unanswerable or self._is_asked
         return [
-            answer(found, null, unanswerable=may_be_none, threshold=self.null_threshold, n_best=n_best)
-            for found, null in ranked_answers(outputs, features, rows.columns["context"], n_best=n_best)
+            answer(
+                found, null, unanswerable=may_be_none, threshold=self.null_threshold, n_best=n_best
+            )
+            for found, null in ranked_answers(
+                outputs, features, rows.columns["context"], n_best=n_best
+            )
         ]
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
         """Returns the sum of each answer's start and end logit, in the window where it was found."""
-        features, columns, first = answered.features, answered.rows.columns, answered.features.first.tolist()
+        features, columns, first = (
+            answered.features,
+            answered.rows.columns,
+            answered.features.first.tolist(),
+        )
         found: list[Target] = []
-        for i, (best, null) in enumerate(ranked_answers(answered.outputs, features, columns["context"], n_best=1)):
+        for i, (best, null) in enumerate(
+            ranked_answers(answered.outputs, features, columns["context"], n_best=1)
+        ):
             one = null if answered.answers[i]["start"] is None else best[0]
-            parts = Part("question", columns["question"][i]), Part("context", columns["context"][i], first[one.window])
+            parts = (
+                Part("question", columns["question"][i]),
+                Part("context", columns["context"][i], first[one.window]),
+            )
             places = ((one.tokens[0], 0), (one.tokens[1], 1))
             found.append(Target(i, one.window, places, {"answer": one.text, **one.place}, parts))
         return found
@@ -164,7 +206,11 @@ class QuestionAnswering(Task):
         without = sum(not label["text"] for label in rows.columns["label"])
         lost = sum(bool(_lost(rows, i)) for i in range(len(rows)))
         said = f"about {contexts} texts, {without} unanswerable"
-        return said + (f", {lost} with an answer that is not at its offset: left out of the loss" if lost else "")
+        return said + (
+            f", {lost} with an answer that is not at its offset: left out of the loss"
+            if lost
+            else ""
+        )
 
     def gold(self, rows: Rows, index: int) -> Any:
         """Returns the texts of the gold answers; empty for an unanswerable question."""
@@ -175,7 +221,11 @@ def _lost(rows: Rows, index: int) -> list[int]:
     """Returns which of a question's answers are not at their offsets."""
     context, label = rows.columns["context"][index], rows.columns["label"][index]
     pairs = zip(label["text"], label["answer_start"], strict=True)
-    return [number for number, (text, start) in enumerate(pairs) if answer_span(context, text, start) is None]
+    return [
+        number
+        for number, (text, start) in enumerate(pairs)
+        if answer_span(context, text, start) is None
+    ]
 
 
 def _units(rows: Rows, lost: Sequence[int]) -> set[str]:
@@ -200,9 +250,13 @@ def _misplaced(rows: Rows, lost: Sequence[int]) -> DataError:
         what = f"the answer {text!r:.80} does not occur in the context"
     else:
         what = f"the answer {text!r:.80} is not at its offset {start}, where the context has " + (
-            f"{context[start : start + len(text)]!r:.80}" if start < len(context) else "no more characters"
+            f"{context[start : start + len(text)]!r:.80}"
+            if start < len(context)
+            else "no more characters"
         )
-        places = (found.start() for found in re.finditer(f"(?={re.escape(text)})", context))  # they may overlap
+        places = (
+            found.start() for found in re.finditer(f"(?={re.escape(text)})", context)
+        )  # they may overlap
         nearest = min(places, key=lambda place: abs(place - start), default=None)
         what += "" if nearest is None else f"; it stands at {nearest}"
     many = f" ({len(lost)} questions of {len(rows)} have such answers)" if len(lost) > 1 else ""

@@ -29,7 +29,13 @@ def register(task: type[Task]) -> None:
     add_task_name(task.name)
 
 
-_LABELLED = (TextClassification, TextRegression, TokenClassification, QuestionAnswering, MultipleChoice)
+_LABELLED = (
+    TextClassification,
+    TextRegression,
+    TokenClassification,
+    QuestionAnswering,
+    MultipleChoice,
+)
 for _task in (*_LABELLED, SentenceEmbeddings):
     register(_task)
 
@@ -74,7 +80,9 @@ def find_metric(name: str) -> Metric | None:
 def headline(names: Collection[str], primary: str | None) -> list[str]:
     """Returns the metrics that tables show, the primary one first: no details, and none of a single label or type."""
     known = known_metrics()
-    shown = [name for name in names if ":" not in name and not (name in known and known[name].is_detail)]
+    shown = [
+        name for name in names if ":" not in name and not (name in known and known[name].is_detail)
+    ]
     first = [primary] if primary is not None and primary in names else []
     return [*first, *(name for name in shown if name != primary)]
 
@@ -84,8 +92,15 @@ def no_such_metric(name: str, known: Iterable[str]) -> tuple[str, str]:
     known = list(known)
     several = [each for each in known if each.startswith((f"{name}_", f"{name}:"))]
     if several:
-        what = "needs two labels, of which one is positive" if name == "f1" else "is not one number here"
-        return f"'{name}' {what}", f"Choose from {', '.join(several[:12])}{', ...' if several[12:] else ''}."
+        what = (
+            "needs two labels, of which one is positive"
+            if name == "f1"
+            else "is not one number here"
+        )
+        return (
+            f"'{name}' {what}",
+            f"Choose from {', '.join(several[:12])}{', ...' if several[12:] else ''}.",
+        )
     what = unknown("metric", name, known)
     meant = other_metric(name)
     if meant in known:

@@ -69,9 +69,17 @@ answer({example})"""
         Metric("pearson", pearson, "Pearson correlation, -1 to 1", hub_name="pearsonr"),
         Metric("spearman", spearman, "Spearman rank correlation", hub_name="spearmanr"),
         Metric("mse", _mse, "mean squared error", higher_is_better=False, is_fraction=False),
-        Metric("rmse", _rmse, "root of the mean squared error", higher_is_better=False, is_fraction=False),
+        Metric(
+            "rmse",
+            _rmse,
+            "root of the mean squared error",
+            higher_is_better=False,
+            is_fraction=False,
+        ),
         Metric("mae", _mae, "mean absolute error", higher_is_better=False, is_fraction=False),
-        Metric("r2", _r2, "R squared: share of the gold scores' variance explained", is_fraction=False),
+        Metric(
+            "r2", _r2, "R squared: share of the gold scores' variance explained", is_fraction=False
+        ),
     )
 
     def baseline_answer(self, gold: Any) -> float:
@@ -101,7 +109,11 @@ answer({example})"""
 
     def shown(self, line: Line) -> tuple[str, str, str]:
         """Returns the texts and both scores."""
-        return self.shown_input(line), f"{float(line['gold']):g}", f"{float(line['prediction']):.3f}"
+        return (
+            self.shown_input(line),
+            f"{float(line['gold']):g}",
+            f"{float(line['prediction']):.3f}",
+        )
 
     def group_score(self, lines: Lines) -> tuple[str, Contributions]:
         """Returns the mean absolute error, which is in the scores' own unit."""

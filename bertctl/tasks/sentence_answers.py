@@ -18,7 +18,17 @@ import numpy as np
 from bertctl.arrays import Bools, Floats, numbers_of
 from bertctl.metrics import classification, ranking, retrieval
 from bertctl.metrics.contributions import Contributions, Metric
-from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, accuracy, clustered, field
+from bertctl.tasks.answers import (
+    BY_LOSS,
+    Answers,
+    ErrorOrder,
+    Line,
+    Lines,
+    Outcome,
+    accuracy,
+    clustered,
+    field,
+)
 from bertctl.tasks.score_answers import pearson, spearman
 
 
@@ -74,11 +84,27 @@ model.similarity(vectors, vectors)"""
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("spearman", partial(_of, "scores", spearman), "Spearman rank correlation"),
         Metric("pearson", partial(_of, "scores", pearson), "Pearson correlation, -1 to 1"),
-        Metric("average_precision", partial(_of, "pairs", _average_precision), "mean precision of pairs by similarity"),
+        Metric(
+            "average_precision",
+            partial(_of, "pairs", _average_precision),
+            "mean precision of pairs by similarity",
+        ),
         Metric("f1", partial(_of, "pairs", _f1), "F1 of pairs above the threshold"),
-        Metric("accuracy", partial(_of, "pairs", _accuracy), "pairs on the right side of the threshold"),
-        Metric("best_f1", None, "f1 with the threshold that is best for these very pairs", is_detail=True),
-        Metric("best_accuracy", None, "accuracy with the threshold that is best for these very pairs", is_detail=True),
+        Metric(
+            "accuracy", partial(_of, "pairs", _accuracy), "pairs on the right side of the threshold"
+        ),
+        Metric(
+            "best_f1",
+            None,
+            "f1 with the threshold that is best for these very pairs",
+            is_detail=True,
+        ),
+        Metric(
+            "best_accuracy",
+            None,
+            "accuracy with the threshold that is best for these very pairs",
+            is_detail=True,
+        ),
         *(
             Metric(name, partial(_of, "search", partial(_mean, figure)), what)
             for name, (figure, what) in retrieval.FIGURES.items()
@@ -103,14 +129,18 @@ model.similarity(vectors, vectors)"""
         """Returns the positions of the first line of each query; every line of pairs."""
         if self.kind(lines[0]) != "search":
             return range(len(lines))
-        queries = [line.get("query", line.get("text", position)) for position, line in enumerate(lines)]
+        queries = [
+            line.get("query", line.get("text", position)) for position, line in enumerate(lines)
+        ]
         numbers, _ = numbers_of(queries)
         first_positions: Sequence[int] = np.unique(numbers, return_index=True)[1].tolist()
         return first_positions
 
     def constant_prediction(self, lines: Lines) -> str | None:
         """Returns the similarity that all pairs have: the vectors have collapsed; no question for a search."""
-        comparable = [line for line in lines if line.get("ranks", True)]  # not those of a query without a right text
+        comparable = [
+            line for line in lines if line.get("ranks", True)
+        ]  # not those of a query without a right text
         key = "similarity" if self.kind(lines[0]) == "search" else "prediction"
         similarities = [float(line[key]) for line in comparable]
         if len(similarities) < 2 or np.std(similarities) >= 1e-4:
@@ -148,12 +178,17 @@ model.similarity(vectors, vectors)"""
         if self.kind(lines[0]) != "search":
             is_scored = self.kind(lines[0]) == "scores"
             gold = [float(line["gold" if is_scored else "gold_match"]) for line in lines]
-            points = [(each, float(line["prediction"])) for each, line in zip(gold, lines, strict=True)]
+            points = [
+                (each, float(line["prediction"])) for each, line in zip(gold, lines, strict=True)
+            ]
             return Outcome("Similarity", points=points, same_unit=not is_scored)
         names = ("1", "2 to 5", "6 to 10", "beyond")
         queries = [lines[position] for position in self.unit_positions(lines)]
         ranks = [line["prediction"] for line in queries if line["ranks"]]
         bins = np.digitize(ranks, [2, 6, 11])
         counts = np.bincount(bins, minlength=len(names)).tolist()
-        rows = [[name, count, count / max(1, len(ranks))] for name, count in zip(names, counts, strict=True)]
+        rows = [
+            [name, count, count / max(1, len(ranks))]
+            for name, count in zip(names, counts, strict=True)
+        ]
         return Outcome("Rank of the right text", ("rank", "queries", "share"), rows)

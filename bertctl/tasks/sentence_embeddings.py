@@ -38,7 +38,12 @@ if TYPE_CHECKING:
 SAID = "sentence_modules"
 """Where a trained model's configuration holds, beside its config.json, what its folder says of texts' vectors."""
 
-_KINDS = {"scores": "scored pairs", "classes": "labelled pairs", "matches": "bare pairs", "texts": "labelled texts"}
+_KINDS = {
+    "scores": "scored pairs",
+    "classes": "labelled pairs",
+    "matches": "bare pairs",
+    "texts": "labelled texts",
+}
 _METRICS = {"scores": "spearman", "classes": "average_precision"}
 _KEPT = 100
 _USUAL_COSINE = 0.5
@@ -122,7 +127,9 @@ class SentenceEmbeddings(Task):
         return _METRICS.get(self.kind, "mrr_at_10")
 
     @classmethod
-    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "SentenceEmbeddings":
+    def from_data(
+        cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None
+    ) -> "SentenceEmbeddings":
         """Reads what the labels are: scores, classes, or none.
 
         Raises:
@@ -151,14 +158,25 @@ class SentenceEmbeddings(Task):
             positive = positive_label(names, False, asked)
         elif kind == "classes" and asked not in names:
             raise _unknown_positive(names)
-        return cls(said, settings, kind, loss, names if kind in ("classes", "texts") else (), positive, low, high)
+        return cls(
+            said,
+            settings,
+            kind,
+            loss,
+            names if kind in ("classes", "texts") else (),
+            positive,
+            low,
+            high,
+        )
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "SentenceEmbeddings":
         """Returns the task that the model's config.json describes; of a model of others, one that gives cosines."""
         told = model_config.get("sentence_task") or {}
         said = model_config.get(SAID) or SentenceModules()
-        return cls(said, recipe.sentence_embeddings, **{**told, "labels": tuple(told.get("labels") or ())})
+        return cls(
+            said, recipe.sentence_embeddings, **{**told, "labels": tuple(told.get("labels") or ())}
+        )
 
     def head(self) -> dict[str, Any]:
         """Returns what of the task is not in the recipe, and the sizes of what stands on the vectors."""
@@ -193,34 +211,60 @@ class SentenceEmbeddings(Task):
         is_known = kind == self.kind and (kind != "scores" or self.settings.score_range is not None)
         for i in range(len(rows) if kind != "matches" else 0):
             label = str(require_label(rows, i))
-            fits = label in self.labels if kind != "scores" else self.low <= float(label) <= self.high
+            fits = (
+                label in self.labels if kind != "scores" else self.low <= float(label) <= self.high
+            )
             if is_known and not fits:
-                known = listing(self.labels) if self.labels else f"a score from {self.low:g} to {self.high:g}"
+                known = (
+                    listing(self.labels)
+                    if self.labels
+                    else f"a score from {self.low:g} to {self.high:g}"
+                )
                 what = f"{rows.where(i)}: the label {label!r} is not what was learned ({known})"
-                raise DataError(what, remedy="Correct it, or train with rows (or a score_range) that have it.")
+                raise DataError(
+                    what, remedy="Correct it, or train with rows (or a score_range) that have it."
+                )
 
     def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> SentenceFeatures:
         """Returns each text by itself as ids; scores as 0 to 1, and 1 for what belongs together."""
-        kind = self.kind_of(rows) if rows.has("label") else "matches" if rows.has("pair") else "texts"
+        kind = (
+            self.kind_of(rows) if rows.has("label") else "matches" if rows.has("pair") else "texts"
+        )
         names = [name for name in ("text", "pair", "negative") if rows.has(name)]
-        is_search = (self.kind if self.loss else kind) == "matches"  # as in training, where there was any
-        sides = [("query" if name == "text" else "document") if is_search else None for name in names]
-        columns = [self.said.prepared(rows.columns[name], side) for name, side in zip(names, sides, strict=True)]
+        is_search = (
+            self.kind if self.loss else kind
+        ) == "matches"  # as in training, where there was any
+        sides = [
+            ("query" if name == "text" else "document") if is_search else None for name in names
+        ]
+        columns = [
+            self.said.prepared(rows.columns[name], side)
+            for name, side in zip(names, sides, strict=True)
+        ]
         near = np.ones(len(rows), dtype=np.float32) if rows.has("label") else None
         classes = np.zeros(len(rows), dtype=np.int64)
         if near is not None and kind == "scores":
-            scores, is_known = _scores(rows), self.loss and self.kind == "scores"  # not by a model of others
+            scores, is_known = (
+                _scores(rows),
+                self.loss and self.kind == "scores",
+            )  # not by a model of others
             low, high = (self.low, self.high) if is_known else (scores.min(), scores.max())
             near = ((scores - low) / max(high - low, 1e-9)).astype(np.float32)
         elif near is not None and kind != "matches":
             found = [str(label) for label in rows.columns["label"]]
-            number = {name: i for i, name in enumerate(self.labels if kind == self.kind else sorted({*found}))}
+            number = {
+                name: i
+                for i, name in enumerate(self.labels if kind == self.kind else sorted({*found}))
+            }
             classes = np.array([number.get(name, 0) for name in found], dtype=np.int64)
             if kind == "classes":
                 near = (np.array(found) == self._positive(found)).astype(np.float32)
         places, texts = different(columns)
         encoded = encode_texts(tokenizer, texts, max_length=max_length)
-        keys, apart = text_keys([rows.columns[name] for name in names]), self.loss == "multiple-negatives"
+        keys, apart = (
+            text_keys([rows.columns[name] for name in names]),
+            self.loss == "multiple-negatives",
+        )
         return SentenceFeatures(encoded, places, keys, near, classes, kind, apart)
 
     def scored(self, features: SentenceFeatures) -> DifferentTexts:
@@ -240,7 +284,9 @@ class SentenceEmbeddings(Task):
             raise _unknown_positive(names)
         return positive_label(names, False, None) if len(names) == 2 else "1"
 
-    def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
+    def objective(
+        self, padding: Padding, training: TrainingSection | None = None, train: Any = None
+    ) -> Objective:
         """Returns the loss; without `training` that of scoring, a pair by itself."""
         if training is None:
             from bertctl.tasks.sentence_objectives import SentenceObjective
@@ -295,7 +341,9 @@ class SentenceEmbeddings(Task):
             return _USUAL_COSINE
         return self.threshold
 
-    def decode(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> list[dict[str, Any]]:
+    def decode(
+        self, outputs: Outputs, features: SentenceFeatures, rows: Rows
+    ) -> list[dict[str, Any]]:
         """Returns the similarity of each pair, by the measure that the model's folder names.
 
         Raises:
@@ -303,14 +351,23 @@ class SentenceEmbeddings(Task):
         """
         if features.places.shape[1] < 2:
             remedy = "Name the second one: --pair-column NAME. Vectors: `bertctl extract-features --pooling model`."
-            raise UsageError("the answer is how alike two texts are, and these rows have one", remedy=remedy)
-        return [{"prediction": float(similarity)} for similarity in self._similarities(outputs, features)]
+            raise UsageError(
+                "the answer is how alike two texts are, and these rows have one", remedy=remedy
+            )
+        return [
+            {"prediction": float(similarity)}
+            for similarity in self._similarities(outputs, features)
+        ]
 
-    def lines(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> Sequence[dict[str, Any]]:
+    def lines(
+        self, outputs: Outputs, features: SentenceFeatures, rows: Rows
+    ) -> Sequence[dict[str, Any]]:
         """Returns the similarity of each pair with its label, or where what belongs to each text is found."""
         if features.kind in ("matches", "texts"):
             query_of_row, results = self._search(outputs, features)
-            return [{"gold": 1, "query": int(query), **results[query].line} for query in query_of_row]
+            return [
+                {"gold": 1, "query": int(query), **results[query].line} for query in query_of_row
+            ]
         lines = super().lines(outputs, features, rows)
         if features.kind == "classes" and features.labels is not None:
             threshold = self._threshold()
@@ -336,7 +393,9 @@ class SentenceEmbeddings(Task):
     def _similarities(self, outputs: Outputs, features: SentenceFeatures) -> Floats32:
         return _row_similarities(self.said.similarity, outputs, features)
 
-    def _search(self, outputs: Outputs, features: SentenceFeatures) -> tuple[Ints, list[SearchResult]]:
+    def _search(
+        self, outputs: Outputs, features: SentenceFeatures
+    ) -> tuple[Ints, list[SearchResult]]:
         """Searches once for each different query, however many rows have it.
 
         A pair's first text looks for its second ones among all different second texts of the split. A single text
@@ -356,13 +415,23 @@ class SentenceEmbeddings(Task):
         else:
             cosines = similarity_rows(COSINE, queries, candidates)
             both = zip(measured, cosines, strict=True)
-            results = [self._result(plan, query, row, cosine_row) for query, (row, cosine_row) in enumerate(both)]
+            results = [
+                self._result(plan, query, row, cosine_row)
+                for query, (row, cosine_row) in enumerate(both)
+            ]
         return plan.query_of_row, results
 
-    def _result(self, plan: _SearchPlan, query: int, similarities: Floats, cosines: Floats) -> SearchResult:
+    def _result(
+        self, plan: _SearchPlan, query: int, similarities: Floats, cosines: Floats
+    ) -> SearchResult:
         relevant = plan.relevant[query]
         if not len(relevant):
-            line = {"prediction": len(plan.candidate_texts), "ranks": [], "relevant": 0, "similarity": 0.0}
+            line = {
+                "prediction": len(plan.candidate_texts),
+                "ranks": [],
+                "relevant": 0,
+                "similarity": 0.0,
+            }
             return SearchResult(line, loss=0.0)
         own = plan.own_candidate[query]
         is_itself = own >= 0 and own not in relevant
@@ -385,7 +454,11 @@ class SentenceEmbeddings(Task):
 
     def constant_answer(self, train: Rows) -> float:
         """Returns the mean score, as a cosine; 0 where there are no scores."""
-        return (float(_scores(train).mean()) - self.low) / (self.high - self.low) if self.kind == "scores" else 0.0
+        return (
+            (float(_scores(train).mean()) - self.low) / (self.high - self.low)
+            if self.kind == "scores"
+            else 0.0
+        )
 
     def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
         """Returns the metrics of one similarity for all pairs; of a search, those of a random order for each query."""
@@ -395,7 +468,10 @@ class SentenceEmbeddings(Task):
         else:
             labels = [str(label) for label in rows.columns["label"]]
             positive = self._positive(labels) if kind == "classes" else None
-            lines = [{"gold": self.gold(rows, i), "prediction": float(constant)} for i in range(len(rows))]
+            lines = [
+                {"gold": self.gold(rows, i), "prediction": float(constant)}
+                for i in range(len(rows))
+            ]
             if kind == "classes":
                 for line, label in zip(lines, labels, strict=True):
                     line |= {"gold_match": label == positive, "match": False}
@@ -407,7 +483,10 @@ class SentenceEmbeddings(Task):
         Raises:
             UsageError: always.
         """
-        raise UsageError("how alike two texts are can't be explained word by word", remedy="Explain a classifier.")
+        raise UsageError(
+            "how alike two texts are can't be explained word by word",
+            remedy="Explain a classifier.",
+        )
 
     def describe(self, rows: Rows) -> str:
         """Returns what the labels are, and how often each is there."""
@@ -447,8 +526,17 @@ def _random_search(kind: str, rows: Rows) -> list[dict[str, Any]]:
     lines = []
     for query in dict.fromkeys(queries):
         n_relevant = relevant[query]
-        ranks = np.sort(1 + random.choice(n_candidates, n_relevant, replace=False, shuffle=False)).tolist()
-        lines.append({"query": query, "prediction": ranks[0] if ranks else 0, "ranks": ranks, "relevant": n_relevant})
+        ranks = np.sort(
+            1 + random.choice(n_candidates, n_relevant, replace=False, shuffle=False)
+        ).tolist()
+        lines.append(
+            {
+                "query": query,
+                "prediction": ranks[0] if ranks else 0,
+                "ranks": ranks,
+                "relevant": n_relevant,
+            }
+        )
     return lines
 
 
@@ -521,7 +609,10 @@ def _refuse_bad_scores(rows: Rows, different: set[str], words: set[str]) -> None
         first = next(i for i, label in enumerate(rows.columns["label"]) if str(label) in words)
         others = count(len(numbers), "other one is", "others are")
         what = f"{rows.where(first)}: the label {rows.columns['label'][first]!r} is no score, and {others}"
-        raise DataError(what, remedy="Correct it or leave the row out; or name another column: --label-column NAME.")
+        raise DataError(
+            what,
+            remedy="Correct it or leave the row out; or name another column: --label-column NAME.",
+        )
 
 
 def _row_similarities(measure: str, outputs: Outputs, features: SentenceFeatures) -> Floats32:
@@ -539,7 +630,9 @@ def _search_plan(features: SentenceFeatures) -> _SearchPlan:
 
 
 def _plan_of_pairs(features: SentenceFeatures) -> _SearchPlan:
-    query_keys, query_rows, query_of_row = np.unique(features.keys[:, 0], return_index=True, return_inverse=True)
+    query_keys, query_rows, query_of_row = np.unique(
+        features.keys[:, 0], return_index=True, return_inverse=True
+    )
     candidate_keys, candidate_rows, candidate_of_row = np.unique(
         features.keys[:, 1], return_index=True, return_inverse=True
     )
@@ -556,7 +649,9 @@ def _plan_of_pairs(features: SentenceFeatures) -> _SearchPlan:
 
 
 def _plan_of_labelled_texts(features: SentenceFeatures) -> _SearchPlan:
-    keys, text_rows, text_of_row = np.unique(features.keys[:, 0], return_index=True, return_inverse=True)
+    keys, text_rows, text_of_row = np.unique(
+        features.keys[:, 0], return_index=True, return_inverse=True
+    )
     n_labels = int(features.classes.max(initial=0)) + 1
     texts_of_label = _grouped(features.classes, text_of_row, n_labels)
     labels_of_text = _grouped(text_of_row, features.classes, len(keys))

@@ -82,7 +82,10 @@ class SentenceFeatures(RowFeatures):
     @cached_property
     def members(self) -> list[Ints]:
         """The rows of each label."""
-        return [np.flatnonzero(self.classes == number) for number in range(int(self.classes.max(initial=0)) + 1)]
+        return [
+            np.flatnonzero(self.classes == number)
+            for number in range(int(self.classes.max(initial=0)) + 1)
+        ]
 
     @cached_property
     def first_alike(self) -> Ints:
@@ -91,7 +94,9 @@ class SentenceFeatures(RowFeatures):
         Computed in other batches their vectors would differ in the last digits, and a tie would be luck.
         """
         starts = self.encoded.starts.tolist()
-        inputs = (self.encoded.ids[begin:end].tobytes() for begin, end in itertools.pairwise(starts))
+        inputs = (
+            self.encoded.ids[begin:end].tobytes() for begin, end in itertools.pairwise(starts)
+        )
         numbers, _ = numbers_of(inputs)
         first_positions = np.unique(numbers, return_index=True)[1]
         alike: Ints = first_positions[numbers]
@@ -130,7 +135,9 @@ class SentenceFeatures(RowFeatures):
             position = int(np.searchsorted(mates, row))
             partners[i] = mates[(position + random.integers(1, max(2, len(mates)))) % len(mates)]
             number_among_others = int(random.integers(len(self) - len(mates)))
-            mates_before = np.searchsorted(mates - np.arange(len(mates)), number_among_others, side="right")
+            mates_before = np.searchsorted(
+                mates - np.arange(len(mates)), number_among_others, side="right"
+            )
             others[i] = number_among_others + mates_before
             if with_negatives and random.random() < 0.5:
                 partners[i] = others[i]

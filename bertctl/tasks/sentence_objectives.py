@@ -50,7 +50,11 @@ class SentenceObjective(Objective):
         """Returns some rows as padded tensors; single texts get partners in training."""
         if self.draws_partners and features.kind == "texts":
             return features.drawn(
-                indices, self.padding, rng, with_negatives=self.draws_negatives, with_third_text=self.draws_third_text
+                indices,
+                self.padding,
+                rng,
+                with_negatives=self.draws_negatives,
+                with_third_text=self.draws_third_text,
             )
         return features.collate(indices, self.padding)
 
@@ -67,7 +71,10 @@ class SentenceObjective(Objective):
         """Returns the sum over the rows, of each width and of whole vectors."""
         if not self.widths:
             return {"loss": self.summed(outputs, batch)}
-        cut = [functional.normalize(outputs[..., :w], dim=-1) for w in sorted({*self.widths, outputs.shape[-1]})]
+        cut = [
+            functional.normalize(outputs[..., :w], dim=-1)
+            for w in sorted({*self.widths, outputs.shape[-1]})
+        ]
         return {"loss": torch.stack([self.summed(vectors, batch) for vectors in cut]).sum()}
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
@@ -145,13 +152,19 @@ class MultipleNegatives(SentenceObjective):
         """Returns the sum over the pairs that belong together."""
         near = batch.gold > 0
         unit = functional.normalize(vectors, dim=-1)
-        candidates = unit[:, 1:].transpose(0, 1).flatten(0, 1)  # the second texts, then the third ones
+        candidates = (
+            unit[:, 1:].transpose(0, 1).flatten(0, 1)
+        )  # the second texts, then the third ones
         own = torch.arange(len(near), device=near.device)[near]
-        scores = (self.scale * unit[near, 0] @ candidates.T).masked_fill(not_negative(batch)[near], -torch.inf)
+        scores = (self.scale * unit[near, 0] @ candidates.T).masked_fill(
+            not_negative(batch)[near], -torch.inf
+        )
         loss = functional.cross_entropy(scores, own, reduction="sum")
         if self.symmetric:
             scores = scores[:, : len(near)][:, near].T
-            back = functional.cross_entropy(scores, torch.arange(len(scores), device=scores.device), reduction="sum")
+            back = functional.cross_entropy(
+                scores, torch.arange(len(scores), device=scores.device), reduction="sum"
+            )
             loss = (loss + back) / 2
         return loss
 

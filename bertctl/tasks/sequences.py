@@ -136,14 +136,20 @@ class DocumentFeatures(SequenceFeatures):
         counts = self.windows[indices] - 1
         behind = np.cumsum(self.windows - 1)[indices] + len(self)
         chosen = np.concatenate([indices, *map(np.arange, behind - counts, behind)])
-        owners = np.concatenate([np.arange(len(indices)), np.repeat(np.arange(len(indices)), counts)])
+        owners = np.concatenate(
+            [np.arange(len(indices)), np.repeat(np.arange(len(indices)), counts)]
+        )
         inputs = padded_texts(self.every, chosen, padding) | {"owners": torch.from_numpy(owners)}
         return replace(super().collate(indices, padding), inputs=inputs)
 
 
-def encode_rows(rows: Rows, labels: Array | None, tokenizer: Tokenizer, long: LongText) -> SequenceFeatures:
+def encode_rows(
+    rows: Rows, labels: Array | None, tokenizer: Tokenizer, long: LongText
+) -> SequenceFeatures:
     """Returns the `text` (and `pair`) columns as numbers, beside the labels given."""
-    columns: list[Sequence[str]] = [rows.columns[name] for name in ("text", "pair") if rows.has(name)]
+    columns: list[Sequence[str]] = [
+        rows.columns[name] for name in ("text", "pair") if rows.has(name)
+    ]
     encoded = encode_texts(tokenizer, *columns, max_length=long.max_length)
     if long.mode == "head" or not encoded.truncated.any():
         return SequenceFeatures(encoded, labels)
@@ -160,7 +166,9 @@ def long_text_of(recipe: Recipe, train: Rows | None = None) -> LongText:
     """
     if train is not None and train.has("pair") and recipe.model.long_text == "window":
         what = "model.long_text: window slides over one text, and these are pairs of texts"
-        raise UsageError(what, remedy="Use --long-text head-tail or tail, or a larger --max-length.")
+        raise UsageError(
+            what, remedy="Use --long-text head-tail or tail, or a larger --max-length."
+        )
     return replace(LongText.of(recipe.model), pooling=recipe.model.window_pooling or "attention")
 
 
@@ -173,4 +181,6 @@ def padded_texts(encoded: EncodedTexts, indices: Ints, padding: Padding) -> "dic
         padding: what fills up the shorter ones.
     """
     flat = np.concatenate([np.arange(encoded.starts[i], encoded.starts[i + 1]) for i in indices])
-    return padded_inputs(encoded.ids[flat], encoded.type_ids[flat], encoded.lengths[indices], padding)
+    return padded_inputs(
+        encoded.ids[flat], encoded.type_ids[flat], encoded.lengths[indices], padding
+    )

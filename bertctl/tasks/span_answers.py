@@ -9,7 +9,13 @@ import numpy as np
 from bertctl.arrays import Bools, Floats
 from bertctl.metrics import contributions
 from bertctl.metrics.contributions import Contributions, Metric
-from bertctl.metrics.squad import Version, answer_exact, best_threshold, counts_characters, raw_scores
+from bertctl.metrics.squad import (
+    Version,
+    answer_exact,
+    best_threshold,
+    counts_characters,
+    raw_scores,
+)
 from bertctl.tasks.answers import Answers, Line, Lines, Outcome, Value, clustered, field, sides
 
 NO_ANSWER = ""
@@ -59,13 +65,27 @@ class SpanAnswers(Answers):
     checks: ClassVar[frozenset[str]] = frozenset({"answers"})
     in_windows: ClassVar[bool] = True
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("exact_match", _exact, "share of answers that equal a gold one, normalised as by SQuAD"),
-        Metric("f1", _f1, "mean of the F1 of each answer's words (of its characters in scripts without spaces)"),
-        Metric("has_answer_exact", _has_answer_exact, "exact_match of questions that have an answer"),
+        Metric(
+            "exact_match", _exact, "share of answers that equal a gold one, normalised as by SQuAD"
+        ),
+        Metric(
+            "f1",
+            _f1,
+            "mean of the F1 of each answer's words (of its characters in scripts without spaces)",
+        ),
+        Metric(
+            "has_answer_exact", _has_answer_exact, "exact_match of questions that have an answer"
+        ),
         Metric("has_answer_f1", _has_answer_f1, "f1 of questions that have an answer"),
-        Metric("no_answer_exact", _no_answer_exact, "share of unanswerable questions left unanswered"),
+        Metric(
+            "no_answer_exact", _no_answer_exact, "share of unanswerable questions left unanswered"
+        ),
         Metric("no_answer_f1", _no_answer_f1, "the same: such a question is right or not"),
-        Metric("best_exact", None, "exact_match with the threshold that is best for these very questions"),
+        Metric(
+            "best_exact",
+            None,
+            "exact_match with the threshold that is best for these very questions",
+        ),
         Metric("best_exact_thresh", None, "that threshold of the null odds", is_fraction=False),
         Metric("best_f1", None, "f1 with the threshold that is best for these very questions"),
         Metric("best_f1_thresh", None, "that threshold of the null odds", is_fraction=False),
@@ -99,7 +119,10 @@ class SpanAnswers(Answers):
     def is_right(self, line: Line) -> bool:
         """Returns whether the answer is a gold one, after normalisation."""
         gold = field(line, "gold")
-        return answer_exact(field(line, "prediction"), gold, by_characters=counts_characters([gold])) > 0
+        return (
+            answer_exact(field(line, "prediction"), gold, by_characters=counts_characters([gold]))
+            > 0
+        )
 
     def shown(self, line: Line) -> tuple[str, str, str]:
         """Returns question and context, the different gold answers, and the answer."""

@@ -12,7 +12,17 @@ from bertctl.errors import UsageError
 from bertctl.metrics import contributions, tagging
 from bertctl.metrics.contributions import Contributions, Metric
 from bertctl.metrics.tagging import entities, entity_counts, entity_score, entity_set
-from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, clustered, field, sides
+from bertctl.tasks.answers import (
+    BY_LOSS,
+    Answers,
+    ErrorOrder,
+    Line,
+    Lines,
+    Outcome,
+    clustered,
+    field,
+    sides,
+)
 from bertctl.words import natural_order
 
 
@@ -28,7 +38,11 @@ _precision, _recall, _f1 = (partial(_of_entities, name) for name in tagging.ENTI
 
 
 def _relaxed(answers: "TagAnswers", lines: Lines) -> Contributions | None:
-    return entity_score("entity_f1", tagging.relaxed_counts(*sides(lines))) if answers.mark_entities else None
+    return (
+        entity_score("entity_f1", tagging.relaxed_counts(*sides(lines)))
+        if answers.mark_entities
+        else None
+    )
 
 
 def _macro(answers: "TagAnswers", lines: Lines) -> Contributions | None:
@@ -38,7 +52,9 @@ def _macro(answers: "TagAnswers", lines: Lines) -> Contributions | None:
     return tagging.macro_f1(there) if there else None
 
 
-def _counts_by_type(lines: Lines, *, of_words: bool = False) -> dict[str, list[tuple[int, int, int]]]:
+def _counts_by_type(
+    lines: Lines, *, of_words: bool = False
+) -> dict[str, list[tuple[int, int, int]]]:
     """Returns for each type of entity, of each line: how many are there, were answered, are right.
 
     With `of_words` for each tag, of which every word has one.
@@ -49,8 +65,13 @@ def _counts_by_type(lines: Lines, *, of_words: bool = False) -> dict[str, list[t
         [Counter(kind for kind, _, _ in spans) for spans in (there, answered, there & answered)]
         for there, answered in found
     ]
-    kinds = sorted({kind for there, answered, _ in counted for kind in (*there, *answered)}, key=natural_order)
-    return {kind: [(there[kind], said[kind], right[kind]) for there, said, right in counted] for kind in kinds}
+    kinds = sorted(
+        {kind for there, answered, _ in counted for kind in (*there, *answered)}, key=natural_order
+    )
+    return {
+        kind: [(there[kind], said[kind], right[kind]) for there, said, right in counted]
+        for kind in kinds
+    }
 
 
 def _words(tags: Sequence[str]) -> frozenset[tagging.Entity]:
@@ -79,17 +100,33 @@ answer = pipeline("token-classification", model=MODEL, aggregation_strategy="sim
 answer("Ada Lovelace lived in London.")"""
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("accuracy", _accuracy, "share of words with the right tag"),
-        Metric("entity_precision", _precision, "share of the entities answered that are right", hub_name="precision"),
-        Metric("entity_recall", _recall, "share of the entities there that are answered", hub_name="recall"),
+        Metric(
+            "entity_precision",
+            _precision,
+            "share of the entities answered that are right",
+            hub_name="precision",
+        ),
+        Metric(
+            "entity_recall",
+            _recall,
+            "share of the entities there that are answered",
+            hub_name="recall",
+        ),
         Metric("entity_f1", _f1, "harmonic mean of the two, as conlleval counts", hub_name="f1"),
         Metric("entity_f1_macro", _macro, "mean of the entity_f1 of the types that are there"),
-        Metric("entity_f1_relaxed", _relaxed, "entity_f1 where the right type and a common word are enough"),
+        Metric(
+            "entity_f1_relaxed",
+            _relaxed,
+            "entity_f1 where the right type and a common word are enough",
+        ),
     )
 
     @classmethod
     def from_lines(cls, lines: Lines) -> Self:
         """Returns the tags, sorted as found; they mark entities where the lines list entities."""
-        tags = sorted({tag for side in sides(lines) for tags in side for tag in tags}, key=natural_order)
+        tags = sorted(
+            {tag for side in sides(lines) for tags in side for tag in tags}, key=natural_order
+        )
         marked = any(tag[:2] in ("B-", "I-", "S-", "E-") for tag in tags)
         return cls(tuple(tags), "entities" in lines[0] or marked)
 
@@ -100,12 +137,17 @@ answer("Ada Lovelace lived in London.")"""
             return super().contributions(lines, name)
         if not self.mark_entities or what not in tagging.ENTITY_METRICS:
             return None
-        return clustered(entity_score(what, _counts_by_type(lines).get(kind, [(0, 0, 0)] * len(lines))), lines)
+        return clustered(
+            entity_score(what, _counts_by_type(lines).get(kind, [(0, 0, 0)] * len(lines))), lines
+        )
 
     def each_contributions(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
         """Yields what each line adds to every metric, those of each type too where the model knows several."""
         yield from super().each_contributions(lines)
-        if self.mark_entities and len({tagging.split_tag(tag)[1] for tag in self.labels if tag != "O"}) > 1:
+        if (
+            self.mark_entities
+            and len({tagging.split_tag(tag)[1] for tag in self.labels if tag != "O"}) > 1
+        ):
             for kind, counts in _counts_by_type(lines).items():
                 for name in tagging.ENTITY_METRICS:
                     yield f"{name}:{kind}", clustered(entity_score(name, counts), lines)
@@ -139,7 +181,11 @@ answer("Ada Lovelace lived in London.")"""
     def is_error(self, line: Line) -> bool:
         """Returns whether an entity is wrong, however it is written; or a tag, where none mark entities."""
         gold, predicted = line["gold"], line["prediction"]
-        return entities(gold) != entities(predicted) if self.mark_entities else list(gold) != list(predicted)
+        return (
+            entities(gold) != entities(predicted)
+            if self.mark_entities
+            else list(gold) != list(predicted)
+        )
 
     def error_order(self) -> ErrorOrder:
         """Returns the order by loss."""
@@ -150,9 +196,15 @@ answer("Ada Lovelace lived in London.")"""
         gold, predicted = line["gold"], line["prediction"]
         if self.mark_entities:
             wanted, given = set(entities(gold)), set(entities(predicted))
-            return self.shown_input(line), _entities(line, wanted - given), _entities(line, given - wanted)
+            return (
+                self.shown_input(line),
+                _entities(line, wanted - given),
+                _entities(line, given - wanted),
+            )
         words: Sequence[str] = line.get("words") or [str(i) for i in range(len(gold))]
-        wrong = [i for i, (one, other) in enumerate(zip(gold, predicted, strict=True)) if one != other]
+        wrong = [
+            i for i, (one, other) in enumerate(zip(gold, predicted, strict=True)) if one != other
+        ]
         both = ("; ".join(f"{words[i]}: {tags[i]}" for i in wrong) for tags in (gold, predicted))
         return self.shown_input(line), *both  # type: ignore[return-value]
 
@@ -171,13 +223,17 @@ answer("Ada Lovelace lived in London.")"""
             return None
         counts = _counts_by_type(lines, of_words=not self.mark_entities)[label]
         if name == "precision" and not any(answered for _, answered, _ in counts):
-            raise UsageError(f"the precision of '{label}' is undefined: the model never answers '{label}'")
+            raise UsageError(
+                f"the precision of '{label}' is undefined: the model never answers '{label}'"
+            )
         return clustered(entity_score(f"entity_{name}", counts), lines)
 
     def group_score(self, lines: Lines) -> tuple[str, Contributions]:
         """Returns F1 of entities, or accuracy of words where there are none."""
         if self.mark_entities:
-            return "entity F1", clustered(entity_score("entity_f1", entity_counts(*sides(lines))), lines)
+            return "entity F1", clustered(
+                entity_score("entity_f1", entity_counts(*sides(lines))), lines
+            )
         return "accuracy of words", clustered(_accuracy(self, lines), lines)
 
     def outcome(self, lines: Lines) -> Outcome:
@@ -188,12 +244,21 @@ answer("Ada Lovelace lived in London.")"""
             for kind, counts in by_type.items():
                 for of_line, (wanted, answered, right) in zip(pairs, counts, strict=True):
                     missed, wrong = wanted - right, answered - right
-                    of_line += [*[(kind, kind)] * right, *[(kind, None)] * missed, *[(None, kind)] * wrong]
+                    of_line += [
+                        *[(kind, kind)] * right,
+                        *[(kind, None)] * missed,
+                        *[(None, kind)] * wrong,
+                    ]
             errors = tagging.entity_errors(*sides(lines))
             counted = Outcome.counted("By type", "type", list(by_type), lines, pairs)
-            rows = [[*row, *(of_kind[str(row[0])] for of_kind in errors.values())] for row in counted.rows]
+            rows = [
+                [*row, *(of_kind[str(row[0])] for of_kind in errors.values())]
+                for row in counted.rows
+            ]
             return replace(counted, header=(*counted.header, *errors), rows=rows)
-        names = sorted({tag for side in sides(lines) for tags in side for tag in tags}, key=natural_order)
+        names = sorted(
+            {tag for side in sides(lines) for tags in side for tag in tags}, key=natural_order
+        )
         opposite = [list(zip(*tags, strict=True)) for tags in zip(*sides(lines), strict=True)]
         return Outcome.counted("By tag", "tag", names, lines, opposite)
 
@@ -201,5 +266,8 @@ answer("Ada Lovelace lived in London.")"""
 def _entities(line: Line, found: set[tagging.Entity]) -> str:
     words = line.get("words") or []
     named = sorted(found, key=lambda span: span[1])
-    shown = [f"{kind}: {' '.join(words[start:end]) or f'words {start} to {end - 1}'}" for kind, start, end in named]
+    shown = [
+        f"{kind}: {' '.join(words[start:end]) or f'words {start} to {end - 1}'}"
+        for kind, start, end in named
+    ]
     return "; ".join(shown) or "(nothing)"

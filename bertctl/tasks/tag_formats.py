@@ -62,7 +62,9 @@ def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
 
         if tags and has_gold is not None and has_gold != (gold is not None):
             what = f"the row {answer['id']} has {'gold tags' if gold else 'no gold tags'}, unlike those before it"
-            raise DataError(what, remedy="Tag all rows, or take --format conll, which has answers alone.")
+            raise DataError(
+                what, remedy="Tag all rows, or take --format conll, which has answers alone."
+            )
         has_gold = gold is not None if tags else has_gold
         words = ["_".join(word.split()) or "_" for word in _words(answer)]
         for columns in zip(words, *([gold] if gold else []), tags, strict=True):
@@ -76,15 +78,24 @@ def write_conllu(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
         tags = iter(answer["prediction"])
         lines = answer.get("lines") or ()
         if not any(is_word and line.count("\t") == _UD_COLUMNS - 1 for line, is_word in lines):
-            words, blank = [" ".join(word.split()) or "_" for word in _words(answer)], "\t_" * (_UD_COLUMNS - 2)
-            lines = [(f"{number}\t{word}{blank}", True) for number, word in enumerate(words, start=1)]
+            words, blank = (
+                [" ".join(word.split()) or "_" for word in _words(answer)],
+                "\t_" * (_UD_COLUMNS - 2),
+            )
+            lines = [
+                (f"{number}\t{word}{blank}", True) for number, word in enumerate(words, start=1)
+            ]
         for line, is_word in lines:
             columns = line.split("\t")
             if is_word and "entities" not in answer:
                 columns[_UPOS] = next(tags)
             elif is_word:
                 answered = [f"NER={tag}"] if (tag := next(tags)) != "O" else []
-                misc = [each for each in columns[-1].split("|") if each != "_" and not each.startswith("NER=")]
+                misc = [
+                    each
+                    for each in columns[-1].split("|")
+                    if each != "_" and not each.startswith("NER=")
+                ]
                 columns[-1] = "|".join([*misc, *answered]) or "_"
             out.write("\t".join(columns) + "\n")
         out.write("\n")
@@ -98,21 +109,33 @@ def documents_of(answers: Iterable[dict[str, Any]]) -> Iterator[Document]:
     """
     for answer in answers:
         if "entities" not in answer:
-            raise UsageError("these answers mark no entities", remedy="Take --format conll, conllu or jsonl.")
+            raise UsageError(
+                "these answers mark no entities", remedy="Take --format conll, conllu or jsonl."
+            )
         text, offsets = _placed(answer, _words(answer))
         found = answer["entities"]
-        spans = [(offsets[each["start"]][0], offsets[each["end"] - 1][1], each["type"]) for each in found]
+        spans = [
+            (offsets[each["start"]][0], offsets[each["end"] - 1][1], each["type"]) for each in found
+        ]
         gold = None
         if answer.get("label") is not None and all(map(_MARK.fullmatch, answer["label"])):
-            gold = [(offsets[start][0], offsets[end - 1][1], kind) for kind, start, end in entities(answer["label"])]
+            gold = [
+                (offsets[start][0], offsets[end - 1][1], kind)
+                for kind, start, end in entities(answer["label"])
+            ]
         probabilities = [each["probability"] for each in found]
         yield Document(str(answer["id"]), text, spans, probabilities, gold=gold)
 
 
 def _annotations(
-    write: Callable[[Iterable[Document], TextIO], None], *, to_file: bool = False, reads: tuple[str, ...] = ()
+    write: Callable[[Iterable[Document], TextIO], None],
+    *,
+    to_file: bool = False,
+    reads: tuple[str, ...] = (),
 ) -> AnswerFormat:
-    return AnswerFormat(lambda answers, out: write(documents_of(answers), out), to_file=to_file, reads=reads)
+    return AnswerFormat(
+        lambda answers, out: write(documents_of(answers), out), to_file=to_file, reads=reads
+    )
 
 
 def write_spacy(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
@@ -151,16 +174,23 @@ def write_spacy(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
 def _words(answer: Mapping[str, Any]) -> Sequence[str]:
     words: Sequence[str] | None = answer.get("words")
     if words is None:
-        raise UsageError("these answers have no words to write", remedy="Leave --no-text out, or take --format jsonl.")
+        raise UsageError(
+            "these answers have no words to write",
+            remedy="Leave --no-text out, or take --format jsonl.",
+        )
     return words
 
 
-def _placed(answer: Mapping[str, Any], words: Sequence[str]) -> tuple[str, Sequence[tuple[int, int]]]:
+def _placed(
+    answer: Mapping[str, Any], words: Sequence[str]
+) -> tuple[str, Sequence[tuple[int, int]]]:
     """Returns the text and where its words stand."""
     if answer.get("text") is not None and answer.get("offsets") is not None:
         return answer["text"], answer["offsets"]
     starts = accumulate((len(word) + 1 for word in words), initial=0)
-    return " ".join(words), [(start, start + len(word)) for start, word in zip(starts, words, strict=False)]
+    return " ".join(words), [
+        (start, start + len(word)) for start, word in zip(starts, words, strict=False)
+    ]
 
 
 FORMATS: Mapping[str, AnswerFormat] = {
@@ -170,7 +200,8 @@ FORMATS: Mapping[str, AnswerFormat] = {
     "spacy": AnswerFormat(write_spacy),
     "label-studio": _annotations(label_studio.write, reads=("label",)),
     "brat": replace(
-        _annotations(brat.write), extra={".txt": lambda answers, out: brat.write_texts(documents_of(answers), out)}
+        _annotations(brat.write),
+        extra={".txt": lambda answers, out: brat.write_texts(documents_of(answers), out)},
     ),
     "pubtator": _annotations(pubtator.write),
     "bioc": _annotations(bioc.write),

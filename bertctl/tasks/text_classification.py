@@ -76,7 +76,9 @@ class TextClassification(Task):
         return "f1_micro" if self.multi_label else "accuracy"
 
     @classmethod
-    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "TextClassification":
+    def from_data(
+        cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None
+    ) -> "TextClassification":
         """Learns the label names: those of the recipe, else the data set's official order, else sorted as found.
 
         Raises:
@@ -101,7 +103,10 @@ class TextClassification(Task):
             )
         if len(names) > max(50, counts.total() // 2) and not named:
             what = f"{train.source}: {len(names)} different labels in {len(train)} rows"
-            raise DataError(what, remedy="Is --label-column the right one? For numbers use the recipe text-regression.")
+            raise DataError(
+                what,
+                remedy="Is --label-column the right one? For numbers use the recipe text-regression.",
+            )
         positive = positive_label(names, multi_label, recipe.evaluation.positive_label)
         return replace(task, labels=names, positive=positive, long=long_text_of(recipe, train))
 
@@ -115,13 +120,21 @@ class TextClassification(Task):
         if len(labels) == 2 and not multi_label:  # in older runs it was the second one
             said = model_config.get("positive_label")
             positive = said if said in labels else labels[1]
-        task = cls(labels, multi_label, settings.label_separator, settings.threshold, positive=positive)
+        task = cls(
+            labels, multi_label, settings.label_separator, settings.threshold, positive=positive
+        )
         return replace(task, long=long_text_of(recipe))
 
     def head(self) -> dict[str, Any]:
         """Returns the names of the labels and the problem type; of two labels the positive one."""
-        fields = label_fields(self.labels, f"{'multi' if self.multi_label else 'single'}_label_classification")
-        return fields | ({"positive_label": self.positive} if self.positive else {}) | self.long.fields()
+        fields = label_fields(
+            self.labels, f"{'multi' if self.multi_label else 'single'}_label_classification"
+        )
+        return (
+            fields
+            | ({"positive_label": self.positive} if self.positive else {})
+            | self.long.fields()
+        )
 
     def check(self, rows: Rows) -> None:
         """Refuses labels that training has never seen.
@@ -144,7 +157,9 @@ class TextClassification(Task):
         labels = self._numbers(rows) if rows.has("label") else None
         return encode_rows(rows, labels, tokenizer, replace(self.long, max_length=max_length))
 
-    def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
+    def objective(
+        self, padding: Padding, training: TrainingSection | None = None, train: Any = None
+    ) -> Objective:
         """Returns the recipe's loss (`training.loss`). Without `training`, that of scoring: cross-entropy of the
         probabilities that are answered, calibrated ones too.
         """
@@ -169,10 +184,14 @@ class TextClassification(Task):
         if decision.get("temperature") is not None:
             changes["temperature"] = float(decision["temperature"])
         if decision.get("threshold") is not None:
-            changes["threshold" if self.multi_label else "positive_threshold"] = float(decision["threshold"])
+            changes["threshold" if self.multi_label else "positive_threshold"] = float(
+                decision["threshold"]
+            )
         return replace(self, **changes)
 
-    def decode(self, outputs: Outputs, features: SequenceFeatures, rows: Rows) -> list[dict[str, Any]]:
+    def decode(
+        self, outputs: Outputs, features: SequenceFeatures, rows: Rows
+    ) -> list[dict[str, Any]]:
         """Returns the label (multi-label: the list of labels) and the probability of every label by name."""
         answers: list[dict[str, Any]] = []
         for row in self._probabilities(outputs["logits"]):
@@ -183,7 +202,9 @@ class TextClassification(Task):
                 chosen = self.labels[int(row.argmax())]
             else:
                 positive = self.labels.index(self.positive or self.labels[1])
-                chosen = self.labels[positive if row[positive] >= self.positive_threshold else 1 - positive]
+                chosen = self.labels[
+                    positive if row[positive] >= self.positive_threshold else 1 - positive
+                ]
             answers.append({"prediction": chosen, "probabilities": by_name})
         return answers
 
@@ -195,7 +216,9 @@ class TextClassification(Task):
         predicted = probabilities.argmax(axis=1)
         if self.positive_threshold is not None:
             positive = self.labels.index(self.positive or self.labels[1])
-            predicted = np.where(probabilities[:, positive] >= self.positive_threshold, positive, 1 - positive)
+            predicted = np.where(
+                probabilities[:, positive] >= self.positive_threshold, positive, 1 - positive
+            )
         return ClassLines(self.labels, self._numbers(rows), predicted, probabilities)
 
     @property
@@ -221,15 +244,23 @@ class TextClassification(Task):
             chosen, probabilities = answer["prediction"], answer["probabilities"]
             names = chosen if self.multi_label else [chosen]
             parts = text_parts(answered.rows, i, self.answers.texts)
-            names = [label] if label else names or [max(probabilities, key=probabilities.__getitem__)]
-            found += [Target(i, i, ((self.labels.index(name),),), {"label": name}, parts) for name in names]
+            names = (
+                [label] if label else names or [max(probabilities, key=probabilities.__getitem__)]
+            )
+            found += [
+                Target(i, i, ((self.labels.index(name),),), {"label": name}, parts)
+                for name in names
+            ]
         return found
 
     def describe(self, rows: Rows) -> str:
         """Returns how many of each label; of many labels, of the rarest and the most frequent one."""
         counts = self._label_counts(rows)
         by_number, many = sorted(self.labels, key=counts.__getitem__), len(self.labels) > 10
-        parts = [f"{name}: {counts[name]}" for name in ((by_number[0], by_number[-1]) if many else self.labels)]
+        parts = [
+            f"{name}: {counts[name]}"
+            for name in ((by_number[0], by_number[-1]) if many else self.labels)
+        ]
         return f"{len(self.labels)} labels, from {' to '.join(parts)}" if many else ", ".join(parts)
 
     def doubts(self, train: Rows) -> list[str]:
@@ -303,8 +334,14 @@ class TextClassification(Task):
         found = rows.columns["label"][index]
         if self.multi_label:
             if isinstance(found, list | tuple):
-                names = [str(name) if str(name) in self.labels else label_name(name) for name in found]
-                return list(dict.fromkeys(name for name, cell in zip(names, found, strict=True) if cell is not None))
+                names = [
+                    str(name) if str(name) in self.labels else label_name(name) for name in found
+                ]
+                return list(
+                    dict.fromkeys(
+                        name for name, cell in zip(names, found, strict=True) if cell is not None
+                    )
+                )
             if found is None or found == "":
                 return []
             require_label(rows, index)
@@ -312,7 +349,9 @@ class TextClassification(Task):
             return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
         require_label(rows, index)
         if isinstance(found, list | tuple):
-            remedy = "For several labels per example add --set text_classification.multi_label=true."
+            remedy = (
+                "For several labels per example add --set text_classification.multi_label=true."
+            )
             raise DataError(f"{rows.where(index)}: the label is a list ({found!r})", remedy=remedy)
         if found not in self.labels:  # a name that was given is a name, whatever it looks like
             _refuse_number(found, rows.where(index))

@@ -50,7 +50,9 @@ class TextRegression(Task):
     primary_metric: ClassVar[str] = "spearman"
 
     @classmethod
-    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "TextRegression":
+    def from_data(
+        cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None
+    ) -> "TextRegression":
         """Reads the range of the scores.
 
         Raises:
@@ -94,13 +96,17 @@ class TextRegression(Task):
         labels = _scores(rows) if rows.has("label") else None
         return encode_rows(rows, labels, tokenizer, replace(self.long, max_length=max_length))
 
-    def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
+    def objective(
+        self, padding: Padding, training: TrainingSection | None = None, train: Any = None
+    ) -> Objective:
         """Returns the squared error, in units of the training scores' variance."""
         from bertctl.tasks.objectives import SquaredError
 
         return SquaredError(padding, self.deviation, self.mean)
 
-    def decode(self, outputs: Outputs, features: SequenceFeatures, rows: Rows) -> list[dict[str, Any]]:
+    def decode(
+        self, outputs: Outputs, features: SequenceFeatures, rows: Rows
+    ) -> list[dict[str, Any]]:
         """Returns the score."""
         scores = outputs["logits"][:, 0].astype(np.float64)
         if self.low is not None:

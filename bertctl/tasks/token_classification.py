@@ -21,7 +21,15 @@ from bertctl.metrics.tagging import Entity, entities
 from bertctl.modeling.output_names import output_names
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import AnswerFormat, Objective, Outputs, Task, TruncationMessage, alike_labels, label_fields
+from bertctl.tasks.base import (
+    AnswerFormat,
+    Objective,
+    Outputs,
+    Task,
+    TruncationMessage,
+    alike_labels,
+    label_fields,
+)
 from bertctl.tasks.batches import present
 from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.probabilities import softmax
@@ -71,7 +79,9 @@ class TokenClassification(Task):
     answer_type: ClassVar[type[Answers]] = TagAnswers
     baselines: ClassVar[tuple[str, ...]] = ("frozen", "word-tags")
     formats: ClassVar[Mapping[str, AnswerFormat]] = FORMATS
-    truncation: ClassVar[TruncationMessage] = TruncationMessage("have a word that is longer than {max_length} tokens")
+    truncation: ClassVar[TruncationMessage] = TruncationMessage(
+        "have a word that is longer than {max_length} tokens"
+    )
 
     @property
     def answers(self) -> TagAnswers:
@@ -84,7 +94,9 @@ class TokenClassification(Task):
         return "entity_f1" if self.scheme else "accuracy"
 
     @classmethod
-    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "TokenClassification":
+    def from_data(
+        cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None
+    ) -> "TokenClassification":
         """Learns the scheme and the tag names: those of the recipe, else the official order, else sorted as found.
 
         Raises:
@@ -96,7 +108,10 @@ class TokenClassification(Task):
         tags = [_tags(train, i, numbered, renamed) for i in range(len(train))]
         if any(tags) and all(tag.isdecimal() for row in tags for tag in row):
             what = f"{train.source}: the tags are numbers, and nothing says what they stand for"
-            raise DataError(what, remedy="Name them, from 0 on: --set token_classification.labels='[O, B-PER, I-PER]'.")
+            raise DataError(
+                what,
+                remedy="Name them, from 0 on: --set token_classification.labels='[O, B-PER, I-PER]'.",
+            )
         of_file = train.tag_kind
         kind = of_file if of_file and of_file.entities else tag_kind(tags, train.where)
         context = settings.context == "document"
@@ -116,7 +131,10 @@ class TokenClassification(Task):
             names = named or sorted(found)
         else:
             types = entity_types(named) or sorted(entity_types(found))
-            names = ["O", *(f"{letter}-{name}" if name else letter for name in types for letter in "BI")]
+            names = [
+                "O",
+                *(f"{letter}-{name}" if name else letter for name in types for letter in "BI"),
+            ]
             if set(named) == set(names):
                 names = named
         return cls(tuple(names), kind.answered, context, *_of_answers(recipe))
@@ -128,7 +146,11 @@ class TokenClassification(Task):
         scheme = model_config.get("tag_scheme")
         if scheme is None:
             labels = as_marks(labels)  # trained elsewhere, on tags such as B_PER or b-per
-        if scheme is None and "O" in labels and any(label.startswith(("B-", "I-")) for label in labels):
+        if (
+            scheme is None
+            and "O" in labels
+            and any(label.startswith(("B-", "I-")) for label in labels)
+        ):
             scheme = "IOB2"  # a model that was trained elsewhere
         known = cast(Scheme, scheme) if scheme in SCHEMES else None
         context = recipe.token_classification.context == "document"
@@ -136,7 +158,9 @@ class TokenClassification(Task):
 
     def head(self) -> dict[str, Any]:
         """Returns the names of the tags and the scheme of the answers."""
-        return label_fields(self.labels, "single_label_classification") | {"tag_scheme": self.scheme or _PLAIN}
+        return label_fields(self.labels, "single_label_classification") | {
+            "tag_scheme": self.scheme or _PLAIN
+        }
 
     def check(self, rows: Rows) -> None:
         """Refuses tags or entity types that training has never seen.
@@ -151,7 +175,11 @@ class TokenClassification(Task):
                 unmarked = learned == "O" != tag  # NN, or PER without B- or I-
                 if unmarked or learned not in known:
                     plain = unmarked or self.scheme is None
-                    what, names = ("tag", self.labels) if plain else ("entity type", entity_types(self.labels))
+                    what, names = (
+                        ("tag", self.labels)
+                        if plain
+                        else ("entity type", entity_types(self.labels))
+                    )
                     name = tag if plain else tag.partition("-")[2]
                     raise UnknownLabelError(
                         f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r}): the {what} {name!r} "
@@ -171,7 +199,9 @@ class TokenClassification(Task):
         tags = (tag for i in range(len(rows)) for tag in self._learned(self._gold_tags(rows, i)))
         return replace(features, labels=np.array([number[tag] for tag in tags], dtype=np.int64))
 
-    def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
+    def objective(
+        self, padding: Padding, training: TrainingSection | None = None, train: Any = None
+    ) -> Objective:
         """Returns the recipe's loss (`training.loss`) of the words' first tokens, each of the same weight in training;
         balanced weights are counted by words. Without `training`, that of scoring: cross-entropy.
         """
@@ -189,11 +219,16 @@ class TokenClassification(Task):
         )
         return minimised
 
-    def collect_outputs(self, logits: "Tensor", batch: WordBatch, features: WordFeatures, indices: Ints) -> Outputs:
+    def collect_outputs(
+        self, logits: "Tensor", batch: WordBatch, features: WordFeatures, indices: Ints
+    ) -> Outputs:
         """Returns the logits of each word's first token, in the window that answers for it."""
         import torch
 
-        at = (torch.from_numpy(batch.windows).to(logits.device), torch.from_numpy(batch.columns).to(logits.device))
+        at = (
+            torch.from_numpy(batch.windows).to(logits.device),
+            torch.from_numpy(batch.columns).to(logits.device),
+        )
         return {"logits": logits[at].cpu().numpy()}
 
     def decode(self, outputs: Outputs, features: WordFeatures, rows: Rows) -> list[dict[str, Any]]:
@@ -205,15 +240,21 @@ class TokenClassification(Task):
         numbers, probabilities = self._chosen(outputs, features)
         scheme = self._scheme_of(rows)
         answers: list[dict[str, Any]] = []
-        for i, (start, end) in enumerate(zip(features.starts[:-1].tolist(), features.starts[1:].tolist(), strict=True)):
+        for i, (start, end) in enumerate(
+            zip(features.starts[:-1].tolist(), features.starts[1:].tolist(), strict=True)
+        ):
             tags = [self.labels[number] for number in numbers[start:end].tolist()]
             if scheme is None:
                 answers.append({"prediction": tags})
                 continue
             of_row = probabilities[start:end]
-            spans = [span for span in entities(tags) if of_row[span[1] : span[2]].min() >= self.threshold]
+            spans = [
+                span for span in entities(tags) if of_row[span[1] : span[2]].min() >= self.threshold
+            ]
             described = [self._entity(span, rows, i, of_row) for span in spans]
-            answers.append({"prediction": write_tags(spans, len(tags), scheme), "entities": described})
+            answers.append(
+                {"prediction": write_tags(spans, len(tags), scheme), "entities": described}
+            )
         return answers
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
@@ -225,12 +266,18 @@ class TokenClassification(Task):
         features, kind = answered.features, "tag" if self.scheme is None else "type"
         numbers, _ = self._chosen(answered.outputs, features)
         found: list[Target] = []
-        for i, (start, answer) in enumerate(zip(features.starts.tolist(), answered.answers, strict=False)):
+        for i, (start, answer) in enumerate(
+            zip(features.starts.tolist(), answered.answers, strict=False)
+        ):
             words, tags = answered.rows.columns["words"][i], answer["prediction"]
             of_words = ({"tag": tag, "start": w, "end": w + 1} for w, tag in enumerate(tags))
             for span in of_words if self.scheme is None else answer["entities"]:
                 at, end = span["start"], span["end"]
-                if label is not None and label not in (span[kind], tags[at], self.labels[numbers[start + at]]):
+                if label is not None and label not in (
+                    span[kind],
+                    tags[at],
+                    self.labels[numbers[start + at]],
+                ):
                     continue
                 window, places = features.places_beside(start + at)
                 first = int(features.first[window]) - start  # of the row
@@ -246,20 +293,28 @@ class TokenClassification(Task):
         if self.scheme is None:
             counts = Counter(tag for i in range(len(rows)) for tag in self._gold_tags(rows, i))
             return _counted(counts, "tags")
-        counts = Counter(kind for i in range(len(rows)) for kind, _, _ in entities(self._gold_tags(rows, i)))
+        counts = Counter(
+            kind for i in range(len(rows)) for kind, _, _ in entities(self._gold_tags(rows, i))
+        )
         return f"{_counted(counts, 'types')}; learned in IOB2, answered in {self._scheme_of(rows)}"
 
     def doubts(self, train: Rows) -> list[str]:
         """Returns which types of entities differ in case or spacing alone."""
         if self.scheme is None:
             return []
-        counts = Counter(kind for i in range(len(train)) for kind, _, _ in entities(self._gold_tags(train, i)))
+        counts = Counter(
+            kind for i in range(len(train)) for kind, _, _ in entities(self._gold_tags(train, i))
+        )
         return [alike_labels(usual, others, counts) for usual, others in spelt_alike(counts)]
 
     def gold(self, rows: Rows, index: int) -> list[str]:
         """Returns the tags of a row as the file has them; in the scheme that was asked for, where one was."""
         tags = self._gold_tags(rows, index)
-        return tags if self.scheme is None or self.asked is None else write_tags(entities(tags), len(tags), self.asked)
+        return (
+            tags
+            if self.scheme is None or self.asked is None
+            else write_tags(entities(tags), len(tags), self.asked)
+        )
 
     def _gold_tags(self, rows: Rows, index: int) -> list[str]:
         """Returns the tags of a row as the file has them, in the model's names where they were renamed."""
@@ -281,7 +336,9 @@ class TokenClassification(Task):
         probabilities = softmax(outputs["logits"])
         return probabilities.argmax(axis=1), probabilities.max(axis=1)
 
-    def _entity(self, span: Entity, rows: Rows, index: int, probabilities: Floats32) -> dict[str, Any]:
+    def _entity(
+        self, span: Entity, rows: Rows, index: int, probabilities: Floats32
+    ) -> dict[str, Any]:
         kind, start, end = span
         entity: dict[str, Any] = {"type": kind, "start": start, "end": end}
         offsets = rows.columns["offsets"][index] if rows.has("offsets") else None
@@ -294,7 +351,9 @@ class TokenClassification(Task):
         return entity | {"probability": float(probabilities[start:end].min())}
 
 
-def _of_answers(recipe: Recipe) -> tuple[bool, Scheme | None, float, tuple[str, ...], tuple[tuple[str, str], ...]]:
+def _of_answers(
+    recipe: Recipe,
+) -> tuple[bool, Scheme | None, float, tuple[str, ...], tuple[tuple[str, str], ...]]:
     """Returns what the settings say of answers and tags.
 
     Returns:
@@ -303,7 +362,13 @@ def _of_answers(recipe: Recipe) -> tuple[bool, Scheme | None, float, tuple[str, 
     settings = recipe.token_classification
     scheme = cast(Scheme, settings.scheme.upper()) if settings.scheme else None
     renamed = tuple(_renamed(recipe).items())
-    return recipe.evaluation.keep_text, scheme, settings.entity_threshold, tuple(settings.labels or ()), renamed
+    return (
+        recipe.evaluation.keep_text,
+        scheme,
+        settings.entity_threshold,
+        tuple(settings.labels or ()),
+        renamed,
+    )
 
 
 def _renamed(recipe: Recipe) -> dict[str, str]:

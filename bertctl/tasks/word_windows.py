@@ -102,7 +102,9 @@ class WordFeatures:
         """
         window = int(np.searchsorted(self.first, word, side="right")) - 1
         there = slice(self.first[window], self.last[window])
-        return window, np.stack([self.places[there], self.places[there] + self.sizes[there]], axis=1)
+        return window, np.stack(
+            [self.places[there], self.places[there] + self.sizes[there]], axis=1
+        )
 
     def collate(self, indices: Ints, padding: Padding) -> WordBatch:
         """Returns some windows as padded tensors."""
@@ -124,7 +126,11 @@ class WordFeatures:
 
 
 def encode_words(
-    sentences: Sequence[Sequence[str]], documents: Sequence[Any] | None, tokenizer: Tokenizer, *, max_length: int
+    sentences: Sequence[Sequence[str]],
+    documents: Sequence[Any] | None,
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
 ) -> WordFeatures:
     """Returns words as ids, without labels.
 
@@ -144,14 +150,20 @@ def encode_words(
     tokens, cut, unknown = _tokens_of(vocabulary, tokenizer, layout, room)
     of_words = Ragged(tokens.flat, tokens.starts[numbers], tokens.lengths[numbers])
     words = merge(len(numbers), [(np.arange(len(numbers)), of_words)])
-    ends = np.concatenate([[0], np.cumsum(words.lengths)]).astype(np.int64)  # tokens before each word
+    ends = np.concatenate([[0], np.cumsum(words.lengths)]).astype(
+        np.int64
+    )  # tokens before each word
     starts = np.concatenate([[0], np.cumsum([len(s) for s in sentences])]).astype(np.int64)
     rows, left, right, first, last = _windows(ends, starts, _bounds(starts, documents), room).T
-    ids, type_ids, window_starts = layout.fill([Ragged(words.flat, ends[left], ends[right] - ends[left])])
+    ids, type_ids, window_starts = layout.fill(
+        [Ragged(words.flat, ends[left], ends[right] - ends[left])]
+    )
     lengths = np.diff(window_starts)
     # Every word is answered for once, so its window is the one at the same place in the windows sorted by first word.
     window_of_word = np.repeat(np.arange(len(rows)), last - first)
-    answered = np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)] or [np.zeros(0, np.int64)])
+    answered = np.concatenate(
+        [np.arange(a, b) for a, b in zip(first, last, strict=True)] or [np.zeros(0, np.int64)]
+    )
     places = np.zeros(len(numbers), dtype=np.int64)
     places[answered] = layout.before(0) + ends[answered] - ends[left[window_of_word]]
 
@@ -160,7 +172,9 @@ def encode_words(
 
     own = np.diff(ends[starts])
     return WordFeatures(
-        encoded=EncodedTexts(ids, type_ids, window_starts, lengths, np.zeros(len(rows), dtype=np.int64)).mapped(),
+        encoded=EncodedTexts(
+            ids, type_ids, window_starts, lengths, np.zeros(len(rows), dtype=np.int64)
+        ).mapped(),
         rows=rows,
         first=first,
         last=last,
@@ -173,7 +187,9 @@ def encode_words(
     )
 
 
-def _tokens_of(vocabulary: list[str], tokenizer: Tokenizer, layout: Layout, room: int) -> tuple[Ragged, Ints, Ints]:
+def _tokens_of(
+    vocabulary: list[str], tokenizer: Tokenizer, layout: Layout, room: int
+) -> tuple[Ragged, Ints, Ints]:
     """Returns the tokens of V words, how many of each were cut off, and how many of each are unknown.
 
     A word's tokens are the same in any sentence of words that were split before (`is_pretokenized` normalises and
@@ -238,7 +254,12 @@ def _windows(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> 
     long = np.flatnonzero(ends[starts[1:]] - ends[starts[:-1]] > room)
     rooms = np.full_like(long, room)
     windows = sliding_windows(
-        starts[long], starts[long + 1], room=rooms, step=rooms // 2, tokens_before=ends, reach_back=True
+        starts[long],
+        starts[long + 1],
+        room=rooms,
+        step=rooms // 2,
+        tokens_before=ends,
+        reach_back=True,
     )
     first, after = windows.answered(ends)
     of_long = np.stack([long[windows.rows], windows.first, windows.last, first, after], axis=1)

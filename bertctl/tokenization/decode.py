@@ -41,12 +41,16 @@ class Decoder:
         try:
             if line.lstrip().startswith(("{", "[")):
                 document = json.loads(line)
-                values = [int(i) for i in (document["ids"] if isinstance(document, dict) else document)]
+                values = [
+                    int(i) for i in (document["ids"] if isinstance(document, dict) else document)
+                ]
             else:
                 values = [int(i) for i in line.replace(",", " ").split()]
         except (ValueError, KeyError, TypeError) as error:
             remedy = 'Give ids with spaces between ("101 2293 102"), or what --format ids or jsonl wrote.'
-            raise DataError(f"line {number} is not a row of ids: {line.strip()[:60]!r}", remedy=remedy) from error
+            raise DataError(
+                f"line {number} is not a row of ids: {line.strip()[:60]!r}", remedy=remedy
+            ) from error
         for value in values:
             if value not in self._known:
                 what = f"line {number}: {value} is no id of this vocabulary of {len(self._known):,} tokens"

@@ -34,7 +34,9 @@ LARGE = 2**28
 _AT_ONCE = 50_000  # texts
 _MANY_TOKENS = 2**26  # of texts that are encoded in parts, from which their ids stay in a file
 
-_WORTH_ROUTING = 8  # characters per token of the vocabulary; loading the faster library takes as long as these
+_WORTH_ROUTING = (
+    8  # characters per token of the vocabulary; loading the faster library takes as long as these
+)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,9 @@ class EncodedTexts:
         return replace(self, ids=_in_a_file(self.ids), type_ids=_in_a_file(self.type_ids))
 
     @classmethod
-    def joined(cls, ids: list[Ints32], type_ids: list[Bytes], full: list[int], unknown: list[int]) -> Self:
+    def joined(
+        cls, ids: list[Ints32], type_ids: list[Bytes], full: list[int], unknown: list[int]
+    ) -> Self:
         """Returns texts that were encoded one by one."""
         lengths = np.array([len(each) for each in ids], dtype=np.int64)
         return cls(
@@ -97,7 +101,11 @@ class EncodedTexts:
     def of_windows(cls, texts: Sequence[TextWindows]) -> Self:
         """Returns windows as rows; one of several windows of a text does not count as truncated."""
         windows = [window for text in texts for window in text.windows]
-        full = [text.full_length if len(text.windows) == 1 else len(w) for text in texts for w in text.windows]
+        full = [
+            text.full_length if len(text.windows) == 1 else len(w)
+            for text in texts
+            for w in text.windows
+        ]
         return cls.joined(*_arrays(windows), full, [0] * len(windows))
 
 
@@ -107,7 +115,11 @@ def _arrays(encodings: Sequence[Encoding]) -> tuple[list[Ints32], list[Bytes]]:
 
 
 def encode_texts(
-    tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int | None
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    pairs: Sequence[str] | None = None,
+    *,
+    max_length: int | None,
 ) -> EncodedTexts:
     """Returns the encoded texts or pairs; the longer text of a pair is truncated first.
 
@@ -124,7 +136,9 @@ def encode_texts(
     return _encode_in_parts(encoder, texts, pairs)
 
 
-def _encode_in_parts(encoder: "TextEncoder", texts: Sequence[str], pairs: Sequence[str] | None) -> EncodedTexts:
+def _encode_in_parts(
+    encoder: "TextEncoder", texts: Sequence[str], pairs: Sequence[str] | None
+) -> EncodedTexts:
     """Returns many encoded texts or pairs, of which a part at a time is in memory."""
     starts = [np.zeros(1, dtype=np.int64)]
     full_lengths: list[Ints] = []
@@ -133,7 +147,9 @@ def _encode_in_parts(encoder: "TextEncoder", texts: Sequence[str], pairs: Sequen
     with tempfile.TemporaryFile() as ids_file, tempfile.TemporaryFile() as types_file:
         for first in range(0, len(texts), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
-            encoded = encoder.encode(list(texts[part]), None if pairs is None else list(pairs[part]))
+            encoded = encoder.encode(
+                list(texts[part]), None if pairs is None else list(pairs[part])
+            )
             with _room_for(n_tokens + len(encoded.ids)):
                 ids_file.write(encoded.ids.data)
                 types_file.write(encoded.type_ids.data)
@@ -167,7 +183,9 @@ def _room_for(n_tokens: int) -> Iterator[None]:
         yield
     except OSError as error:
         what = f"{tempfile.gettempdir()}: no room for {human_bytes(5 * n_tokens)} of token ids"
-        raise UnavailableError(what, remedy="Free some space there, or set TMPDIR to a folder with more.") from error
+        raise UnavailableError(
+            what, remedy="Free some space there, or set TMPDIR to a folder with more."
+        ) from error
 
 
 def _in_a_file(values: NDArray[_Number]) -> NDArray[_Number]:
@@ -175,7 +193,9 @@ def _in_a_file(values: NDArray[_Number]) -> NDArray[_Number]:
         return in_a_file(values)
     except OSError as error:
         what = f"{tempfile.gettempdir()}: no room for {human_bytes(values.nbytes)} of token ids"
-        raise UnavailableError(what, remedy="Free some space there, or set TMPDIR to a folder with more.") from error
+        raise UnavailableError(
+            what, remedy="Free some space there, or set TMPDIR to a folder with more."
+        ) from error
 
 
 class TextEncoder:
@@ -190,7 +210,12 @@ class TextEncoder:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, *, max_length: int | None = None, special_tokens: bool = True, routed: bool = True
+        self,
+        tokenizer: Tokenizer,
+        *,
+        max_length: int | None = None,
+        special_tokens: bool = True,
+        routed: bool = True,
     ) -> None:
         self.tokenizer, self.max_length, self.special_tokens = tokenizer, max_length, special_tokens
         self.route: Route | None = None
@@ -200,7 +225,9 @@ class TextEncoder:
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
         """Returns N encoded texts, or N pairs."""
-        if pairs is not None and len(pairs) != len(texts):  # of whoever calls this, not of the tokenizer
+        if pairs is not None and len(pairs) != len(
+            texts
+        ):  # of whoever calls this, not of the tokenizer
             raise ValueError(f"{len(texts)} texts and {len(pairs)} second sentences")
         return self._encode(texts, pairs)
 
@@ -210,9 +237,16 @@ class TextEncoder:
             self._decide(texts, pairs or ())
         if self.route is None:
             return self._encode_by_reference(texts, pairs)
-        sequences = [self._flat(self.route, part) for part in ([texts] if pairs is None else [texts, pairs])]
-        layout = Layout.of(self.tokenizer, pair=pairs is not None, special_tokens=self.special_tokens)
-        full = sum((s.lengths for s in sequences), start=np.full(len(texts), layout.special, dtype=np.int64))
+        sequences = [
+            self._flat(self.route, part) for part in ([texts] if pairs is None else [texts, pairs])
+        ]
+        layout = Layout.of(
+            self.tokenizer, pair=pairs is not None, special_tokens=self.special_tokens
+        )
+        full = sum(
+            (s.lengths for s in sequences),
+            start=np.full(len(texts), layout.special, dtype=np.int64),
+        )
         unknown = np.zeros(len(texts), dtype=np.int64)
         if self._unknown_id is not None:
             for sequence in sequences:
@@ -220,7 +254,11 @@ class TextEncoder:
         if self.max_length is not None and len(full) and full.max() > self.max_length:
             second = sequences[1].lengths if pairs is not None else None
             kept = longest_first(sequences[0].lengths, second, self.max_length - layout.special)
-            sequences = [s.cut(lengths) for s, lengths in zip(sequences, kept, strict=False) if lengths is not None]
+            sequences = [
+                s.cut(lengths)
+                for s, lengths in zip(sequences, kept, strict=False)
+                if lengths is not None
+            ]
         ids, type_ids, starts = layout.fill(sequences)
         return EncodedTexts(ids, type_ids, starts, full, unknown)
 
@@ -252,16 +290,24 @@ class TextEncoder:
         first_parts = np.cumsum([0, *map(len, parts[:-1])])
         return Ragged.joined(np.concatenate(ids), np.add.reduceat(lengths, first_parts))
 
-    def _encode_by_reference(self, texts: Sequence[str], pairs: Sequence[str] | None) -> EncodedTexts:
-        inputs: Sequence[str | tuple[str, str]] = texts if pairs is None else list(zip(texts, pairs, strict=True))
+    def _encode_by_reference(
+        self, texts: Sequence[str], pairs: Sequence[str] | None
+    ) -> EncodedTexts:
+        inputs: Sequence[str | tuple[str, str]] = (
+            texts if pairs is None else list(zip(texts, pairs, strict=True))
+        )
         ids: list[Ints32] = []
         type_ids: list[Bytes] = []
         full_lengths: list[int] = []
         unknown: list[int] = []
         for chunk in reference.chunks(inputs):
-            encodings = self.tokenizer.encode_batch_fast(chunk, add_special_tokens=self.special_tokens)
+            encodings = self.tokenizer.encode_batch_fast(
+                chunk, add_special_tokens=self.special_tokens
+            )
             full_lengths += map(len, encodings)
-            unknown += [0 if self._unknown_id is None else e.ids.count(self._unknown_id) for e in encodings]
+            unknown += [
+                0 if self._unknown_id is None else e.ids.count(self._unknown_id) for e in encodings
+            ]
             if self.max_length is not None:
                 self._cut(chunk, encodings, self.max_length)
             arrays = _arrays(encodings)
@@ -269,13 +315,17 @@ class TextEncoder:
             type_ids += arrays[1]
         return EncodedTexts.joined(ids, type_ids, full_lengths, unknown)
 
-    def _cut(self, inputs: Sequence[str | tuple[str, str]], encodings: list[Encoding], max_length: int) -> None:
+    def _cut(
+        self, inputs: Sequence[str | tuple[str, str]], encodings: list[Encoding], max_length: int
+    ) -> None:
         """Replaces those that are too long."""
         long = [i for i, encoding in enumerate(encodings) if len(encoding) > max_length]
         if not long:
             return
         with reference.truncating(self.tokenizer, max_length) as tokenizer:
-            cut = tokenizer.encode_batch_fast([inputs[i] for i in long], add_special_tokens=self.special_tokens)
+            cut = tokenizer.encode_batch_fast(
+                [inputs[i] for i in long], add_special_tokens=self.special_tokens
+            )
         for i, encoding in zip(long, cut, strict=True):
             encodings[i] = encoding
 

@@ -31,7 +31,9 @@ def id_writer(
     if layout == "parquet":
         return _parquet_writer(out.buffer)
     tokens = tokens_by_id(tokenizer)
-    return nullcontext(_line_writer(out, tokens if layout == "tokens" else list(map(str, range(len(tokens))))))
+    return nullcontext(
+        _line_writer(out, tokens if layout == "tokens" else list(map(str, range(len(tokens)))))
+    )
 
 
 def _line_writer(out: TextIO, names: Sequence[str]) -> Callable[["EncodedTexts"], None]:
@@ -62,9 +64,12 @@ def _parquet_writer(out: BinaryIO) -> Iterator[Callable[["EncodedTexts"], None]]
     def write(encoded: "EncodedTexts") -> None:
         starts = pa.array(encoded.starts, pa.int32())
         columns: list[Any] = [
-            pa.ListArray.from_arrays(starts, pa.array(values)) for values in (encoded.ids, encoded.type_ids)
+            pa.ListArray.from_arrays(starts, pa.array(values))
+            for values in (encoded.ids, encoded.type_ids)
         ]
-        file.write_table(pa.Table.from_arrays([*columns, pa.array(encoded.full_lengths)], schema=schema))
+        file.write_table(
+            pa.Table.from_arrays([*columns, pa.array(encoded.full_lengths)], schema=schema)
+        )
 
     with pq.ParquetWriter(out, schema) as file:
         yield write

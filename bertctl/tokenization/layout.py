@@ -119,7 +119,12 @@ class Layout:
 
 def special_ids(tokenizer: Tokenizer) -> set[int]:
     """Returns the ids that the tokenizer puts around texts and between the two of a pair."""
-    return {i for pair in (False, True) for slot in Layout.of(tokenizer, pair=pair).slots for i in slot.ids}
+    return {
+        i
+        for pair in (False, True)
+        for slot in Layout.of(tokenizer, pair=pair).slots
+        for i in slot.ids
+    }
 
 
 def longest_first(first: Ints, second: Ints | None, room: int) -> tuple[Ints, Ints | None]:

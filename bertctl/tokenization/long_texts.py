@@ -49,13 +49,23 @@ class LongText:
     @classmethod
     def of(cls, model: ModelSection, stride: int | None = None) -> Self:
         """Returns what a recipe says; a `stride` makes windows of it."""
-        mode, given = model.long_text if stride is None else "window", model.window_stride if stride is None else stride
-        stride, pooling = model.max_length // 8 if given is None else given, model.window_pooling or "mean"
+        mode, given = (
+            model.long_text if stride is None else "window",
+            model.window_stride if stride is None else stride,
+        )
+        stride, pooling = (
+            model.max_length // 8 if given is None else given,
+            model.window_pooling or "mean",
+        )
         return cls(mode, model.max_length, stride, pooling)
 
     def fields(self) -> dict[str, Any]:
         """Returns what a model's config says of it, in the recipe's names: nothing where texts are cut as usual."""
-        windows = {"window_stride": self.stride, "window_pooling": self.pooling} if self.mode == "window" else {}
+        windows = (
+            {"window_stride": self.stride, "window_pooling": self.pooling}
+            if self.mode == "window"
+            else {}
+        )
         said = {"long_text": self.mode, "max_length": self.max_length, **windows}
         return {} if self.mode == "head" else {"long_text": said}
 
@@ -71,9 +81,15 @@ class LongText:
             The `texts`, those that are `too_long`, the share of all tokens that is `kept` by the modes that cut, the
             `windows` of all texts in that mode, the `most_windows` of one, and the mode that is `advised`.
         """
-        windows = 1 - np.minimum(self.max_length - lengths, 0) // max(1, self.max_length - special - self.stride)
+        windows = 1 - np.minimum(self.max_length - lengths, 0) // max(
+            1, self.max_length - special - self.stride
+        )
         kept = np.minimum(lengths, self.max_length).sum() / max(1, lengths.sum())
-        too_long, texts, each = int((windows > 1).sum()), len(lengths), float(windows.sum()) / max(1, len(lengths))
+        too_long, texts, each = (
+            int((windows > 1).sum()),
+            len(lengths),
+            float(windows.sum()) / max(1, len(lengths)),
+        )
         advised = "head-tail" if pair or each > _MOST_WINDOWS else "window"
         return {
             "texts": texts,
@@ -98,7 +114,9 @@ def kept_words(kept: Mapping[str, Any]) -> str:
     )
 
 
-def ends_of(encoded: EncodedTexts, tokenizer: Tokenizer, columns: Sequence[Sequence[str]], mode: str) -> EncodedTexts:
+def ends_of(
+    encoded: EncodedTexts, tokenizer: Tokenizer, columns: Sequence[Sequence[str]], mode: str
+) -> EncodedTexts:
     """Returns the same texts (or pairs); those that are too long are read at their ends. All lengths stay.
 
     Args:
@@ -110,7 +128,11 @@ def ends_of(encoded: EncodedTexts, tokenizer: Tokenizer, columns: Sequence[Seque
     sides, layout = _whole(encoded, tokenizer, columns), Layout.of(tokenizer, pair=len(columns) > 1)
     room = int(encoded.lengths.max(initial=0)) - layout.special
     lengths = longest_first(sides[0].lengths, sides[1].lengths if len(sides) > 1 else None, room)
-    ends = [_ends(side, kept, mode) for side, kept in zip(sides, lengths, strict=False) if kept is not None]
+    ends = [
+        _ends(side, kept, mode)
+        for side, kept in zip(sides, lengths, strict=False)
+        if kept is not None
+    ]
     ids = np.array(encoded.ids)
     ids[np.repeat(encoded.truncated, encoded.lengths)] = layout.fill(ends)[0]
     return replace(encoded, ids=ids).mapped()
@@ -130,26 +152,44 @@ def all_windows(
     (whole,), layout = _whole(encoded, tokenizer, [texts]), Layout.of(tokenizer, pair=False)
     zeros = np.zeros_like(whole.lengths)
     room = zeros + long.max_length - layout.special
-    windows = sliding_windows(zeros, whole.lengths, room=room, step=room - long.stride, reach_back=True)
+    windows = sliding_windows(
+        zeros, whole.lengths, room=room, step=room - long.stride, reach_back=True
+    )
     others = np.flatnonzero(np.diff(windows.rows, prepend=-1) == 0)
     rows, first, last = windows.rows[others], windows.first[others], windows.last[others]
-    ids, type_ids, starts = layout.fill([Ragged(whole.flat, whole.starts[rows] + first, last - first)])
+    ids, type_ids, starts = layout.fill(
+        [Ragged(whole.flat, whole.starts[rows] + first, last - first)]
+    )
     more = {"ids": ids, "type_ids": type_ids, "starts": encoded.starts[-1] + starts[1:]}
     more |= {"full_lengths": np.diff(starts), "unknown": np.zeros_like(rows)}
-    every: Any = {name: np.concatenate([getattr(encoded, name), values]) for name, values in more.items()}
+    every: Any = {
+        name: np.concatenate([getattr(encoded, name), values]) for name, values in more.items()
+    }
     owners = np.concatenate([np.arange(len(encoded)), np.flatnonzero(encoded.truncated)[rows]])
     return replace(encoded, **every).mapped(), owners
 
 
-def _whole(encoded: EncodedTexts, tokenizer: Tokenizer, columns: Sequence[Sequence[str]]) -> list[Ragged]:
+def _whole(
+    encoded: EncodedTexts, tokenizer: Tokenizer, columns: Sequence[Sequence[str]]
+) -> list[Ragged]:
     """Returns the M texts that are too long, as a whole, without special tokens; of pairs both."""
-    encoder, long = TextEncoder(tokenizer, special_tokens=False), np.flatnonzero(encoded.truncated).tolist()
+    encoder, long = (
+        TextEncoder(tokenizer, special_tokens=False),
+        np.flatnonzero(encoded.truncated).tolist(),
+    )
     found = [encoder.encode([column[i] for i in long]) for column in columns]
     return [Ragged(each.ids, each.starts[:-1], each.lengths) for each in found]
 
 
 def _ends(side: Ragged, kept: Ints, mode: str) -> Ragged:
     """Returns `kept` (M,) tokens of each text."""
-    column, lost = np.arange(len(side.flat)) - np.repeat(side.starts, side.lengths), side.lengths - kept
-    head = np.repeat(kept // _HEAD_SHARE if mode == "head-tail" else np.zeros_like(kept), side.lengths)
-    return Ragged.joined(side.flat[(column < head) | (column >= head + np.repeat(lost, side.lengths))], kept)
+    column, lost = (
+        np.arange(len(side.flat)) - np.repeat(side.starts, side.lengths),
+        side.lengths - kept,
+    )
+    head = np.repeat(
+        kept // _HEAD_SHARE if mode == "head-tail" else np.zeros_like(kept), side.lengths
+    )
+    return Ragged.joined(
+        side.flat[(column < head) | (column >= head + np.repeat(lost, side.lengths))], kept
+    )

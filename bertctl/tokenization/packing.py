@@ -57,7 +57,12 @@ class PackedText:
 
 
 def pack(
-    corpora: Iterable[Documents], tokenizer: Tokenizer, folder: Path, *, documents: int = 0, listener: Listener = SILENT
+    corpora: Iterable[Documents],
+    tokenizer: Tokenizer,
+    folder: Path,
+    *,
+    documents: int = 0,
+    listener: Listener = SILENT,
 ) -> PackedText:
     """Encodes corpora into a folder, which takes its name when it is whole, and opens it.
 
@@ -74,9 +79,13 @@ def pack(
     starts, ends, done, tokens = WordStarts(tokenizer), [0], 0, 0
     with replacing(folder) as aside:
         with ExitStack() as files:
-            ids = files.enter_context(closing(AppendedArray(aside / "ids.npy", (), _id_type(tokenizer), None)))
+            ids = files.enter_context(
+                closing(AppendedArray(aside / "ids.npy", (), _id_type(tokenizer), None))
+            )
             names = ("words", "sentences", "documents")
-            words, sentences, begins = (files.enter_context(closing(_Bits(aside / f"{name}.npy"))) for name in names)
+            words, sentences, begins = (
+                files.enter_context(closing(_Bits(aside / f"{name}.npy"))) for name in names
+            )
             for corpus in corpora:
                 ends.append(ends[-1])
                 for some in _batches(corpus):
@@ -112,9 +121,13 @@ def open_packed(folder: Path) -> PackedText:
     """
     with loading(folder, remedy="Delete it: it is made anew."):
         names = ("ids", "words", "sentences", "documents", "corpora")
-        ids, begins, sentences, documents, corpora = (open_array(folder / f"{name}.npy") for name in names)
+        ids, begins, sentences, documents, corpora = (
+            open_array(folder / f"{name}.npy") for name in names
+        )
         starts = _places(sentences, len(ids))
-        return PackedText(ids, begins, starts, _places(documents, len(starts) - 1), np.asarray(corpora))
+        return PackedText(
+            ids, begins, starts, _places(documents, len(starts) - 1), np.asarray(corpora)
+        )
 
 
 def _batches(documents: Documents) -> Iterator[list[Sequence[str]]]:
@@ -135,14 +148,23 @@ def _packed(documents: Sequence[Sequence[str]], starts: WordStarts) -> PackedTex
 
     Of a sentence without an end there are several, since the library takes 600 bytes for a token of a single text.
     """
-    documents = [[part for text in each for part in cut_at_spaces(text, CHUNK_CHARACTERS)] for each in documents]
+    documents = [
+        [part for text in each for part in cut_at_spaces(text, CHUNK_CHARACTERS)]
+        for each in documents
+    ]
     texts = [sentence for document in documents for sentence in document]
     parts = [starts.encode(some) for some in (*chunks(texts), [])]
     ids, lengths, begins = (np.concatenate(each) for each in zip(*parts, strict=True))
     owners = np.repeat(np.arange(len(documents)), list(map(len, documents)))[lengths > 0]
     sentences = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])
     places = np.searchsorted(owners, np.arange(len(documents) + 1))
-    return PackedText(ids, np.packbits(begins, bitorder="little"), sentences, places, np.array([0, len(documents)]))
+    return PackedText(
+        ids,
+        np.packbits(begins, bitorder="little"),
+        sentences,
+        places,
+        np.array([0, len(documents)]),
+    )
 
 
 def _flags(starts: Ints) -> Bytes:
@@ -176,5 +198,8 @@ class _Bits:
 def _places(bits: Bytes, length: int) -> Ints:
     """Returns where bits are set, and `length` behind."""
     blocks = ((first, bits[first : first + _BLOCK]) for first in range(0, len(bits), _BLOCK))
-    found = [8 * first + np.flatnonzero(np.unpackbits(block, bitorder="little")) for first, block in blocks]
+    found = [
+        8 * first + np.flatnonzero(np.unpackbits(block, bitorder="little"))
+        for first, block in blocks
+    ]
     return np.concatenate([*found, [length]])

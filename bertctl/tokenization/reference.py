@@ -15,7 +15,9 @@ _CHUNK = 4096  # texts handed to the library at once; bounds the memory of its E
 CHUNK_CHARACTERS = 1_000_000
 """Characters handed to the library at once, for the same reason."""
 
-OTHER_TOKENIZER = "Give a text in UTF-8; where it is, give a model whose tokenizer works (bertctl tokenize)."
+OTHER_TOKENIZER = (
+    "Give a text in UTF-8; where it is, give a model whose tokenizer works (bertctl tokenize)."
+)
 """What to do about a tokenizer that the library reads, and that fails at a text."""
 
 Input = TypeVar("Input", str, str | tuple[str, str])
@@ -44,7 +46,9 @@ def repair_offsets(tokenizer: Tokenizer) -> None:
     itself, as behind another splitter (RobBERT), the token's first letter is lost instead. Offsets that are not trimmed
     are right; they may begin with the blank that is in the text.
     """
-    processors = [part for part in _post_processors(tokenizer) if getattr(part, "trim_offsets", False)]
+    processors = [
+        part for part in _post_processors(tokenizer) if getattr(part, "trim_offsets", False)
+    ]
     if not processors:
         return
     trimmed = tokenizer.encode(_OFFSETS_PROBE, add_special_tokens=False).offsets
@@ -93,7 +97,9 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
     """Returns the id of the unknown token, or None where there is none (byte-level vocabularies)."""
     name = getattr(tokenizer.model, "unk_token", None)
     if type(tokenizer.model).__name__ == "Unigram":  # has a number of it, which only its JSON says
-        name = next((each for each in ("<unk>", "[UNK]") if tokenizer.token_to_id(each) is not None), None)
+        name = next(
+            (each for each in ("<unk>", "[UNK]") if tokenizer.token_to_id(each) is not None), None
+        )
     return tokenizer.token_to_id(name) if name else None
 
 

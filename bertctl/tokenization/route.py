@@ -40,7 +40,9 @@ FAST_VERSIONS = ("0.1.4",)
 """Releases of `tokie` whose source was read for the claims above; any other is not used."""
 
 _PLAIN = bytes([9, 10, 13, *range(32, 127)])
-_CATEGORIES = frozenset("LNPSZ")  # letters, numbers, punctuation, symbols, separators; marks and controls never
+_CATEGORIES = frozenset(
+    "LNPSZ"
+)  # letters, numbers, punctuation, symbols, separators; marks and controls never
 
 _MORE_THAN_CORES = (os.cpu_count() or 1) + 1
 
@@ -56,7 +58,9 @@ class Route:
         added: the added tokens, as they stand in texts.
     """
 
-    def __init__(self, tokenizer: Tokenizer, encode_flat: Callable[..., Any], added: Sequence[str]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, encode_flat: Callable[..., Any], added: Sequence[str]
+    ) -> None:
         self._tokenizer, self._encode_flat, self._added = tokenizer, encode_flat, added
         self._vocabulary = tokenizer.get_vocab()
         self._begins_rest = {token[:3] for token in self._vocabulary if token.startswith("##")}
@@ -66,14 +70,22 @@ class Route:
 
     def plain_is_exact(self) -> bool:
         """Returns whether ASCII text is encoded alike: each character, and words of about the longest length."""
-        words = [c * n for c in "a1" for n in (self._word_limit - 1, self._word_limit, self._word_limit + 1)]
+        words = [
+            c * n
+            for c in "a1"
+            for n in (self._word_limit - 1, self._word_limit, self._word_limit + 1)
+        ]
         return self._agree(["", " ", *words]) and all(map(self.is_safe, _PLAIN.decode()))
 
     def unsafe(self, texts: Sequence[str]) -> list[int]:
         """Returns the positions of the texts that must take the reference, ascending."""
         joined = "\n".join(texts)
         unusual = joined.encode("utf-8", "surrogatepass").translate(None, _PLAIN)
-        bad = {c for c in set(unusual.decode("utf-8", "surrogatepass")) if not self.is_safe(c)} if unusual else set()
+        bad = (
+            {c for c in set(unusual.decode("utf-8", "surrogatepass")) if not self.is_safe(c)}
+            if unusual
+            else set()
+        )
         words = [re.escape(token) for token in self._added if token in joined]
         if bad:
             words.append("[" + "".join(map(re.escape, sorted(bad))) + "]")
@@ -105,7 +117,9 @@ class Route:
         if c not in "\t\n\r" and unicodedata.category(c)[0] not in _CATEGORIES:
             return False
         normal = self._tokenizer.normalizer.normalize_str(c)
-        if not all(x == " " or self._stands_alone(x) or self._never_half_matched(x) for x in normal):
+        if not all(
+            x == " " or self._stands_alone(x) or self._never_half_matched(x) for x in normal
+        ):
             return False
         probes = [c, f"a{c}", f"{c}a", f"a{c}a", f"{c}{c}", f"a {c} a", f"A{c}1{c}Z"]
         return self._agree(probes + [f"{probe} {companion}" for probe in probes if companion])
@@ -115,10 +129,14 @@ class Route:
 
     def _never_half_matched(self, x: str) -> bool:
         rest = f"##{x}"
-        return unicodedata.category(x)[0] in "LNS" and (rest in self._vocabulary or rest not in self._begins_rest)
+        return unicodedata.category(x)[0] in "LNS" and (
+            rest in self._vocabulary or rest not in self._begins_rest
+        )
 
     def _agree(self, texts: Sequence[str]) -> bool:
-        reference = [e.ids for e in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        reference = [
+            e.ids for e in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        ]
         ids, lengths = self.encode(texts)
         return split_flat(ids, lengths) == reference
 
@@ -149,13 +167,19 @@ def _route(serialised: str) -> Route | None:
 
 
 def _is_bert(document: dict[str, Any]) -> bool:
-    types = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
+    types = {
+        "model": "WordPiece",
+        "normalizer": "BertNormalizer",
+        "pre_tokenizer": "BertPreTokenizer",
+    }
     return (
         all((document.get(part) or {}).get("type") == kind for part, kind in types.items())
         and document["model"].get("continuing_subword_prefix") == "##"
         and document["truncation"] is None
         and document["padding"] is None
-        and not any(token["normalized"] or " " in token["content"] for token in document["added_tokens"])
+        and not any(
+            token["normalized"] or " " in token["content"] for token in document["added_tokens"]
+        )
     )
 
 
@@ -169,7 +193,9 @@ def _load_fast(serialised: str) -> Callable[..., Any] | None:
         file = Path(folder) / "tokenizer.json"
         file.write_text(serialised, encoding="utf-8")
         try:
-            fast: Any = tokie.Tokenizer.from_json(str(file))  # its type stub leaves encode_batch_flat out
+            fast: Any = tokie.Tokenizer.from_json(
+                str(file)
+            )  # its type stub leaves encode_batch_flat out
         except tokie.TokieError:
             return None
     return fast.encode_batch_flat  # type: ignore[no-any-return]

@@ -30,7 +30,9 @@ class SlidingWindows:
     first: Ints
     last: Ints
 
-    def answered(self, tokens_before: Ints | None = None, *, counts_length: bool = False) -> tuple[Ints, Ints]:
+    def answered(
+        self, tokens_before: Ints | None = None, *, counts_length: bool = False
+    ) -> tuple[Ints, Ints]:
         """Returns the (U,) first item that each window answers for, and the (U,) item after the last one.
 
         An item belongs to the window in which it sees most context: where the fewer of the tokens to its left and to
@@ -50,8 +52,12 @@ class SlidingWindows:
             lengths = self.last - self.first
             longer = (lengths[before] - lengths[before + 1]) // 100
         ends = _of_tokens(self.last) if tokens_before is None else tokens_before
-        border = np.searchsorted(ends[:-1] + ends[1:], ends[begin] + ends[end] + longer, side="right")
-        gains = (longer == 0) | (self.last[before + 1] - end > longer)  # else the later window is too short to win
+        border = np.searchsorted(
+            ends[:-1] + ends[1:], ends[begin] + ends[end] + longer, side="right"
+        )
+        gains = (longer == 0) | (
+            self.last[before + 1] - end > longer
+        )  # else the later window is too short to win
         border = np.where(gains, np.clip(border, begin, end), end)
         last[before] = border
         first[before + 1] = border
@@ -59,7 +65,13 @@ class SlidingWindows:
 
 
 def sliding_windows(
-    begin: Ints, end: Ints, *, room: Ints, step: Ints, tokens_before: Ints | None = None, reach_back: bool = False
+    begin: Ints,
+    end: Ints,
+    *,
+    room: Ints,
+    step: Ints,
+    tokens_before: Ints | None = None,
+    reach_back: bool = False,
 ) -> SlidingWindows:
     """Cuts sequences into windows; one that fits has one.
 

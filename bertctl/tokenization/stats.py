@@ -33,11 +33,17 @@ class StatsCollector:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, *, special_tokens: bool = True, batch_size: int = 32, fixed_length: int = 128
+        self,
+        tokenizer: Tokenizer,
+        *,
+        special_tokens: bool = True,
+        batch_size: int = 32,
+        fixed_length: int = 128,
     ) -> None:
         self._encoder = TextEncoder(tokenizer, special_tokens=False)
         self._special = [
-            Layout.of(tokenizer, pair=pair, special_tokens=special_tokens).special for pair in (False, True)
+            Layout.of(tokenizer, pair=pair, special_tokens=special_tokens).special
+            for pair in (False, True)
         ]
         self._words = WordCounter(tokenizer)
         self._batch_size, self._fixed_length = batch_size, fixed_length
@@ -66,7 +72,9 @@ class StatsCollector:
         lengths = np.concatenate(self._lengths).astype(np.int64)
         texts, tokens = len(lengths), int(lengths.sum())
         histogram = np.bincount(lengths, minlength=1)  # (L + 1,) how many texts have each length
-        kept = np.cumsum(np.cumsum(histogram[::-1])[::-1]) - texts  # (L + 1,) tokens kept by truncation to each length
+        kept = (
+            np.cumsum(np.cumsum(histogram[::-1])[::-1]) - texts
+        )  # (L + 1,) tokens kept by truncation to each length
         size, fixed = self._batch_size, self._fixed_length
         enough = int(np.searchsorted(kept, _KEPT * tokens)) if texts else 0
         quantiles = {name: quantile(histogram, share) for name, share in _QUANTILES.items()}
@@ -76,7 +84,11 @@ class StatsCollector:
             "length": {"mean": tokens / max(texts, 1)} | quantiles,
             "histogram": [{"from": a, "to": b, "texts": n} for a, b, n in bins(histogram)],
             "losses": [
-                {"length": n, "texts": int((lengths > n).sum()), "tokens": int(np.maximum(lengths - n, 0).sum())}
+                {
+                    "length": n,
+                    "texts": int((lengths > n).sum()),
+                    "tokens": int(np.maximum(lengths - n, 0).sum()),
+                }
                 | {name: value for name, value in kept.items() if "windows" in name}
                 for n in LIMITS
                 for kept in (LongText("window", n, n // 8).kept(lengths, special=self._special[0]),)
@@ -105,7 +117,9 @@ def _padded(lengths: Ints, size: int) -> int:
     return int((np.maximum.reduceat(lengths, begins) * np.diff(begins, append=len(lengths))).sum())
 
 
-def collect(chunks: Iterable[TextChunk], tokenizers: Sequence[Tokenizer], **options: Any) -> list[dict[str, Any]]:
+def collect(
+    chunks: Iterable[TextChunk], tokenizers: Sequence[Tokenizer], **options: Any
+) -> list[dict[str, Any]]:
     """Returns the numbers of several tokenizers on one input, read once; `options` go to `StatsCollector`."""
     collectors = [StatsCollector(tokenizer, **options) for tokenizer in tokenizers]
     for chunk in chunks:

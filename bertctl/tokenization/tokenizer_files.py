@@ -8,7 +8,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 from bertctl.catalog.hub_files import cache_folder
 from bertctl.catalog.models import MODELS, locate_model
@@ -24,7 +32,15 @@ _UNKNOWN = "[UNK]"
 SPECIAL_TOKENS = ("[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
 """The special tokens of BERT, in the order of the ids that a trained vocabulary gives them."""
 
-_ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_ROLES = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
 
 
 @dataclass(frozen=True)
@@ -68,12 +84,17 @@ def open_tokenizer(
         tokenizer = _read_json(file)
     _add_told(tokenizer, file.parent)
     document = json.loads(tokenizer.to_str())
-    is_bert = _type(document, "model") == "WordPiece" and _type(document, "pre_tokenizer") == "BertPreTokenizer"
+    is_bert = (
+        _type(document, "model") == "WordPiece"
+        and _type(document, "pre_tokenizer") == "BertPreTokenizer"
+    )
     stored = (document.get("normalizer") or {}).get("lowercase")
     opened = OpenTokenizer(name, tokenizer, _kind(tokenizer, document, stored), is_bert)
     if lowercase is not None and stored is not None and stored != lowercase:
         what = f"{file} says lower-casing {'on' if stored else 'off'}, and the command line says the opposite"
-        raise UsageError(what, remedy="Leave --lowercase and --cased out; they are for a bare vocab.txt.")
+        raise UsageError(
+            what, remedy="Leave --lowercase and --cased out; they are for a bare vocab.txt."
+        )
     if not opened.is_bert:
         listener.say(f"{opened.name} is no BERT tokenizer: {opened.kind}")
     return opened
@@ -93,17 +114,32 @@ def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
     decoder = tokenizer.get_added_tokens_decoder()
     added = {token.content: number for number, token in decoder.items()}
     roles: dict[str, str] = {}
-    older = folder / "added_tokens.json"  # which transformers reads where the others tell of no added tokens
+    older = (
+        folder / "added_tokens.json"
+    )  # which transformers reads where the others tell of no added tokens
     if older.exists() and not read_json(older).items() <= added.items():
         return None
     for file in (folder / "tokenizer_config.json", folder / "special_tokens_map.json"):
         said = read_json(file) if file.exists() else {}
-        numbered = {int(number): _added(token) for number, token in (said.get("added_tokens_decoder") or {}).items()}
-        lists = [said.get(name) or () for name in ("additional_special_tokens", "extra_special_tokens")]
-        more = {_content(token) for many in lists for token in (many.values() if isinstance(many, dict) else many)}
+        numbered = {
+            int(number): _added(token)
+            for number, token in (said.get("added_tokens_decoder") or {}).items()
+        }
+        lists = [
+            said.get(name) or () for name in ("additional_special_tokens", "extra_special_tokens")
+        ]
+        more = {
+            _content(token)
+            for many in lists
+            for token in (many.values() if isinstance(many, dict) else many)
+        }
         own = {role: _content(said[role]) for role in _ROLES if said.get(role) is not None}
         agrees = all(roles.get(role, text) == text for role, text in own.items())
-        if not agrees or not {*own.values(), *more} <= added.keys() or numbered not in ({}, decoder):
+        if (
+            not agrees
+            or not {*own.values(), *more} <= added.keys()
+            or numbered not in ({}, decoder)
+        ):
             return None
         roles |= own
     return tokenizer, {role: added[text] for role, text in roles.items()}
@@ -119,15 +155,21 @@ def _add_told(tokenizer: Tokenizer, folder: Path) -> None:
         lists = (part.get("additional_special_tokens") or () for part in (config, roles))
         special = {_content(token) for tokens in lists for token in tokens}
         for text, number in () if told else older.items():
-            told[int(number)] = AddedToken(text, normalized=text not in special, special=text in special)
+            told[int(number)] = AddedToken(
+                text, normalized=text not in special, special=text in special
+            )
         known = tokenizer.get_vocab()
-        tokenizer.add_tokens([told[number] for number in sorted(told) if told[number].content not in known])
+        tokenizer.add_tokens(
+            [told[number] for number in sorted(told) if told[number].content not in known]
+        )
 
 
 def _added(token: Any) -> AddedToken:
     """Returns a token that is written with its properties."""
     flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
-    return AddedToken(_content(token), **{flag: bool(token[flag]) for flag in flags if flag in token})
+    return AddedToken(
+        _content(token), **{flag: bool(token[flag]) for flag in flags if flag in token}
+    )
 
 
 def _content(token: Any) -> str:
@@ -152,7 +194,9 @@ def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
 
 def bert_pipeline(vocabulary: dict[str, int], config: Mapping[str, Any]) -> Tokenizer:
     """Returns BERT's pipeline with the options that a tokenizer_config.json says."""
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=_UNKNOWN, max_input_chars_per_word=100))
+    tokenizer = Tokenizer(
+        models.WordPiece(vocabulary, unk_token=_UNKNOWN, max_input_chars_per_word=100)
+    )
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
@@ -161,7 +205,9 @@ def bert_pipeline(vocabulary: dict[str, int], config: Mapping[str, Any]) -> Toke
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
-    special = [AddedToken(token, normalized=False) for token in SPECIAL_TOKENS if token in vocabulary]
+    special = [
+        AddedToken(token, normalized=False) for token in SPECIAL_TOKENS if token in vocabulary
+    ]
     tokenizer.add_special_tokens(special)
     if "[CLS]" in vocabulary and "[SEP]" in vocabulary:
         tokenizer.post_processor = processors.TemplateProcessing(
@@ -179,7 +225,11 @@ def is_bert_pipeline(tokenizer: Tokenizer, config: Mapping[str, Any]) -> bool:
         tokenizer: as a tokenizer.json has it.
         config: the tokenizer_config.json beside it.
     """
-    ids = {token: number for token in SPECIAL_TOKENS if (number := tokenizer.token_to_id(token)) is not None}
+    ids = {
+        token: number
+        for token in SPECIAL_TOKENS
+        if (number := tokenizer.token_to_id(token)) is not None
+    }
     parts = [json.loads(one.to_str()) for one in (tokenizer, bert_pipeline(ids, config))]
     for part in parts:
         del part["model"]["vocab"]
@@ -203,17 +253,24 @@ def _read_tokens(file: Path) -> dict[str, int]:
 
 def _no_unknown(file: Path, token: str) -> DataError:
     what = f"{file} has no token {token}, which a WordPiece vocabulary needs for words it has no tokens for"
-    return DataError(what, remedy=f"Add a line {token} to it (in vocab.txt at the end, so that no other id moves).")
+    return DataError(
+        what,
+        remedy=f"Add a line {token} to it (in vocab.txt at the end, so that no other id moves).",
+    )
 
 
 def _read_json(file: Path) -> Tokenizer:
     text = read_text(file, kind=DataError)
     with loading(
-        f"{file} as a tokenizer", remedy="Give the tokenizer.json that save_pretrained wrote, or the vocab.txt."
+        f"{file} as a tokenizer",
+        remedy="Give the tokenizer.json that save_pretrained wrote, or the vocab.txt.",
     ):
         tokenizer = load_tokenizer(text)
     refuse_far_ids(tokenizer.get_vocab().values(), file)
-    if isinstance(tokenizer.model, models.WordPiece) and tokenizer.token_to_id(tokenizer.model.unk_token) is None:
+    if (
+        isinstance(tokenizer.model, models.WordPiece)
+        and tokenizer.token_to_id(tokenizer.model.unk_token) is None
+    ):
         raise _no_unknown(file, tokenizer.model.unk_token)
     return tokenizer
 
@@ -224,20 +281,28 @@ def _locate(name: str) -> Path:
         if path.suffix in (".json", ".txt") and (path.exists() or path.parent != Path()):
             if not path.is_file():
                 what = f"{path} does not exist"
-                raise UnavailableError(what, remedy="Give a tokenizer.json or a vocab.txt.", file=path)
+                raise UnavailableError(
+                    what, remedy="Give a tokenizer.json or a vocab.txt.", file=path
+                )
             return path
-        if path.is_dir() and any((path / file).is_file() for file in ("tokenizer.json", "vocab.txt")):
+        if path.is_dir() and any(
+            (path / file).is_file() for file in ("tokenizer.json", "vocab.txt")
+        ):
             return path
     return locate_model(name, weights=False)
 
 
 def _default_model(listener: Listener) -> str:
-    cached = cache_folder() / f"models--{MODELS[DEFAULT_MODEL].hub_id.replace('/', '--')}" / "snapshots"
+    cached = (
+        cache_folder() / f"models--{MODELS[DEFAULT_MODEL].hub_id.replace('/', '--')}" / "snapshots"
+    )
     is_cached = any(any(cached.glob(f"*/{file}")) for file in ("tokenizer.json", "vocab.txt"))
     if not is_cached and find_spec(MODELS[_STAND_IN].package) is not None:
         with suppress(BertctlError):
             locate_model(_STAND_IN, weights=False)
-            listener.say(f"{DEFAULT_MODEL} is not cached; using {_STAND_IN}, which has the same vocabulary")
+            listener.say(
+                f"{DEFAULT_MODEL} is not cached; using {_STAND_IN}, which has the same vocabulary"
+            )
             return _STAND_IN
     return DEFAULT_MODEL
 
@@ -256,15 +321,25 @@ def _lowercase_of(file: Path, said: bool | None) -> bool:
     stored = _read_config(file.parent / "tokenizer_config.json").get("do_lower_case")
     if said is not None and isinstance(stored, bool) and said != stored:
         what = f"{file.parent / 'tokenizer_config.json'} says do_lower_case {stored}, the command line the opposite"
-        raise UsageError(what, remedy="Leave --lowercase and --cased out; they are for a vocabulary without that file.")
+        raise UsageError(
+            what,
+            remedy="Leave --lowercase and --cased out; they are for a vocabulary without that file.",
+        )
     if isinstance(known := stored if said is None else said, bool):
         return known
     what = f"{file} does not say whether its text is lower-cased, and there is no tokenizer_config.json beside it"
-    raise UsageError(what, remedy="Add --lowercase (bert-base-uncased and its like) or --cased (bert-base-cased).")
+    raise UsageError(
+        what,
+        remedy="Add --lowercase (bert-base-uncased and its like) or --cased (bert-base-cased).",
+    )
 
 
 def _read_config(file: Path) -> dict[str, Any]:
-    return read_json(file, kind=DataError, remedy="Repair it, or move it away.") if file.exists() else {}
+    return (
+        read_json(file, kind=DataError, remedy="Repair it, or move it away.")
+        if file.exists()
+        else {}
+    )
 
 
 def _type(document: dict[str, Any], part: str) -> str:

@@ -18,7 +18,12 @@ FILES = CONFIG, VOCAB, TOKENIZER = ("tokenizer_config.json", "vocab.txt", "token
 
 
 def train(
-    read: Callable[[], Iterable[TextChunk]], *, size: int, lowercase: bool, min_frequency: int = 2, alphabet: int = 1000
+    read: Callable[[], Iterable[TextChunk]],
+    *,
+    size: int,
+    lowercase: bool,
+    min_frequency: int = 2,
+    alphabet: int = 1000,
 ) -> Tokenizer:
     """Returns a new WordPiece vocabulary learned from texts, in BERT's pipeline, by the library `tokenizers`.
 
@@ -40,8 +45,12 @@ def train(
     tokenizer = bert_pipeline({}, {"do_lower_case": lowercase})
     characters = _characters(tokenizer, read(), alphabet)
     if not characters:
-        raise DataError("there is no word to learn a vocabulary from", remedy="Give files with text.")
-    inner = [f"##{c}" for c in characters if len(tokenizer.pre_tokenizer.pre_tokenize_str(f"a{c}a")) == 1]
+        raise DataError(
+            "there is no word to learn a vocabulary from", remedy="Give files with text."
+        )
+    inner = [
+        f"##{c}" for c in characters if len(tokenizer.pre_tokenizer.pre_tokenize_str(f"a{c}a")) == 1
+    ]
     first = [*SPECIAL_TOKENS, *characters, *inner]
     if size <= len(first):
         raise UsageError(

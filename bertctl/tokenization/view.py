@@ -34,7 +34,13 @@ class TokenView:
     """
 
     def __init__(
-        self, encoding: Encoding, text: str, pair: str | None, *, unknown: int | None, full_length: int | None = None
+        self,
+        encoding: Encoding,
+        text: str,
+        pair: str | None,
+        *,
+        unknown: int | None,
+        full_length: int | None = None,
     ) -> None:
         self._encoding, self._unknown = encoding, unknown
         self._sides = (text, pair or "")
@@ -42,7 +48,15 @@ class TokenView:
         # Once: the library makes each of these lists anew when it is asked for it.
         self._ids, self._words = encoding.ids, encoding.word_ids
         words = ("-" if word is None else str(word) for word in self._words)
-        self._cells = list(zip(encoding.tokens, map(str, self._ids), map(str, encoding.type_ids), words, strict=True))
+        self._cells = list(
+            zip(
+                encoding.tokens,
+                map(str, self._ids),
+                map(str, encoding.type_ids),
+                words,
+                strict=True,
+            )
+        )
         self._widths = [max(map(cell_len, cells)) for cells in self._cells]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -67,10 +81,16 @@ class TokenView:
         """Returns the line of counts."""
         encoding = self._encoding
         special = sum(1 for sequence in encoding.sequence_ids if sequence is None)
-        words = {pair for pair in zip(encoding.sequence_ids, self._words, strict=True) if pair[1] is not None}
+        words = {
+            pair
+            for pair in zip(encoding.sequence_ids, self._words, strict=True)
+            if pair[1] is not None
+        }
         unknown = [
             self._sides[side or 0][start:end]
-            for token, side, (start, end) in zip(self._ids, encoding.sequence_ids, encoding.offsets, strict=True)
+            for token, side, (start, end) in zip(
+                self._ids, encoding.sequence_ids, encoding.offsets, strict=True
+            )
             if token == self._unknown
         ]
         parts = [f"{len(encoding)} tokens", f"{special} special", f"{len(words)} words"]

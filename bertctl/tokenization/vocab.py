@@ -12,7 +12,12 @@ from tokenizers import Tokenizer
 from bertctl.arrays import Ints
 from bertctl.errors import UsageError
 from bertctl.tokenization.encode import TextEncoder
-from bertctl.tokenization.reference import continuation_prefix, needs_space, tokens_by_id, unknown_id
+from bertctl.tokenization.reference import (
+    continuation_prefix,
+    needs_space,
+    tokens_by_id,
+    unknown_id,
+)
 from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, OpenTokenizer
 from bertctl.tokenization.word_counts import WordCounter
@@ -36,7 +41,10 @@ def stats(tokenizer: Tokenizer) -> dict[str, Any]:
     and the last, the number of single characters by script, and the longest tokens.
     """
     tokens = tokens_by_id(tokenizer)
-    special = {token.content: index for index, token in sorted(tokenizer.get_added_tokens_decoder().items())}
+    special = {
+        token.content: index
+        for index, token in sorted(tokenizer.get_added_tokens_decoder().items())
+    }
     special |= {token: tokens.index(token) for token in SPECIAL_TOKENS if token in tokens}
     prefix = continuation_prefix(tokenizer)
     kinds: dict[str, list[NamedId]] = {kind: [] for kind in KINDS}
@@ -88,7 +96,9 @@ def search(tokenizer: Tokenizer, pattern: str) -> list[NamedId]:
     prefix = continuation_prefix(tokenizer)
     tokens = [(token, index) for index, token in enumerate(tokens_by_id(tokenizer)) if token]
     if pattern.isascii() and pattern.isdigit():
-        return [(token, index) for token, index in tokens if index == int(pattern) or token == pattern]
+        return [
+            (token, index) for token, index in tokens if index == int(pattern) or token == pattern
+        ]
     if not any(c in pattern for c in "*?"):
         return [(token, index) for token, index in tokens if token in (pattern, prefix + pattern)]
     glob = pattern.replace("[", "[[]")  # brackets are letters here: [unused*]
@@ -111,7 +121,11 @@ def diff(first: Tokenizer, second: Tokenizer) -> dict[str, Any]:
         "only_first": [token for token in a_tokens if token not in b],
         "only_second": [token for token in b_tokens if token not in a],
         "common": len(common),
-        "moved": [{"piece": token, "first": a[token], "second": b[token]} for token in common if a[token] != b[token]],
+        "moved": [
+            {"piece": token, "first": a[token], "second": b[token]}
+            for token in common
+            if a[token] != b[token]
+        ],
         "identical": a == b,
     }
 
@@ -148,7 +162,9 @@ def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20
     missing = sorted([*split, *counter.most_unknown(None)], key=lambda w: (-w.count, w.word))
     costs = [word.cost for word in split]
     unused = stats(tokenizer)["unused"]["count"]
-    steps = sorted({n for n in (100, unused, 1000, 5000, 10000) if 0 < n < len(costs)} | {len(costs)})
+    steps = sorted(
+        {n for n in (100, unused, 1000, 5000, 10000) if 0 < n < len(costs)} | {len(costs)}
+    )
     return {
         "texts": texts,
         "tokens": tokens,
@@ -156,7 +172,9 @@ def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20
         "own_piece": counter.words - counter.split_words - counter.unknown,
         "lacking_words": len(missing),
         "top": [{**word.as_json(), "tokens_saved": word.cost} for word in missing[:top]],
-        "gains": [{"new_pieces": n, "tokens_saved": sum(costs[:n]) / max(tokens, 1)} for n in steps],
+        "gains": [
+            {"new_pieces": n, "tokens_saved": sum(costs[:n]) / max(tokens, 1)} for n in steps
+        ],
         "rare_words_forgotten": counter.forgotten,
     }
 
@@ -186,4 +204,7 @@ def require_bert(opened: OpenTokenizer, verb: str) -> None:
     """
     if not opened.is_bert:
         what = f"{verb} is for BERT's WordPiece; {opened.name} is {opened.kind}"
-        raise UsageError(what, remedy="Name a model of BERT's kind, such as bert-base, distilbert-base or minilm.")
+        raise UsageError(
+            what,
+            remedy="Name a model of BERT's kind, such as bert-base, distilbert-base or minilm.",
+        )

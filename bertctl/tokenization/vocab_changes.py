@@ -15,7 +15,12 @@ from bertctl.arrays import Bools, Ints
 from bertctl.errors import DataError, UsageError
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.layout import special_ids
-from bertctl.tokenization.reference import PIECE_SPACE, continuation_prefix, load_tokenizer, tokens_by_id
+from bertctl.tokenization.reference import (
+    PIECE_SPACE,
+    continuation_prefix,
+    load_tokenizer,
+    tokens_by_id,
+)
 from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, OpenTokenizer
 from bertctl.tokenization.vocab import count_words, require_bert
@@ -65,20 +70,33 @@ def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> 
     require_bert(opened, "vocab grow")
     counter, _, counts = count_words(opened.tokenizer, chunks)
     split = counter.most_split(None)
-    chosen = [one for one in split if one.count >= _SEEN and any(map(str.isalpha, one.word))][:words]
+    chosen = [one for one in split if one.count >= _SEEN and any(map(str.isalpha, one.word))][
+        :words
+    ]
     if not chosen:
-        what = f"no word of the corpus breaks into several tokens of {opened.name} and is seen twice"
-        raise DataError(what, remedy="Give more text of the domain (`bertctl vocab coverage` shows what it lacks).")
+        what = (
+            f"no word of the corpus breaks into several tokens of {opened.name} and is seen twice"
+        )
+        raise DataError(
+            what,
+            remedy="Give more text of the domain (`bertctl vocab coverage` shows what it lacks).",
+        )
     names, old = tokens_by_id(opened.tokenizer), opened.tokenizer.get_vocab()
     document = json.loads(opened.tokenizer.to_str())
     # With added tokens: of those outside, the library makes the ids anew, and they would be those of the last words.
     document["model"]["vocab"] = old | {one.word: len(names) + i for i, one in enumerate(chosen)}
     new, prefix = load_tokenizer(json.dumps(document)), continuation_prefix(opened.tokenizer)
-    encoded = TextEncoder(new, special_tokens=False).encode([one.word for one in split]).lengths.tolist()
-    saved = sum(one.count * (len(one.tokens) - now) for one, now in zip(split, encoded, strict=True))
+    encoded = (
+        TextEncoder(new, special_tokens=False).encode([one.word for one in split]).lengths.tolist()
+    )
+    saved = sum(
+        one.count * (len(one.tokens) - now) for one, now in zip(split, encoded, strict=True)
+    )
     pieces = [[old[token] for token in one.tokens] for one in chosen]
     goes_on = np.array([token.startswith(prefix) for token in names])
-    return ChangedVocabulary(new, np.arange(len(names)), chosen, pieces, counts, goes_on, int(counts.sum()) - saved)
+    return ChangedVocabulary(
+        new, np.arange(len(names)), chosen, pieces, counts, goes_on, int(counts.sum()) - saved
+    )
 
 
 def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabulary:
@@ -98,7 +116,11 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
         DataError: no text.
     """
     document = json.loads(opened.tokenizer.to_str())
-    model, tokens, prefix = document["model"], tokens_by_id(opened.tokenizer), continuation_prefix(opened.tokenizer)
+    model, tokens, prefix = (
+        document["model"],
+        tokens_by_id(opened.tokenizer),
+        continuation_prefix(opened.tokenizer),
+    )
     if model["type"] not in ("WordPiece", "Unigram", "BPE") or (model["type"] == "BPE" and prefix):
         raise UsageError(
             f"vocab shrink is for WordPiece, Unigram and BPE without marks of continuation; {opened.name} is "
@@ -110,10 +132,17 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
         raise DataError("there are no texts to count", remedy="Give files with lines or rows.")
     # RoBERTa and its like count positions from the padding's id, which is 1.
     kept = {0, 1, *special_ids(opened.tokenizer), *opened.tokenizer.get_added_tokens_decoder()}
-    letters = [f"<0x{byte:02X}>" for byte in range(256)] if model.get("byte_fallback") else []  # of what is no token
+    letters = (
+        [f"<0x{byte:02X}>" for byte in range(256)] if model.get("byte_fallback") else []
+    )  # of what is no token
     named = {*SPECIAL_TOKENS, model.get("unk_token"), *letters}
-    characters = [token.removeprefix(prefix).removeprefix(PIECE_SPACE).removesuffix("</w>") for token in tokens]
-    kept |= {i for i, token in enumerate(tokens) if used[i] or token in named or len(characters[i]) < 2}
+    characters = [
+        token.removeprefix(prefix).removeprefix(PIECE_SPACE).removesuffix("</w>")
+        for token in tokens
+    ]
+    kept |= {
+        i for i, token in enumerate(tokens) if used[i] or token in named or len(characters[i]) < 2
+    }
     if model["type"] == "Unigram":
         kept |= {model["unk_id"] or 0, int(np.argmin([score for _, score in model["vocab"]]))}
     names = _parts({tokens[i] for i in kept}, model.get("merges", ()))

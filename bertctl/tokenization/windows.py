@@ -62,12 +62,17 @@ class Truncation:
         room = self.max_length - special
         if room < 1:
             what = f"--max-length {self.max_length} leaves no room beside {special} special tokens"
-            raise UsageError(what, remedy=f"Take at least {special + 1}, or add --no-special-tokens.")
+            raise UsageError(
+                what, remedy=f"Take at least {special + 1}, or add --no-special-tokens."
+            )
         if self.stride is not None and pair and self.strategy == "longest_first":
             what = "--stride slides a window over one text of a pair, and does not know which"
             raise UsageError(what, remedy="Add --truncation only_second (or only_first).")
         if self.strategy != "longest_first" and not pair:
-            raise UsageError(f"--truncation {self.strategy} is for pairs", remedy="Leave it out, or add the pair.")
+            raise UsageError(
+                f"--truncation {self.strategy} is for pairs",
+                remedy="Leave it out, or add the pair.",
+            )
         if self.stride is not None:
             check_stride(self.stride, room)
 
@@ -95,7 +100,9 @@ class TextWindows:
         striding = truncation.stride is not None
         documents = []
         for number, window in enumerate(self.windows):
-            document: dict[str, Any] = {"index": self.index} | ({"window": number} if striding else {})
+            document: dict[str, Any] = {"index": self.index} | (
+                {"window": number} if striding else {}
+            )
             document |= {"tokens": window.tokens, "pieces": window.tokens}
             document |= {"ids": window.ids, "type_ids": window.type_ids}
             document |= {"offsets": window.offsets, "word_ids": window.word_ids}
@@ -137,12 +144,19 @@ class WindowEncoder:
         return encoded
 
     def _encode(self, inputs: Sequence[Any]) -> list[TextWindows]:
-        encodings = self._tokenizer.encode_batch(inputs, add_special_tokens=self._truncation.special_tokens)
+        encodings = self._tokenizer.encode_batch(
+            inputs, add_special_tokens=self._truncation.special_tokens
+        )
         first = self.totals.texts
         self.totals.texts += len(encodings)
         if self._unknown_id is not None:
-            self.totals.unknown += sum(encoding.ids.count(self._unknown_id) for encoding in encodings)
-        texts = [TextWindows(first + i, [encoding], len(encoding)) for i, encoding in enumerate(encodings)]
+            self.totals.unknown += sum(
+                encoding.ids.count(self._unknown_id) for encoding in encodings
+            )
+        texts = [
+            TextWindows(first + i, [encoding], len(encoding))
+            for i, encoding in enumerate(encodings)
+        ]
         length, stride = self._truncation.max_length, self._truncation.stride
         if length is None:
             return texts
@@ -152,8 +166,12 @@ class WindowEncoder:
         for i in long:
             if isinstance(inputs[i], tuple):
                 self._check_room(texts[i], length)
-        with truncating(self._tokenizer, length, strategy=self._truncation.strategy, stride=stride or 0) as tokenizer:
-            cut = tokenizer.encode_batch([inputs[i] for i in long], add_special_tokens=self._truncation.special_tokens)
+        with truncating(
+            self._tokenizer, length, strategy=self._truncation.strategy, stride=stride or 0
+        ) as tokenizer:
+            cut = tokenizer.encode_batch(
+                [inputs[i] for i in long], add_special_tokens=self._truncation.special_tokens
+            )
         for i, encoding in zip(long, cut, strict=True):
             windows = [encoding] if stride is None else [encoding, *encoding.overflowing]
             texts[i] = TextWindows(first + i, windows, texts[i].full_length)
@@ -170,5 +188,6 @@ class WindowEncoder:
             raise DataError(
                 f"text {text.index + 1}: with {strategy}, the text that stays whole has {whole} tokens, which leaves "
                 f"too little of {length} for the other",
-                remedy="Take a larger --max-length" + (" or a smaller --stride." if stride else "."),
+                remedy="Take a larger --max-length"
+                + (" or a smaller --stride." if stride else "."),
             )

@@ -84,7 +84,9 @@ class WordCounter:
         values = encoded.ids.tolist()
         self._split.update(
             tuple(values[start : start + length])
-            for start, length in zip(starts[several].tolist(), lengths[several].tolist(), strict=True)
+            for start, length in zip(
+                starts[several].tolist(), lengths[several].tolist(), strict=True
+            )
         )
         if self._unknown_id is not None and encoded.unknown.any():
             self._add_unknown([texts[i] for i in np.flatnonzero(encoded.unknown).tolist()])

@@ -12,7 +12,13 @@ from bertctl.arrays import Bools, Ints, Ints32
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 from bertctl.tokenization.encode import EncodedTexts, TextEncoder
-from bertctl.tokenization.reference import OTHER_TOKENIZER, PIECE_SPACE, chunks, continuation_prefix, tokens_by_id
+from bertctl.tokenization.reference import (
+    OTHER_TOKENIZER,
+    PIECE_SPACE,
+    chunks,
+    continuation_prefix,
+    tokens_by_id,
+)
 
 
 class WordStarts:
@@ -36,10 +42,16 @@ class WordStarts:
         with loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER):
             for chunk in chunks(texts):
                 for encoding in self._tokenizer.encode_batch(chunk, add_special_tokens=False):
-                    words = np.array(encoding.word_ids, dtype=np.float64)  # NaN for None: a word of its own
+                    words = np.array(
+                        encoding.word_ids, dtype=np.float64
+                    )  # NaN for None: a word of its own
                     ids.append(np.array(encoding.ids, dtype=np.int32))
                     begins.append(np.diff(words, prepend=np.nan) != 0)
-        return np.concatenate(ids), np.array(list(map(len, ids[1:])), dtype=np.int64), np.concatenate(begins)
+        return (
+            np.concatenate(ids),
+            np.array(list(map(len, ids[1:])), dtype=np.int64),
+            np.concatenate(begins),
+        )
 
     def of(self, texts: Sequence[str], encoded: EncodedTexts) -> Bools:
         """Returns (T,) whether a token begins a word, of texts that were encoded without special tokens."""
@@ -60,8 +72,13 @@ def _goes_on(tokenizer: Tokenizer) -> Bools | None:
     if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer) and prefix:
         return np.array([name.startswith(prefix) for name in names])
     text = "a a" if tokenizer.normalizer is None else tokenizer.normalizer.normalize_str("a a")
-    cut = tokenizer.pre_tokenizer is not None and len(tokenizer.pre_tokenizer.pre_tokenize_str(text)) > 1
+    cut = (
+        tokenizer.pre_tokenizer is not None
+        and len(tokenizer.pre_tokenizer.pre_tokenize_str(text)) > 1
+    )
     if cut or not any(name.startswith(PIECE_SPACE) for name in names):
         return None
     added = tokenizer.get_added_tokens_decoder()
-    return np.array([not name.startswith(PIECE_SPACE) and i not in added for i, name in enumerate(names)])
+    return np.array(
+        [not name.startswith(PIECE_SPACE) and i not in added for i, name in enumerate(names)]
+    )

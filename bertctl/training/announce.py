@@ -45,7 +45,9 @@ def announce(job: Job, *, listener: Listener) -> None:
     for sentence in filter(None, [job.guess, *beyond_plain(job)]):
         listener.say(sentence)
     where = "in all" if job.compute.device == "cpu" else f"of the {job.compute.device} device"
-    listener.say(f"memory: about {human_bytes(job.memory)} {where}, for weights, AdamW and activations")
+    listener.say(
+        f"memory: about {human_bytes(job.memory)} {where}, for weights, AdamW and activations"
+    )
     if training.checkpoint_every != "off":
         also = f" and every {training.checkpoint_every}" if training.checkpoint_every else ""
         kept = f"{human_bytes(job.checkpoint_size)} each; the last two are kept until the run is finished"
@@ -59,7 +61,9 @@ def lengths_of(job: Job) -> dict[str, Any]:
     Empty for other tasks, and where all texts fit.
     """
     features, is_pair = job.features["train"], job.data.splits["train"].has("pair")
-    kept = LongText.of(job.recipe.model).kept(features.tokens + features.truncated_tokens, pair=is_pair)
+    kept = LongText.of(job.recipe.model).kept(
+        features.tokens + features.truncated_tokens, pair=is_pair
+    )
     return kept if kept["too_long"] and job.recipe.answers_texts else {}
 
 
@@ -73,7 +77,10 @@ def beyond_plain(job: Job) -> list[str]:
         said.append(about_head)
     if isinstance(objective, ClassObjective) and objective.class_weights:
         names = list(job.task.head()["id2label"].values())
-        pairs = [f"{name} {weight:.3g}" for name, weight in zip(names, objective.class_weights, strict=True)]
+        pairs = [
+            f"{name} {weight:.3g}"
+            for name, weight in zip(names, objective.class_weights, strict=True)
+        ]
         said.append(f"class weights: {', '.join(pairs[:12])}{', ...' if len(pairs) > 12 else ''}")
     return said
 
@@ -81,14 +88,20 @@ def beyond_plain(job: Job) -> list[str]:
 def first_example(job: Job) -> str:
     """Returns the first training example as the model reads it: tokens above ids above segments."""
     rows = job.data.splits["train"].select([0])
-    batch = job.features["train"].collate(np.zeros(1, dtype=np.int64), Padding(job.loaded.padding.id))
+    batch = job.features["train"].collate(
+        np.zeros(1, dtype=np.int64), Padding(job.loaded.padding.id)
+    )
     # Of several choices the first one is shown.
-    ids, segments = (batch.inputs[name].flatten(end_dim=-2)[0].tolist() for name in ("input_ids", "token_type_ids"))
+    ids, segments = (
+        batch.inputs[name].flatten(end_dim=-2)[0].tolist()
+        for name in ("input_ids", "token_type_ids")
+    )
     ids = ids[: int(batch.inputs["attention_mask"].flatten(end_dim=-2)[0].sum())]
     tokens = map(job.loaded.tokenizer.id_to_token, ids)
     tags = _tags(job, batch)
     columns = [
-        tuple(map(str, column)) for column in zip(tokens, ids, segments, *([tags] if tags else []), strict=False)
+        tuple(map(str, column))
+        for column in zip(tokens, ids, segments, *([tags] if tags else []), strict=False)
     ]
     widths = [max(map(len, column)) for column in columns]
     fits = max(1, int((np.cumsum(np.array(widths) + 1) <= _SHOWN_WIDTH + 1).sum()))

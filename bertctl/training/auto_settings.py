@@ -64,11 +64,15 @@ class TrainingTraits:
     has_shared_layers: bool
 
     @classmethod
-    def of(cls, recipe: Recipe, data: LoadedData, task: Task, source: ModelSource) -> "TrainingTraits":
+    def of(
+        cls, recipe: Recipe, data: LoadedData, task: Task, source: ModelSource
+    ) -> "TrainingTraits":
         """Returns what is known of a run before its rows are encoded."""
         n_train = len(data.splits["train"])
         folds = recipe.data.folds
-        if folds is not None:  # of which some have a row more than others, and all are to be trained alike
+        if (
+            folds is not None
+        ):  # of which some have a row more than others, and all are to be trained alike
             n_rows = n_train + len(data.splits[data.validation_splits[0]])
             n_train = n_rows - n_rows // folds
         sizes = model_sizes(source.config)
@@ -77,7 +81,8 @@ class TrainingTraits:
             n_labels=int(task.head().get("num_labels", 1)),
             width=sizes["hidden"],
             n_layers=sizes["layers"],
-            has_shared_layers="num_hidden_groups" in source.config or bool(source.config.get("is_encoder_decoder")),
+            has_shared_layers="num_hidden_groups" in source.config
+            or bool(source.config.get("is_encoder_decoder")),
         )
 
 
@@ -173,7 +178,11 @@ def _fitted(chosen: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
 def _section(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of one section by the fields' short names."""
     prefix = f"{section}."
-    return {dotted.removeprefix(prefix): value for dotted, value in values.items() if dotted.startswith(prefix)}
+    return {
+        dotted.removeprefix(prefix): value
+        for dotted, value in values.items()
+        if dotted.startswith(prefix)
+    }
 
 
 def _sentence(chosen: Mapping[str, Any], traits: TrainingTraits) -> str:

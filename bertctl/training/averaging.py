@@ -29,7 +29,9 @@ class BestWeights:
         writes: whether this process writes the files.
     """
 
-    def __init__(self, folder: RunFolder, keep: int, *, higher_is_better: bool, writes: bool) -> None:
+    def __init__(
+        self, folder: RunFolder, keep: int, *, higher_is_better: bool, writes: bool
+    ) -> None:
         self._folder = folder
         self._keep = keep
         self._sign = 1.0 if higher_is_better else -1.0
@@ -49,7 +51,9 @@ class BestWeights:
         if not math.isfinite(value):
             return
         before = {step for _, step in state.ranked}
-        ranked = sorted([*state.ranked, (value, state.step)], key=lambda one: (-self._sign * one[0], one[1]))
+        ranked = sorted(
+            [*state.ranked, (value, state.step)], key=lambda one: (-self._sign * one[0], one[1])
+        )
         ranked = ranked[: self._keep]
         kept = {step for _, step in ranked}
         if self._writes and state.step in kept:

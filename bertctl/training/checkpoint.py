@@ -85,7 +85,9 @@ class Checkpoints:
         self._listener = listener
         self._writer: threading.Thread | None = None
         self._failure: BaseException | None = None
-        self._known: dict[tuple[str, int], str] = {}  # SHA-256 of what is the same for many checkpoints
+        self._known: dict[
+            tuple[str, int], str
+        ] = {}  # SHA-256 of what is the same for many checkpoints
 
     def save(self, snapshot: Snapshot, *, behind: bool) -> None:
         """Writes a checkpoint, while training goes on (`behind`) or before this returns.
@@ -97,8 +99,12 @@ class Checkpoints:
         # The run's files can change while a writer works: they are linked, or copied, now.
         begun = self._begin(snapshot)
         if behind:
-            writer = threading.Thread(target=self._write_quietly, args=(snapshot, *begun), daemon=True)
-            with suppress(RuntimeError):  # no memory, or no number, for another thread: it is written here
+            writer = threading.Thread(
+                target=self._write_quietly, args=(snapshot, *begun), daemon=True
+            )
+            with suppress(
+                RuntimeError
+            ):  # no memory, or no number, for another thread: it is written here
                 writer.start()
                 self._writer = writer
                 return
@@ -135,7 +141,9 @@ class Checkpoints:
         before = kept.read_bytes() if kept.exists() else b""
         now = history.read_bytes() if history.is_file() else b""
         if not now.startswith(before):
-            self._listener.warn(f"{history} has been changed: it gets back what it held at {kept.parent}")
+            self._listener.warn(
+                f"{history} has been changed: it gets back what it held at {kept.parent}"
+            )
 
     def any(self) -> bool:
         """Returns whether there is anything that looks like a checkpoint."""
@@ -191,7 +199,9 @@ class Checkpoints:
             best_step = snapshot.state["outcome"]["best_step"]
             names = [path.relative_to(part) for path in _files(part)]
             files = {str(name): self._entry(part, name, best_step) for name in names}
-            write_json(part / _MANIFEST, {"schema": SCHEMA, "recipe_hash": self._hash, "files": files})
+            write_json(
+                part / _MANIFEST, {"schema": SCHEMA, "recipe_hash": self._hash, "files": files}
+            )
             shutil.rmtree(final, ignore_errors=True)
         for old in sorted(final.parent.glob("step-*"))[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
@@ -222,7 +232,12 @@ class Checkpoints:
                     return f"{name} has {file.stat().st_size} bytes where {entry['bytes']} were written"
                 if sha256_of(file) != entry["sha256"]:
                     return f"{name} has changed since it was written"
-            if not {_STATE, "model.safetensors", "optimizer.safetensors", "random.safetensors"} <= set(files):
+            if not {
+                _STATE,
+                "model.safetensors",
+                "optimizer.safetensors",
+                "random.safetensors",
+            } <= set(files):
                 return f"{_MANIFEST} does not name all files"
         except BertctlError as error:
             return error.message

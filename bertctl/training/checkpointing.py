@@ -51,7 +51,12 @@ class Checkpointing:
     """
 
     def __init__(
-        self, engine: TrainingEngine, checkpoints: Checkpoints, due: Due, *, flush: Callable[[], None]
+        self,
+        engine: TrainingEngine,
+        checkpoints: Checkpoints,
+        due: Due,
+        *,
+        flush: Callable[[], None],
     ) -> None:
         self._engine = engine
         self._checkpoints = checkpoints

@@ -27,7 +27,9 @@ def look_for_collapse(
         state.collapsed_losses = [*state.collapsed_losses, loss] if answer is not None else []
     if answer is None:
         return
-    message = f"step {state.step}: the model answers {answer} to every example of {result.rows.split}"
+    message = (
+        f"step {state.step}: the model answers {answer} to every example of {result.rows.split}"
+    )
     if strict:
         raise CollapsedError(
             message,

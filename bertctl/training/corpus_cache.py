@@ -66,27 +66,46 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
     folder = cache_folder() / "corpora" / _hash([key, tokenizer.to_str()])[:32] / "packed"
     with hold(folder.parent / ".lock", patient=True):
         if not folder.exists():
-            found = survey(corpora, fraction=fraction, allow_duplicates=section.allow_duplicates, listener=listener)
+            found = survey(
+                corpora,
+                fraction=fraction,
+                allow_duplicates=section.allow_duplicates,
+                listener=listener,
+            )
             listener.say(f"the corpus is packed, once, into {folder}")
             with replacing(folder) as aside:
                 _pack(corpora, tokenizer, aside, found, listener)
                 if key != _key(corpora, fraction, section.allow_duplicates):
-                    raise DataError("a file of the corpus was changed while it was read", remedy="Start again.")
-    stored = read_json(folder / "corpus.json", limit=2**32, remedy=f"Delete {folder}: it is made anew.")
+                    raise DataError(
+                        "a file of the corpus was changed while it was read", remedy="Start again."
+                    )
+    stored = read_json(
+        folder / "corpus.json", limit=2**32, remedy=f"Delete {folder}: it is made anew."
+    )
     for note in stored["notes"]:
         listener.say(note)
-    documents = stored["held_out"] or [(d.id, "\n".join(d.sentences)) for d in scored[0].documents(listener) if d.lines]
+    documents = stored["held_out"] or [
+        (d.id, "\n".join(d.sentences)) for d in scored[0].documents(listener) if d.lines
+    ]
     if not documents:
         raise DataError(f"{own} holds no text", remedy="Give a file with text.")
     ids, texts = zip(*documents, strict=True)
     validation = Rows("validation", {"text": texts}, ids, own or "the documents held out")
     hashes = {"train": key, "validation": content_hash(validation)}
-    return CorpusData(open_packed(folder), validation, tuple(c.name for c in corpora), hashes, tuple(stored["notes"]))
+    return CorpusData(
+        open_packed(folder),
+        validation,
+        tuple(c.name for c in corpora),
+        hashes,
+        tuple(stored["notes"]),
+    )
 
 
 def _key(corpora: Sequence[Corpus], *said: object) -> str:
     """Returns the hash of what decides the texts; another format of the folder takes another number than 1."""
-    settings = corpora[0].settings.model_dump(include={"text_column", "delimiter", "header", "encoding"})
+    settings = corpora[0].settings.model_dump(
+        include={"text_column", "delimiter", "header", "encoding"}
+    )
     return _hash([1, [corpus.fingerprint() for corpus in corpora], settings, said])
 
 
@@ -94,7 +113,9 @@ def _hash(parts: object) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _pack(corpora: Sequence[Corpus], tokenizer: Tokenizer, folder: Path, found: Survey, listener: Listener) -> None:
+def _pack(
+    corpora: Sequence[Corpus], tokenizer: Tokenizer, folder: Path, found: Survey, listener: Listener
+) -> None:
     """Packs the training documents into a new folder, and puts those held out and what was found beside them."""
     numbers, held, held_out = itertools.count(), frozenset(found.held_out), list[tuple[str, str]]()
 

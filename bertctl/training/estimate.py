@@ -56,7 +56,12 @@ _MOST_PLANNED = 20_000  # batches; those of further epochs are like them
 
 
 def estimate_run(
-    recipe: Recipe, *, place: Path, steps: int = TIMED_STEPS, cells: int = 1, listener: Listener = SILENT
+    recipe: Recipe,
+    *,
+    place: Path,
+    steps: int = TIMED_STEPS,
+    cells: int = 1,
+    listener: Listener = SILENT,
 ) -> dict[str, Any]:
     """Times a few steps of the run that a recipe describes, and returns what the whole will take. Nothing is kept.
 
@@ -79,14 +84,18 @@ def estimate_run(
         if value < 1:
             raise UsageError(f"{option} {value}: it must be at least 1")
     started = time.perf_counter()
-    job = prepare(recipe.with_fields("runtime", log_to=[]), listener=listener)  # nothing of this is worth a tracker
+    job = prepare(
+        recipe.with_fields("runtime", log_to=[]), listener=listener
+    )  # nothing of this is worth a tracker
     start = time.perf_counter() - started
     listener.say(f"compute: {job.compute.why}")
     if job.chosen:
         listener.say(job.chosen)
     free = memory()["available"]
     if job.memory > free + resident_bytes() and job.compute.device == "cpu":
-        needed = f"about {human_bytes(job.memory)} will be needed, {human_bytes(free)} of memory is free"
+        needed = (
+            f"about {human_bytes(job.memory)} will be needed, {human_bytes(free)} of memory is free"
+        )
         listener.warn(f"{needed}: this may end here")
     with failures_of(place), part_in(existing_folder(place)) as scratch:
         rehearsal = Rehearsal(job, scratch)
@@ -95,7 +104,13 @@ def estimate_run(
         checkpoints = _checkpoints(job, train)
         save = rehearsal.saving(checkpoints)
         disk = _disk(job, rehearsal.folder, checkpoints, line_bytes)
-    seconds = {"start": start, "head_start": head_start, "train": train, "evaluate": evaluate, "save": save}
+    seconds = {
+        "start": start,
+        "head_start": head_start,
+        "train": train,
+        "evaluate": evaluate,
+        "save": save,
+    }
     beside = 0.0
     if job.recipe.evaluation.baselines and job.task.baselines:
         beside = seconds["baselines"] = BASELINES_SHARE * train
@@ -111,7 +126,9 @@ def estimate_run(
         "steps": job.steps,
         "examples": {split: len(rows) for split, rows in job.data.splits.items()},
         "detectable": {
-            split: detectable_shares(len(rows)) for split, rows in job.data.splits.items() if split != "train"
+            split: detectable_shares(len(rows))
+            for split, rows in job.data.splits.items()
+            if split != "train"
         },
         "evaluations": rehearsal.evaluations,
         "checkpoints": checkpoints,
@@ -133,7 +150,9 @@ def estimate_run(
     return document
 
 
-def rehearse_time_limit(job: Job, *, used_seconds: float, listener: Listener = SILENT) -> dict[str, Any]:
+def rehearse_time_limit(
+    job: Job, *, used_seconds: float, listener: Listener = SILENT
+) -> dict[str, Any]:
     """Times a few steps of a job, and returns what fits into its time limit. Nothing is kept.
 
     Args:
@@ -145,7 +164,13 @@ def rehearse_time_limit(job: Job, *, used_seconds: float, listener: Listener = S
         rehearsal = Rehearsal(job, Path(scratch))
         train, _ = rehearsal.training(TIMED_STEPS, listener)
         evaluate, head_start, _ = rehearsal.evaluation(listener)
-    seconds = {"start": used_seconds, "head_start": head_start, "train": train, "evaluate": evaluate, "save": 0.0}
+    seconds = {
+        "start": used_seconds,
+        "head_start": head_start,
+        "train": train,
+        "evaluate": evaluate,
+        "save": 0.0,
+    }
     seconds["total"] = sum(seconds.values())
     return what_fits(job, seconds, evaluations=rehearsal.evaluations)
 
@@ -217,7 +242,9 @@ class Rehearsal:
         self.step(self.plan[0])
         self.step(self.plan[order[-1]])
         count = min(count, len(order))
-        picked = order[((np.arange(count) + 0.5) * len(order) / count).astype(np.int64)]  # evenly, narrow to wide
+        picked = order[
+            ((np.arange(count) + 0.5) * len(order) / count).astype(np.int64)
+        ]  # evenly, narrow to wide
         # In rounds of mixed widths, as in a run: right after a batch of its own width one is quicker. And a machine
         # that slows down meanwhile does not bend the line.
         rng = np.random.default_rng(self.job.recipe.training.seed)
@@ -227,26 +254,40 @@ class Rehearsal:
                 times[i] = self.step(self.plan[picked[i]])
                 listener.advance("timing", number * count + done + 1, rounds.size)
         listener.finish("timing")
-        whole, error = (self.job.steps / len(order) * one for one in extrapolate(shapes[picked], rounds[-1], shapes))
-        whole += max(0.0, float(np.median((rounds - rounds[-1]).sum(0)))) * len(np.unique(shapes, axis=0))
+        whole, error = (
+            self.job.steps / len(order) * one
+            for one in extrapolate(shapes[picked], rounds[-1], shapes)
+        )
+        whole += max(0.0, float(np.median((rounds - rounds[-1]).sum(0)))) * len(
+            np.unique(shapes, axis=0)
+        )
         return whole, max(_LEAST_SPREAD, 2 * error / whole)
 
     def evaluation(self, listener: Listener) -> tuple[float, float, float]:
         """Returns the seconds of all scoring of the run and of reading for the head, and the bytes of a prediction."""
         job = self.job
         rows = job.data.splits[job.selection]
-        drawn = np.random.default_rng(job.recipe.training.seed).permutation(len(rows))[:_SCORED_ROWS]
+        drawn = np.random.default_rng(job.recipe.training.seed).permutation(len(rows))[
+            :_SCORED_ROWS
+        ]
         sample = rows.select(sorted(drawn.tolist()))
-        features = job.task.encode(sample, job.loaded.tokenizer, max_length=job.recipe.model.max_length)
+        features = job.task.encode(
+            sample, job.loaded.tokenizer, max_length=job.recipe.model.max_length
+        )
         engine = Engine.of(job.loaded, job.compute)
         for _ in range(2):  # the first time kernels are made
             started = time.perf_counter()
-            result = evaluate_split(engine, job.task, sample, features, recipe=job.recipe, listener=listener)
+            result = evaluate_split(
+                engine, job.task, sample, features, recipe=job.recipe, listener=listener
+            )
             taken = time.perf_counter() - started
         lines = prediction_lines(result, settings=job.recipe.evaluation)
         size = sum(len(json.dumps(line, ensure_ascii=False).encode()) + 1 for line in lines)
         each = taken / int(features.lengths.sum())
-        tokens = {split: int(job.features[split].lengths.sum()) for split in {*job.evaluated, job.selection}}
+        tokens = {
+            split: int(job.features[split].lengths.sum())
+            for split in {*job.evaluated, job.selection}
+        }
         scoring = each * (sum(tokens.values()) + (self.evaluations - 1) * tokens[job.selection])
         read = job.features["train"].lengths[sampled_windows(job)].sum() if self.starts_head else 0
         return scoring, each * int(read), size / len(sample)
@@ -273,7 +314,10 @@ class Rehearsal:
         import torch
 
         on_gpu = self.job.compute.device == "cuda"
-        return {"process": peak_memory_bytes(), "device": torch.cuda.max_memory_allocated() if on_gpu else None}
+        return {
+            "process": peak_memory_bytes(),
+            "device": torch.cuda.max_memory_allocated() if on_gpu else None,
+        }
 
     def step(self, indices: Ints) -> float:
         """Takes one whole training step and returns the seconds it took."""
@@ -281,7 +325,9 @@ class Rehearsal:
 
         micro_batches = self.job.recipe.training.accumulation_steps
         started = time.perf_counter()
-        training_step(self.engine, self.features, indices, WindowRandom(0), micro_batches=micro_batches)
+        training_step(
+            self.engine, self.features, indices, WindowRandom(0), micro_batches=micro_batches
+        )
         self.engine.optimizer.step()
         self.engine.optimizer.zero_grad(set_to_none=True)
         if self.job.compute.device == "cuda":
@@ -293,7 +339,9 @@ class Rehearsal:
         lengths = self.features.lengths
         parts = np.array_split(batch, self.job.recipe.training.accumulation_steps)
         widths = [self.job.loaded.padding.mask(lengths[part]).shape for part in parts if len(part)]
-        return sum(count * width for count, width in widths), sum(count * width**2 for count, width in widths)
+        return sum(count * width for count, width in widths), sum(
+            count * width**2 for count, width in widths
+        )
 
 
 def extrapolate(timed: Floats, seconds: Floats, shapes: Floats) -> tuple[float, float]:
@@ -349,16 +397,25 @@ def _disk(job: Job, saved: RunFolder, checkpoints: int, line: float) -> dict[str
     scored = sum(len(job.data.splits[split]) for split in {*job.evaluated, job.selection})
     history = _HISTORY_LINE * (job.steps // job.recipe.training.log_every + 2 * job.epochs)
     run = model + int(scored * line) + history
-    waiting = model * (job.recipe.training.average_best or 0)  # for their mean; each checkpoint has them too
+    waiting = model * (
+        job.recipe.training.average_best or 0
+    )  # for their mean; each checkpoint has them too
     beside = (checkpoint + waiting) * min(KEPT + 1, max(1, checkpoints)) + waiting
-    return {"model": model, "checkpoint": checkpoint, "run": run, "while_running": run + model + beside}
+    return {
+        "model": model,
+        "checkpoint": checkpoint,
+        "run": run,
+        "while_running": run + model + beside,
+    }
 
 
 def _warn(document: dict[str, Any], spread: float, listener: Listener) -> None:
     disk, sweep = document["disk_bytes"], document["sweep"]
     wanted = sweep["disk_bytes"] + disk["while_running"] - disk["run"]
     if wanted > disk["free"]:
-        listener.warn(f"{human_bytes(wanted)} of disk will be needed, {human_bytes(disk['free'])} is free")
+        listener.warn(
+            f"{human_bytes(wanted)} of disk will be needed, {human_bytes(disk['free'])} is free"
+        )
     if document["busy"]:
         listener.warn(
             f"the machine was busy: the timed steps leave the estimate uncertain by {100 * spread:.0f} %. Run it again "

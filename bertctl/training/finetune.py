@@ -55,7 +55,9 @@ class Result:
 class Baselines(Protocol):
     """Simple models that were scored before the training, to be compared with the run."""
 
-    def metrics(self, results: Mapping[str, SplitResult], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    def metrics(
+        self, results: Mapping[str, SplitResult], chosen: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Returns what metrics.json says of them, given the run's scores and what chose its weights."""
 
     def announce(self, metrics: Mapping[str, Any]) -> None:
@@ -118,7 +120,9 @@ def run(
         UnavailableError: the disk is full; the last good state stays.
     """
     this = _TrainingRun(job, folder, options, listener)
-    with this.signals.handle_signals():  # to the end: what torchrun sends when another worker dies hides no error
+    with (
+        this.signals.handle_signals()
+    ):  # to the end: what torchrun sends when another worker dies hides no error
         try:
             this.writer.write_inputs()
             this.compute_baselines()
@@ -128,10 +132,14 @@ def run(
         except KeyboardInterrupt as error:
             raise _interruption(this, terminated=isinstance(error, Terminated)) from error
         except Exception as error:
-            with contextlib.suppress(BertctlError):  # a checkpoint that is being written is worth having, and no part
+            with contextlib.suppress(
+                BertctlError
+            ):  # a checkpoint that is being written is worth having, and no part
                 this.checkpoints.wait()
             reason = error.kind if isinstance(error, DivergedError) else "error"
-            this.writer.try_set_status("failed", step=this.state.step, message=said_of(error), reason=reason)
+            this.writer.try_set_status(
+                "failed", step=this.state.step, message=said_of(error), reason=reason
+            )
             raise
     if options.workers.is_first:
         this.checkpoints.clear()  # out of the above: stopped here, the run is done all the same
@@ -141,7 +149,9 @@ def run(
 class _TrainingRun:
     """One run while it goes on: what happens at a log line, an evaluation, a step and the end."""
 
-    def __init__(self, job: Job, folder: RunFolder, options: RunOptions, listener: Listener) -> None:
+    def __init__(
+        self, job: Job, folder: RunFolder, options: RunOptions, listener: Listener
+    ) -> None:
         self.job = job
         self.folder = folder
         self.options = options
@@ -149,7 +159,9 @@ class _TrainingRun:
         self.state = TrainingState()
         self.signals = Signals(options.workers)
         self.writer = RunWriter(job, folder, options.workers)
-        self.selection = ModelSelection(job, folder, options.workers, model_file=options.model_file, listener=listener)
+        self.selection = ModelSelection(
+            job, folder, options.workers, model_file=options.model_file, listener=listener
+        )
         self.checkpoints = Checkpoints(folder, job.hash, listener=listener)
         self.checkpointing: Checkpointing | None = None
         self.time_limit: TimeLimitedSteps | None = None
@@ -174,11 +186,15 @@ class _TrainingRun:
         try:
             if checkpoint is not None:
                 seed = training.seed_of_init
-                self.state = restore(checkpoint, engine, self.folder, seed=seed, listener=self.listener)
+                self.state = restore(
+                    checkpoint, engine, self.folder, seed=seed, listener=self.listener
+                )
             else:
                 self.head_start = start_head(job, self.options.workers, self.listener)
             due = Due(training.checkpoint_every, pause=self.options.checkpoint_pause)
-            self.checkpointing = Checkpointing(engine, self.checkpoints, due, flush=self.selection.best.flush)
+            self.checkpointing = Checkpointing(
+                engine, self.checkpoints, due, flush=self.selection.best.flush
+            )
             if training.time_limit is not None:
                 self.time_limit = self._limited_steps(engine)
                 if checkpoint is not None:
@@ -222,9 +238,17 @@ class _TrainingRun:
         def log(figures: dict[str, Any]) -> None:
             self.writer.add_history(figures)
             if self.options.workers.is_first:
-                values = {name: value for name, value in figures.items() if name not in ("step", "samples")}
+                values = {
+                    name: value
+                    for name, value in figures.items()
+                    if name not in ("step", "samples")
+                }
                 step = int(figures["step"])
-                tell(engine.accelerator.trackers, lambda one: one.log(values, step=step), self.listener)
+                tell(
+                    engine.accelerator.trackers,
+                    lambda one: one.log(values, step=step),
+                    self.listener,
+                )
 
         def evaluate(step: int) -> float:
             # Noted now: a signal during the scoring saves from here, and scoring draws no random number.
@@ -244,7 +268,9 @@ class _TrainingRun:
                 start_score = f"{job.primary} {score}{with_loss} on {job.selection}"
                 self.listener.say(self.head_start.sentence(start_score))
             else:
-                place = f"epoch {math.ceil(step / job.steps_per_epoch)} of {job.epochs}, step {step}"
+                place = (
+                    f"epoch {math.ceil(step / job.steps_per_epoch)} of {job.epochs}, step {step}"
+                )
                 self.listener.say(f"{place}: {job.selection} {job.primary} {score}{with_loss}")
             shown = job.task.samples(result.outputs, result.features, job.loaded.tokenizer)
             scores = {f"{job.selection}_{job.primary}": value, f"{job.selection}_loss": loss}
@@ -255,7 +281,9 @@ class _TrainingRun:
             if step == 0:
                 return value
             epoch, inside = divmod(step, job.steps_per_epoch)
-            every_end = not job.steps_per_epoch % (job.recipe.training.evaluate_every or 1)  # is scored
+            every_end = not job.steps_per_epoch % (
+                job.recipe.training.evaluate_every or 1
+            )  # is scored
             strict, over = self.options.strict, not inside and every_end
             look_for_collapse(result, state, epoch_over=over, strict=strict, listener=self.listener)
             if not inside and step < self.planned_steps:
@@ -265,7 +293,9 @@ class _TrainingRun:
 
         def keep(step: int) -> None:
             if self.selection.keep():
-                self.writer.set_status("running", step=step, message=f"model/ holds the weights of step {step}")
+                self.writer.set_status(
+                    "running", step=step, message=f"model/ holds the weights of step {step}"
+                )
 
         def after_step(epoch_over: bool) -> None:
             self.options.early_stopping.after_step(state)
@@ -283,7 +313,10 @@ class _TrainingRun:
             on_better=keep,
             on_step=after_step,
             names=lambda rows: [job.data.splits["train"].ids[i] for i in rows],
-            evaluation_cost=_EVALUATION * job.features[job.selection].lengths.sum() / tokens * job.steps_per_epoch,
+            evaluation_cost=_EVALUATION
+            * job.features[job.selection].lengths.sum()
+            / tokens
+            * job.steps_per_epoch,
             scores_start=self.head_start is not None and not self.head_start.reason,
         )
 
@@ -294,9 +327,13 @@ class _TrainingRun:
         job.seconds |= {"train": state.seconds, "evaluate": selection.seconds}
         limited = None if self.time_limit is None else self.time_limit.outcome(state)
         final = selection.results[job.selection]
-        collapsed = "collapsed" if final.task.answers.constant_prediction(final.lines) is not None else ""
+        collapsed = (
+            "collapsed" if final.task.answers.constant_prediction(final.lines) is not None else ""
+        )
         improving = None if state.stopped_early or collapsed else self._still_improving(limited)
-        metrics = run_metrics(job, selection.results, state, selection.average, limited=limited, improving=improving)
+        metrics = run_metrics(
+            job, selection.results, state, selection.average, limited=limited, improving=improving
+        )
         if self.baselines is not None:
             metrics |= self.baselines.metrics(selection.results, metrics["selected_on"])
         performance = run_performance(job, state, self.options.workers, limited)
@@ -306,7 +343,9 @@ class _TrainingRun:
         if limited is not None and limited.is_cut:
             stopped = limited.sentence
             self.listener.say(limited.sentence)
-        self.writer.set_status("done", step=state.step, message=stopped, reason=state.stop_reason or collapsed)
+        self.writer.set_status(
+            "done", step=state.step, message=stopped, reason=state.stop_reason or collapsed
+        )
         if improving is not None:
             self.listener.warn(improving.sentence)
         if self.baselines is not None:

@@ -12,7 +12,9 @@ from bertctl.tasks.corpus_windows import CorpusWindows
 
 _NEAR = 64  # tokens that count as together
 _MOST = 2**21  # tokens that are read of a large corpus
-_WIDTH = 128  # numbers that each token's vector gets; what a wider table has beyond them stays random
+_WIDTH = (
+    128  # numbers that each token's vector gets; what a wider table has beyond them stays random
+)
 _SMOOTHING = 0.75  # power of the frequencies of contexts (Levy et al. 2015, section 3.2)
 
 
@@ -33,9 +35,15 @@ def token_vectors(windows: CorpusWindows, size: int, width: int) -> Floats32:
 
     kept = slice(None, None, -(-int(windows.sizes.sum()) // _MOST))
     begins, sizes = windows.starts[kept], windows.sizes[kept]
-    ids = np.concatenate([windows.text.ids[a : a + n] for a, n in zip(begins, sizes, strict=True)]).astype(np.int32)
+    ids = np.concatenate(
+        [windows.text.ids[a : a + n] for a, n in zip(begins, sizes, strict=True)]
+    ).astype(np.int32)
     ends = np.cumsum(sizes)
-    bounds = np.unique(np.minimum((ends - sizes)[:, None] + np.arange(0, sizes.max() + _NEAR, _NEAR), ends[:, None]))
+    bounds = np.unique(
+        np.minimum(
+            (ends - sizes)[:, None] + np.arange(0, sizes.max() + _NEAR, _NEAR), ends[:, None]
+        )
+    )
     ones = np.ones(len(ids), dtype=np.float32)
     bags = csr_array((ones, ids, bounds), shape=(len(bounds) - 1, size))
     together = (bags.T @ bags).tocoo()
@@ -45,7 +53,9 @@ def token_vectors(windows: CorpusWindows, size: int, width: int) -> Floats32:
     contexts = tokens**_SMOOTHING
     information = np.log(counts * (contexts.sum() / (tokens[row] * contexts[col])))
     more = information > 0
-    matrix = csr_array((information[more].astype(np.float32), (row[more], col[more])), shape=(size, size))
+    matrix = csr_array(
+        (information[more].astype(np.float32), (row[more], col[more])), shape=(size, size)
+    )
     with threadpool_limits(1):  # the same numbers with any number of threads
         left, strengths, _ = randomized_svd(matrix, min(width, size), n_iter=3, random_state=0)
     vectors = left * np.sqrt(strengths)
@@ -70,5 +80,7 @@ def begin_from(network: Any, windows: CorpusWindows, counts: Ints) -> None:
     known, width = vectors.any(axis=1), vectors.shape[1]
     scale = network.config.initializer_range * width**0.5
     with torch.no_grad():
-        table[torch.from_numpy(known), :width] = torch.from_numpy(vectors[known] * np.float32(scale))
+        table[torch.from_numpy(known), :width] = torch.from_numpy(
+            vectors[known] * np.float32(scale)
+        )
         bias.copy_(torch.from_numpy(np.log((counts + 1) / (counts.sum() + len(counts)))))

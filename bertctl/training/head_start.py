@@ -100,7 +100,11 @@ def announcement(job: Job) -> str:
         return "head: goes on from the trained one, so model.head_start changes nothing"
     read = len(sampled_windows(job))
     n_windows = len(job.features["train"])
-    sample = f"{count(read, 'row')} of {n_windows:,}" if read < n_windows else f"all {count(read, 'row')}"
+    sample = (
+        f"{count(read, 'row')} of {n_windows:,}"
+        if read < n_windows
+        else f"all {count(read, 'row')}"
+    )
     return f"head: will start as {_regression(job.task)} on the frozen encoder, fitted to {sample} (model.head_start)"
 
 
@@ -155,7 +159,12 @@ def start_head(job: Job, workers: Workers, listener: Listener) -> HeadStart | No
 
 
 def head_vectors(
-    job: Job, features: "SampledFeatures", workers: Workers, listener: Listener, *, dense: Any = None
+    job: Job,
+    features: "SampledFeatures",
+    workers: Workers,
+    listener: Listener,
+    *,
+    dense: Any = None,
 ) -> Floats32:
     """Returns (N, D) what the network's last layer reads, in evaluation mode, of each prediction of the windows.
 
@@ -172,7 +181,9 @@ def head_vectors(
     with reading_vectors(job.loaded.network, dense) as last:
         task = cast(Task, _VectorTask(job.task, last.in_features))
         read = cast(Features, features)
-        result = engine.forward(task, read, batch_size=_BATCH, phase="starting the head", listener=listener)
+        result = engine.forward(
+            task, read, batch_size=_BATCH, phase="starting the head", listener=listener
+        )
     return cast(Floats32, result.outputs["logits"].astype(np.float32))
 
 
@@ -254,7 +265,9 @@ def _best_start(job: Job, sample: "SampledFeatures", vectors: Floats32, dense: A
             weight = (factor * np.eye(size)).astype(np.float32)
             start = replace(start, dense_weight=weight, dense_bias=shift.astype(np.float32))
     weight = best.function.weight.reshape(start.weight.shape)
-    return replace(start, weight=weight.astype(np.float32), bias=best.function.bias.astype(np.float32))
+    return replace(
+        start, weight=weight.astype(np.float32), bias=best.function.bias.astype(np.float32)
+    )
 
 
 def _is_tanh_of(outputs: Floats32, inputs: Floats32, dense: Any) -> bool:
@@ -344,7 +357,9 @@ class SampledFeatures:
 
     def prediction_indices(self, indices: Ints) -> Ints:
         """Returns the places, among these windows' predictions, of those that some windows make."""
-        return np.searchsorted(self.predictions, self._features.prediction_indices(self._windows[indices]))
+        return np.searchsorted(
+            self.predictions, self._features.prediction_indices(self._windows[indices])
+        )
 
     def collate(self, indices: Ints, padding: Padding) -> Batch:
         """Returns some windows as padded tensors."""
@@ -387,7 +402,9 @@ class _VectorTask:
         """Returns what makes batches and passes them through the network."""
         return _VectorObjective(self._task.objective(padding).batch)
 
-    def collect_outputs(self, outputs: Any, batch: Batch, features: SampledFeatures, indices: Ints) -> dict[str, Array]:
+    def collect_outputs(
+        self, outputs: Any, batch: Batch, features: SampledFeatures, indices: Ints
+    ) -> dict[str, Array]:
         """Returns (P, D) vectors of the windows' predictions; choices come as one long column."""
         if outputs.dim() == 2 and outputs.shape[1] == 1 != self._size:
             outputs = outputs.reshape(-1, self._size)
@@ -425,10 +442,19 @@ def _fit(job: Job, sample: SampledFeatures, vectors: Floats32, last: Any) -> Fit
         if isinstance(job.features["train"], ChoiceFeatures):
             is_right = fit_labels(vectors, labels, n_labels=2, has_bias=has_bias, seed=seed)
             odds = is_right.function
-            score = LinearFunction(odds.strength, odds.weight[1:] - odds.weight[:1], odds.bias[1:] - odds.bias[:1])
+            score = LinearFunction(
+                odds.strength, odds.weight[1:] - odds.weight[:1], odds.bias[1:] - odds.bias[:1]
+            )
             return replace(is_right, function=score)
         weights = _row_weights(job, labels)
-        return fit_labels(vectors, labels, n_labels=len(last.weight), row_weights=weights, has_bias=has_bias, seed=seed)
+        return fit_labels(
+            vectors,
+            labels,
+            n_labels=len(last.weight),
+            row_weights=weights,
+            has_bias=has_bias,
+            seed=seed,
+        )
 
 
 def _row_weights(job: Job, labels: Array) -> Array | None:

@@ -15,7 +15,13 @@ from bertctl.config.task_names import verb_of
 from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.inference.environment import describe_environment
-from bertctl.inference.run_inputs import ReadyRun, encode_splits, fit_task, primary_metric, resolved_for
+from bertctl.inference.run_inputs import (
+    ReadyRun,
+    encode_splits,
+    fit_task,
+    primary_metric,
+    resolved_for,
+)
 from bertctl.metrics.scripts import find_script
 from bertctl.modeling.families import require_head
 from bertctl.modeling.model import Model
@@ -82,7 +88,9 @@ class Job(ReadyRun):
     @cached_property
     def objective(self) -> Objective:
         """Is what training minimises."""
-        return self.task.objective(self.loaded.padding, self.recipe.training, self.features["train"])
+        return self.task.objective(
+            self.loaded.padding, self.recipe.training, self.features["train"]
+        )
 
 
 @dataclass(frozen=True)
@@ -170,7 +178,9 @@ def check(recipe: Recipe, encoded: Encoded) -> Inputs:
     inputs = _read(recipe, SILENT, encoded)
     rows = len(encoded.features["train"])
     resolved = inputs.recipe
-    check_evaluations(resolved.training, total_steps(resolved, rows), steps_per_epoch(resolved, rows))
+    check_evaluations(
+        resolved.training, total_steps(resolved, rows), steps_per_epoch(resolved, rows)
+    )
     return inputs
 
 
@@ -189,10 +199,16 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
     read = _read(recipe, listener, encoded)
 
     def features_of(loaded: Model) -> dict[str, Any]:
-        return encoded.features if encoded else encode_splits(read.task, read.data, recipe, loaded.tokenizer)
+        return (
+            encoded.features
+            if encoded
+            else encode_splits(read.task, read.data, recipe, loaded.tokenizer)
+        )
 
     model_hash = encoded.model_hash if encoded else ""
-    return assembled(read.recipe, read, features_of, started=started, model_hash=model_hash, listener=listener)
+    return assembled(
+        read.recipe, read, features_of, started=started, model_hash=model_hash, listener=listener
+    )
 
 
 def assembled(
@@ -229,7 +245,9 @@ def assembled(
     seed_everything(recipe.training.seed_of_init)
     if recipe.runtime.deterministic:
         only_deterministic()
-    loaded = build_model(source, task.auto_class, task.head(), recipe, compute=compute, listener=listener)
+    loaded = build_model(
+        source, task.auto_class, task.head(), recipe, compute=compute, listener=listener
+    )
     model_read = time.perf_counter()
     features = features_of(loaded)
     steps = total_steps(recipe, len(features["train"]))
@@ -257,15 +275,22 @@ def assembled(
         evaluated=read.evaluated,
         primary=read.primary,
         steps=steps,
-        checkpoint_size=(whole + trained * 2) * 4,  # in fp32: weights, and two moments of those that are trained
+        checkpoint_size=(whole + trained * 2)
+        * 4,  # in fp32: weights, and two moments of those that are trained
         used_tokens=used,
         started=started,
         memory=needed + (resident_bytes() - (whole - held) * 4 if compute.device == "cpu" else 0),
-        environment=describe_environment(resolved, compute, data=data, model_hash=model_hash or source.content_hash()),
+        environment=describe_environment(
+            resolved, compute, data=data, model_hash=model_hash or source.content_hash()
+        ),
         chosen=read.chosen,
     )
     encoded_at = time.perf_counter()
-    job.seconds = {"read": data_read - started, "load": model_read - data_read, "encode": encoded_at - model_read}
+    job.seconds = {
+        "read": data_read - started,
+        "load": model_read - data_read,
+        "encode": encoded_at - model_read,
+    }
     return job
 
 
@@ -316,7 +341,12 @@ def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:
         try:
             inspect_model(recipe.model)
         except BertctlError as error:
-            said, remedy = f"{missing.message}\n{error.message}", f"{missing.remedy}\n{error.remedy}"
-            raise UnavailableError(said, remedy=remedy, file=missing.file or error.file) from missing
+            said, remedy = (
+                f"{missing.message}\n{error.message}",
+                f"{missing.remedy}\n{error.remedy}",
+            )
+            raise UnavailableError(
+                said, remedy=remedy, file=missing.file or error.file
+            ) from missing
         raise
     return data, inspect_model(recipe.model)

@@ -81,7 +81,9 @@ class Unfreezing:
 
         depths = parameter_depths(network)
         self._head = max(depths.values())
-        self._parameters = [(one, depths[name]) for name, one in network.named_parameters() if one.requires_grad]
+        self._parameters = [
+            (one, depths[name]) for name, one in network.named_parameters() if one.requires_grad
+        ]
 
     def __call__(self, epoch: int) -> None:
         """Trains what is at most `epoch` layers below the head; the first epoch is 0."""
@@ -93,9 +95,13 @@ def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
     """Returns what the recipe does beyond plain fine-tuning in so many epochs, one sentence each."""
     training, said = recipe.training, []
     if training.preset:
-        said.append(f"preset {training.preset}: its values stand where nothing nearer says otherwise")
+        said.append(
+            f"preset {training.preset}: its values stand where nothing nearer says otherwise"
+        )
     if recipe.optimizer.layer_decay < 1.0:
-        lowest = recipe.optimizer.learning_rate * recipe.optimizer.layer_decay ** (layer_count(source.config) + 1)
+        lowest = recipe.optimizer.learning_rate * recipe.optimizer.layer_decay ** (
+            layer_count(source.config) + 1
+        )
         head = f"{recipe.optimizer.learning_rate:g} for the head"
         said.append(f"learning rates: {head}, down to {lowest:.3g} for the embeddings")
     frozen = ["the embeddings"] if training.freeze_embeddings else []
@@ -104,14 +110,20 @@ def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
     if frozen:
         said.append(f"frozen: {' and '.join(frozen)}")
     if training.reinit_layers is not None:
-        top = f" and the top {counted(training.reinit_layers, 'layer')}" if training.reinit_layers else ""
+        top = (
+            f" and the top {counted(training.reinit_layers, 'layer')}"
+            if training.reinit_layers
+            else ""
+        )
         said.append(f"new weights: the pooler (where there is one){top}")
     if training.gradual_unfreezing:
         n_layers = layer_count(source.config)
         lowest = training.freeze_layers + 1 if training.freeze_embeddings else 0
         needed = n_layers + 2 - lowest
         parts = needed - epochs  # of which the embeddings are one, unless they are frozen
-        left = [f"the lowest {counted(parts - (not lowest), 'layer')}"] if parts > (not lowest) else []
+        left = (
+            [f"the lowest {counted(parts - (not lowest), 'layer')}"] if parts > (not lowest) else []
+        )
         left += [] if lowest else ["the embeddings"]
         leave = f"{counted(epochs, 'epoch')} {'leaves' if epochs == 1 else 'leave'}"
         short = f"; {leave} {' and '.join(left)} as before"
@@ -120,7 +132,9 @@ def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
             f"{needed} on" + (short if epochs < needed else "")
         )
     if training.average_best:
-        said.append(f"averaging: the weights of the {training.average_best} best evaluations are kept until the end")
+        said.append(
+            f"averaging: the weights of the {training.average_best} best evaluations are kept until the end"
+        )
     return said
 
 

@@ -113,7 +113,11 @@ class TrainingState:
 
 def plan_epoch(recipe: Recipe, features: Features, epoch: int) -> Plan:
     """Returns the global batches of an epoch, the same however many processes share them."""
-    size, seed, grouped = recipe.training.batch_size, recipe.training.seed_of_order, recipe.training.group_by_length
+    size, seed, grouped = (
+        recipe.training.batch_size,
+        recipe.training.seed_of_order,
+        recipe.training.group_by_length,
+    )
     plan = training_plan(features.lengths, size, seed=seed, epoch=epoch, group_by_length=grouped)
     distinct = getattr(features, "distinct", None)
     return plan if distinct is None else set_apart(plan, distinct)
@@ -190,20 +194,28 @@ def train(
             distinct = getattr(features, "distinct", None)
             if distinct is not None:
                 equal = count(repeated(plan, distinct), "row")
-                listener.say(f"epoch {state.epoch + 1}: {equal} with a text of another row of the batch, masked there")
+                listener.say(
+                    f"epoch {state.epoch + 1}: {equal} with a text of another row of the batch, masked there"
+                )
         while (state.position < len(plan) and state.step < goal.steps) or state.pending:
             if not state.pending:
                 rng = WindowRandom(recipe.training.seed, state.epoch, state.step)
-                figures = _step(engine, features, plan[state.position], rng, micro_batches, state, hooks)
+                figures = _step(
+                    engine, features, plan[state.position], rng, micro_batches, state, hooks
+                )
                 goal.after_step(state)
                 epoch_over = state.position == len(plan) or state.step == goal.steps
                 figures["epoch"] = round(state.epoch + state.position / len(plan), 4)
                 if epoch_over or state.step % recipe.training.log_every == 0:
                     hooks.on_log(figures)
                 due = recipe.training.evaluate_every
-                share = _share_of_work(state.step, goal.steps, due or len(plan), hooks.evaluation_cost)
+                share = _share_of_work(
+                    state.step, goal.steps, due or len(plan), hooks.evaluation_cost
+                )
                 listener.advance("training", state.step, goal.steps, _for_bar(figures), share=share)
-                state.pending = (state.step % due == 0 or state.step == goal.steps) if due else epoch_over
+                state.pending = (
+                    (state.step % due == 0 or state.step == goal.steps) if due else epoch_over
+                )
             if state.pending:
                 _evaluate(hooks, state)
                 goal.after_evaluation(state)
@@ -253,7 +265,11 @@ def _step(
         "step": state.step,
         "epoch": 0.0,
         "loss": loss,
-        **({f"{name}_loss": each for name, each in found.losses.items()} if len(found.losses) > 1 else {}),
+        **(
+            {f"{name}_loss": each for name, each in found.losses.items()}
+            if len(found.losses) > 1
+            else {}
+        ),
         "learning_rate": rate,
         "grad_norm": norm,
         "examples_per_second": round(state.examples / state.seconds, 2),
@@ -289,16 +305,22 @@ def _for_bar(figures: Mapping[str, float]) -> dict[str, float | str]:
 def _exploded(state: TrainingState) -> bool:
     if state.step < 15:
         return False
-    return float(np.mean(state.last_losses)) > _EXPLODED * max(1.0, float(np.mean(state.first_losses)))
+    return float(np.mean(state.last_losses)) > _EXPLODED * max(
+        1.0, float(np.mean(state.first_losses))
+    )
 
 
-def _diverged(state: TrainingState, loss: float, norm: float, rate: float, ids: Sequence[str]) -> DivergedError:
+def _diverged(
+    state: TrainingState, loss: float, norm: float, rate: float, ids: Sequence[str]
+) -> DivergedError:
     if not math.isfinite(loss):
         what = f"the loss is {loss}"
     elif not math.isfinite(norm):
         what = f"the gradient's norm is {norm}"
     else:
-        last, first = (f"{np.mean(losses):.3g}" for losses in (state.last_losses, state.first_losses))
+        last, first = (
+            f"{np.mean(losses):.3g}" for losses in (state.last_losses, state.first_losses)
+        )
         what = f"the last losses are {last} on average, the first ones were {first}"
     shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
     return DivergedError(

@@ -35,7 +35,12 @@ white noise."""
 
 
 def find_rate(
-    recipe: Recipe, *, low: float = 1e-7, high: float = 1.0, steps: int = 100, listener: Listener = SILENT
+    recipe: Recipe,
+    *,
+    low: float = 1e-7,
+    high: float = 1.0,
+    steps: int = 100,
+    listener: Listener = SILENT,
 ) -> dict[str, Any]:
     """Trains with a rising learning rate, and drops the model.
 
@@ -61,14 +66,22 @@ def find_rate(
         what = f"the learning rate can't rise from {low:g} to {high:g}"
         raise UsageError(what, remedy="Such as --from 1e-7 --to 1; both above 0.")
     if steps < _FEWEST:
-        raise UsageError(f"--steps {steps} are too few to see a slope", remedy=f"Use {_FEWEST} or more; 100 are usual.")
+        raise UsageError(
+            f"--steps {steps} are too few to see a slope",
+            remedy=f"Use {_FEWEST} or more; 100 are usual.",
+        )
     job = prepare(recipe.with_fields("runtime", log_to=[]), listener=listener)
     if recipe.training.gradual_unfreezing:
         listener.say("training.gradual_unfreezing: this test trains all layers from its first step")
     rates = [float(rate) for rate in np.geomspace(low, high, steps)]
     losses = _losses(job, rates, listener)
     found = suggest(rates, losses)
-    about = {"schema": SCHEMA, "recipe": job.recipe.name, "model": job.recipe.model.name, "device": job.compute.device}
+    about = {
+        "schema": SCHEMA,
+        "recipe": job.recipe.name,
+        "model": job.recipe.model.name,
+        "device": job.compute.device,
+    }
     about |= {"batch_size": job.recipe.training.batch_size, "seed": job.recipe.training.seed}
     return about | {"steps": len(losses), "exploded": len(losses) < steps} | found
 
@@ -79,8 +92,12 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
     training, features = job.recipe.training, job.features["train"]
     micro_batches = MicroBatches(training.accumulation_steps, training.batch_size, listener)
     schedule: Any = machine.schedule
-    shares = [peak / job.recipe.optimizer.learning_rate for peak in schedule.base_lrs]  # layer decay makes them differ
-    batches = itertools.chain.from_iterable(plan_epoch(job.recipe, features, epoch) for epoch in itertools.count())
+    shares = [
+        peak / job.recipe.optimizer.learning_rate for peak in schedule.base_lrs
+    ]  # layer decay makes them differ
+    batches = itertools.chain.from_iterable(
+        plan_epoch(job.recipe, features, epoch) for epoch in itertools.count()
+    )
     losses: list[float] = []
     machine.network.train()
     for rate in rates:
@@ -91,12 +108,20 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
         if not math.isfinite(loss):
             if not losses:
                 what = f"the loss is {loss} before anything was learned, so it can't explode"
-                raise DivergedError(what, remedy="Look at the model's weights and the rows, or try --precision fp32.")
+                raise DivergedError(
+                    what,
+                    remedy="Look at the model's weights and the rows, or try --precision fp32.",
+                )
             break
         losses.append(loss)
         machine.optimizer.step()
         machine.optimizer.zero_grad(set_to_none=True)
-        listener.advance("rising", len(losses), len(rates), {"loss": f"{loss:.4f}", "learning rate": f"{rate:.2e}"})
+        listener.advance(
+            "rising",
+            len(losses),
+            len(rates),
+            {"loss": f"{loss:.4f}", "learning rate": f"{rate:.2e}"},
+        )
         smooth = smoothed(losses)
         if smooth[-1] > _EXPLODED * min(smooth):
             break
@@ -124,7 +149,11 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]:
         The fields of `find_rate` from `rates` to `suggestion`; rates are None where the loss never falls.
     """
     taken = list(rates[: len(losses)])
-    document: dict[str, Any] = {"rates": taken, "losses": list(losses), "smoothed": smoothed(losses)}
+    document: dict[str, Any] = {
+        "rates": taken,
+        "losses": list(losses),
+        "smoothed": smoothed(losses),
+    }
     nothing = dict.fromkeys(("steepest", "minimum", "minimum_tenth", "suggestion", "fall", "noise"))
     if len(losses) < _FEWEST // 2:
         return document | nothing

@@ -42,7 +42,9 @@ def estimate_memory(
     layers, hidden, heads = sizes["layers"] or 12, sizes["hidden"] or 768, sizes["heads"] or 12
     wider = 2.0 if precision == "fp32" else 1.0
     linear, attention = (34 * 2.2, 5 * 2.8) if device == "cpu" else (34 * wider, 5 * wider)
-    activations = examples * round(layers * (linear * longest * hidden + attention * heads * longest * longest))
+    activations = examples * round(
+        layers * (linear * longest * hidden + attention * heads * longest * longest)
+    )
     if device != "cpu":
         return (held + trained * 3) * 4 + activations
     copied = held + trained * 2 if checkpoints else 0

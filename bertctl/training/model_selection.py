@@ -34,7 +34,13 @@ class ModelSelection:
     """
 
     def __init__(
-        self, job: Job, folder: RunFolder, workers: Workers, *, model_file: ModelFile, listener: Listener
+        self,
+        job: Job,
+        folder: RunFolder,
+        workers: Workers,
+        *,
+        model_file: ModelFile,
+        listener: Listener,
     ) -> None:
         self.results: dict[str, SplitResult] = {}
         self.average: dict[str, Any] = {}
@@ -45,7 +51,11 @@ class ModelSelection:
         self._best_result: SplitResult | None = None
         self.best = BestModel(job.loaded, folder, model_file)
         keep, higher = job.recipe.training.average_best, higher_is_better(job.primary)
-        self._averaging = BestWeights(folder, keep, higher_is_better=higher, writes=workers.is_first) if keep else None
+        self._averaging = (
+            BestWeights(folder, keep, higher_is_better=higher, writes=workers.is_first)
+            if keep
+            else None
+        )
 
     def score(self, split: str) -> SplitResult:
         """Scores a split with the weights as they are.
@@ -58,7 +68,9 @@ class ModelSelection:
         engine = Engine.of(job.loaded, job.compute, self._workers)
         task = job.task if chooses else self.results[job.selection].task
         rows, features, listener = job.data.splits[split], job.features[split], self._listener
-        result = evaluate_split(engine, task, rows, features, recipe=job.recipe, choose=chooses, listener=listener)
+        result = evaluate_split(
+            engine, task, rows, features, recipe=job.recipe, choose=chooses, listener=listener
+        )
         self.seconds += time.perf_counter() - started
         self.results[split] = result
         return result
@@ -76,13 +88,19 @@ class ModelSelection:
     def score_best(self, state: TrainingState) -> None:
         """Puts the weights that stay into the network, and scores all splits with them."""
         job = self._job
-        if not self._keep_average(state) and (state.best_step != state.step or job.selection not in self.results):
+        if not self._keep_average(state) and (
+            state.best_step != state.step or job.selection not in self.results
+        ):
             if state.best_step != state.step:
-                self._listener.say(f"using the weights of step {state.best_step}, the best on {job.selection}")
+                self._listener.say(
+                    f"using the weights of step {state.best_step}, the best on {job.selection}"
+                )
             self._workers.wait()  # until the first process has written them
             self.best.load_back()
             self.results.clear()
-            if self._best_result is not None:  # as none was seen by a run that goes on from a checkpoint
+            if (
+                self._best_result is not None
+            ):  # as none was seen by a run that goes on from a checkpoint
                 self.results[job.selection] = self._best_result
         for split in dict.fromkeys((job.selection, *job.evaluated)):
             if split not in self.results:
@@ -103,7 +121,9 @@ class ModelSelection:
         if averaging is None:
             return False
         if len(state.ranked) < 2:
-            self._listener.warn(f"nothing to average: {len(state.ranked)} of the evaluations left weights")
+            self._listener.warn(
+                f"nothing to average: {len(state.ranked)} of the evaluations left weights"
+            )
             return False
         self._workers.wait()  # until the first process has written them
         averaging.average_into(job.loaded, state)

@@ -24,7 +24,13 @@ from bertctl.tokenization.vocab import require_bert
 from bertctl.words import listing, unknown
 from bertctl.writing import cache_folder, failures_of, replacing
 
-_SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
+_SIZES = {
+    "tiny": (2, 128),
+    "mini": (4, 256),
+    "small": (4, 512),
+    "medium": (8, 512),
+    "base": (12, 768),
+}
 """Layers and hidden size (Turc et al. 2019, "Well-Read Students Learn Better", table 1); heads are 64 wide."""
 
 
@@ -39,7 +45,9 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
     fields = _fields(size, listener)
     corpora = open_corpora(section.corpus, recipe.data) if section.vocab is None else []
     asked, lowercase = recipe.model.lowercase, recipe.model.lowercase is not False
-    given = open_tokenizer(section.vocab, lowercase=asked, listener=listener) if section.vocab else None
+    given = (
+        open_tokenizer(section.vocab, lowercase=asked, listener=listener) if section.vocab else None
+    )
     if given is not None:
         require_bert(given, "pretrain --from-scratch")
     key = {
@@ -55,12 +63,20 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
         with replacing(folder) as aside:
             if given is None:
                 fraction = None if recipe.data.validation_file else recipe.data.validation_fraction
-                survey(corpora, fraction=fraction, allow_duplicates=section.allow_duplicates)  # or refused here
-                listener.say(f"vocabulary: learning up to {section.vocab_size:,} tokens from the corpus")
-                learned = train(lambda: _texts(corpora), size=section.vocab_size, lowercase=lowercase)
+                survey(
+                    corpora, fraction=fraction, allow_duplicates=section.allow_duplicates
+                )  # or refused here
+                listener.say(
+                    f"vocabulary: learning up to {section.vocab_size:,} tokens from the corpus"
+                )
+                learned = train(
+                    lambda: _texts(corpora), size=section.vocab_size, lowercase=lowercase
+                )
                 tokenizer = save(learned, aside, lowercase=lowercase)
             else:
-                tokenizer = save(given.tokenizer, aside, lowercase=given.tokenizer.normalizer.lowercase)
+                tokenizer = save(
+                    given.tokenizer, aside, lowercase=given.tokenizer.normalizer.lowercase
+                )
             _require_tokens(tokenizer, folder)
             _write(aside, size, fields, tokenizer, pairs=pairs, seed=seed)
     settings = ModelSection(name=str(folder), max_length=recipe.model.max_length, lowercase=asked)
@@ -90,19 +106,25 @@ def _fields(size: str, listener: Listener) -> dict[str, Any]:
         }
     if not ("/" in size or "." in size):
         what = unknown("size", size, _SIZES)
-        raise UsageError(what, remedy=f"Sizes: {', '.join(_SIZES)}; or a JSON file with a BertConfig.")
+        raise UsageError(
+            what, remedy=f"Sizes: {', '.join(_SIZES)}; or a JSON file with a BertConfig."
+        )
     from transformers import BertConfig
 
     fields, known = read_json(Path(size)), BertConfig()
     if not isinstance(fields, dict) or fields.get("model_type", "bert") != "bert":
         kind = fields.get("model_type") if isinstance(fields, dict) else "no object"
-        raise UsageError(f"{size} describes no BERT: {kind!r}", remedy="Give the fields of a BertConfig.")
+        raise UsageError(
+            f"{size} describes no BERT: {kind!r}", remedy="Give the fields of a BertConfig."
+        )
     if strange := [name for name in fields if not hasattr(known, name)]:
         listener.warn(f"{size}: nothing comes of {listing(strange)}, which no BertConfig has")
     return fields
 
 
-def _write(folder: Path, size: str, fields: dict[str, Any], tokenizer: Tokenizer, *, pairs: bool, seed: int) -> None:
+def _write(
+    folder: Path, size: str, fields: dict[str, Any], tokenizer: Tokenizer, *, pairs: bool, seed: int
+) -> None:
     """Writes a BERT with random weights beside its tokenizer's files, as `save_pretrained` lays them out.
 
     Raises:
@@ -112,12 +134,21 @@ def _write(folder: Path, size: str, fields: dict[str, Any], tokenizer: Tokenizer
 
     from bertctl.runtime.seeding import seed_everything
 
-    own = {"vocab_size": len(tokens_by_id(tokenizer)), "pad_token_id": tokenizer.token_to_id("[PAD]")}
+    own = {
+        "vocab_size": len(tokens_by_id(tokenizer)),
+        "pad_token_id": tokenizer.token_to_id("[PAD]"),
+    }
     transformers.utils.logging.disable_progress_bar()
     seed_everything(seed)
-    with loading(f"the BERT of '{size}'", kind=UsageError, remedy="Give the fields of a BertConfig that fit together."):
+    with loading(
+        f"the BERT of '{size}'",
+        kind=UsageError,
+        remedy="Give the fields of a BertConfig that fit together.",
+    ):
         config = transformers.BertConfig(**{**fields, **own})
-        network: Any = (transformers.BertForPreTraining if pairs else transformers.BertForMaskedLM)(config)
+        network: Any = (transformers.BertForPreTraining if pairs else transformers.BertForMaskedLM)(
+            config
+        )
     with failures_of(folder / "model.safetensors"):
         network.save_pretrained(folder)
 
@@ -128,7 +159,13 @@ def _require_tokens(tokenizer: Tokenizer, folder: Path) -> None:
     Raises:
         UnavailableError: it lacks a special token.
     """
-    missing = [name for name in ("[PAD]", "[CLS]", "[SEP]", "[MASK]") if tokenizer.token_to_id(name) is None]
+    missing = [
+        name
+        for name in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
+        if tokenizer.token_to_id(name) is None
+    ]
     if missing:
         what = f"the vocabulary in {folder} has no {', '.join(missing)}"
-        raise UnavailableError(what, remedy="Train one with `bertctl vocab train`, or leave --vocab out.")
+        raise UnavailableError(
+            what, remedy="Train one with `bertctl vocab train`, or leave --vocab out."
+        )

@@ -48,17 +48,27 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
     """
     started = time.perf_counter()
     if not recipe.pretraining.corpus:
-        raise UsageError("there is no corpus", remedy="Name files or folders: bertctl pretrain CORPUS...")
+        raise UsageError(
+            "there is no corpus", remedy="Name files or folders: bertctl pretrain CORPUS..."
+        )
     check_outside(recipe)
-    open_corpora(recipe.pretraining.corpus, recipe.data)  # files that are not there are refused first
+    open_corpora(
+        recipe.pretraining.corpus, recipe.data
+    )  # files that are not there are refused first
     task = Pretraining.of(recipe)
-    source = new_model(recipe, listener) if recipe.pretraining.from_scratch else inspect_model(recipe.model)
+    source = (
+        new_model(recipe, listener)
+        if recipe.pretraining.from_scratch
+        else inspect_model(recipe.model)
+    )
     check_layers(recipe, source)
     if task.pairs:
         require_order_head(family_of(source.config), source.name)
     tokenizer = build_tokenizer(source, task.auto_class, {})
     corpus = read_corpus(recipe, tokenizer, listener=listener)
-    with loading(cache_folder() / "corpora", remedy="Delete it: it is made anew."):  # ids that the vocabulary lacks
+    with loading(
+        cache_folder() / "corpora", remedy="Delete it: it is made anew."
+    ):  # ids that the vocabulary lacks
         counts = _token_counts(corpus.train, len(tokens_by_id(tokenizer)))
     task = replace(task, unigram=float(entr(counts / counts.sum()).sum()))
     primary = recipe.evaluation.primary_metric or task.primary_metric
@@ -73,11 +83,18 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
             told = "model: its first weights are the corpus's own: how often tokens occur, and how often together"
             listener.say(told)
             begin_from(loaded.network, windows, counts)
-        return {"train": train, "validation": task.encode(corpus.validation, loaded.tokenizer, max_length=size)}
+        return {
+            "train": train,
+            "validation": task.encode(corpus.validation, loaded.tokenizer, max_length=size),
+        }
 
     job = assembled(recipe, read, features_of, started=started, listener=listener)
-    tokens = -(-settings.batch_size // settings.accumulation_steps) * int(job.features["train"].lengths.max())
-    job.memory += round(tokens * recipe.masking.rate) * job.loaded.tokenizer.get_vocab_size() * _OF_LOGITS
+    tokens = -(-settings.batch_size // settings.accumulation_steps) * int(
+        job.features["train"].lengths.max()
+    )
+    job.memory += (
+        round(tokens * recipe.masking.rate) * job.loaded.tokenizer.get_vocab_size() * _OF_LOGITS
+    )
     return job
 
 
@@ -85,7 +102,9 @@ def _loaded(recipe: Recipe, corpus: CorpusData) -> LoadedData:
     """Returns the corpus as a run's data: the training documents are numbers alone, their text is packed."""
     numbers = cast(Any, range(len(corpus.train.documents) - 1))
     held_out = corpus.validation
-    held_out = replace(held_out, columns={**held_out.columns, "label": held_out.columns["text"]})  # its own label
+    held_out = replace(
+        held_out, columns={**held_out.columns, "label": held_out.columns["text"]}
+    )  # its own label
     splits = {"train": Rows("train", {}, numbers, ", ".join(corpus.names)), "validation": held_out}
     return LoadedData(splits, ("validation",), corpus.hashes, recipe)
 
@@ -99,22 +118,32 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
     """
     section = recipe.pretraining
     corpora = np.searchsorted(corpus.train.corpora, windows.rows, side="right") - 1
-    counts = dict(zip(corpus.names, np.bincount(corpora, minlength=len(corpus.names)).tolist(), strict=True))
+    counts = dict(
+        zip(corpus.names, np.bincount(corpora, minlength=len(corpus.names)).tolist(), strict=True)
+    )
     try:
         weights = weights_of(counts, section.mix, section.mix_temperature)
     except KeyError as error:
         raise UsageError(
             f"--mix has {listing([one.rpartition('=')[0] for one in section.mix])}, and the corpora are "
             f"{listing(corpus.names)}",
-            remedy="Give each corpus one weight: --mix " + " --mix ".join(f"{name}=1" for name in corpus.names),
+            remedy="Give each corpus one weight: --mix "
+            + " --mix ".join(f"{name}=1" for name in corpus.names),
         ) from error
-    if (empty := [name for name, number in counts.items() if not number]) and (weights or not len(windows)):
+    if (empty := [name for name, number in counts.items() if not number]) and (
+        weights or not len(windows)
+    ):
         what = f"the corpus '{empty[0]}' has no window to train on"
         raise DataError(what, remedy="Leave it out, or give it longer texts.")
     if weights is None:
         return windows
     chosen = mixed(corpora, weights)
-    return replace(windows, starts=windows.starts[chosen], sizes=windows.sizes[chosen], rows=windows.rows[chosen])
+    return replace(
+        windows,
+        starts=windows.starts[chosen],
+        sizes=windows.sizes[chosen],
+        rows=windows.rows[chosen],
+    )
 
 
 def _token_counts(text: PackedText, size: int) -> Ints:

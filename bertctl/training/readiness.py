@@ -93,8 +93,12 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
     if unfit:
         problems.append(
             UnavailableError(
-                "; ".join(f"{p['name']} {p['version'] or 'is not installed'}, {p['wanted']} is wanted" for p in unfit),
-                remedy="Install them: pip install " + " ".join(f"'{p['name']}{p['wanted']}'" for p in unfit),
+                "; ".join(
+                    f"{p['name']} {p['version'] or 'is not installed'}, {p['wanted']} is wanted"
+                    for p in unfit
+                ),
+                remedy="Install them: pip install "
+                + " ".join(f"'{p['name']}{p['wanted']}'" for p in unfit),
             )
         )
     devices: list[dict[str, Any]] = []
@@ -106,7 +110,9 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
         problems.append(error)
     except (ImportError, OSError) as error:
         problems.append(
-            UnavailableError(f"torch can't be imported: {error}", remedy="Install it anew: pip install torch")
+            UnavailableError(
+                f"torch can't be imported: {error}", remedy="Install it anew: pip install torch"
+            )
         )
         return Diagnosis({"schema": SCHEMA, "ready": False, **_versions(packages)}, problems, [])
     processor, why, address = machine.processor(), hub.unreachable(), hub.shown(endpoint())
@@ -122,7 +128,12 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
         "devices": devices,
         "compute": compute,
         "folders": [_folder("runs", place), _folder("hub cache", cache_folder())],
-        "hub": {"endpoint": address, "offline": hub.is_offline(), "unreachable": why, "token": hub.has_token()},
+        "hub": {
+            "endpoint": address,
+            "offline": hub.is_offline(),
+            "unreachable": why,
+            "token": hub.has_token(),
+        },
         "recipe": recipe.name if recipe else None,
         "needs": [need.as_json() for need in needs],
     }
@@ -175,9 +186,15 @@ def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
     compute = known[0].compute if known else choose_compute
     needs = [_need("device", lambda: compute(recipe.runtime).why), *_data(recipe)]
     if model.state == "here":
-        model = replace(model, size=sum(file.stat().st_size for file in Path(model.found).glob("model*.safetensors")))
+        model = replace(
+            model,
+            size=sum(file.stat().st_size for file in Path(model.found).glob("model*.safetensors")),
+        )
     needs.append(model)
-    needs += [_need(f"metric {name}", partial(find_script, name)) for name in recipe.evaluation.metric_scripts]
+    needs += [
+        _need(f"metric {name}", partial(find_script, name))
+        for name in recipe.evaluation.metric_scripts
+    ]
     needs += [_need(f"tracker {name}", partial(_tracker, name)) for name in recipe.runtime.log_to]
     downloads = sum(need.size or 0 for need in needs if need.state == "hub")
     needs.append(_room("disk for the run", place, _copies(recipe) * (model.size or 0)))
@@ -203,7 +220,9 @@ def _data(recipe: Recipe) -> list[Need]:
         with hub.cache_only():
             read = load_data(recipe)
     except hub.NotCachedError:
-        validation = find_dataset(recipe.data.name or "", recipe.data.datasets_file).validation_splits
+        validation = find_dataset(
+            recipe.data.name or "", recipe.data.datasets_file
+        ).validation_splits
         names = dict.fromkeys(["train", *validation, *recipe.evaluation.splits])
         return [_need(f"{name} rows", partial(_split, recipe, name)) for name in names]
     except BertctlError as error:
@@ -230,7 +249,9 @@ def _copies(recipe: Recipe) -> int:
     New weights are written beside the old ones, and a checkpoint (weights, two moments, the best weights) beside those
     that are kept; without checkpoints one is saved all the same when the run is interrupted.
     """
-    saved = 1 if recipe.training.checkpoint_every == "off" else min(KEPT + 1, recipe.training.epochs)
+    saved = (
+        1 if recipe.training.checkpoint_every == "off" else min(KEPT + 1, recipe.training.epochs)
+    )
     return 2 + 4 * saved
 
 
@@ -265,6 +286,8 @@ def _room(what: str, place: Path, wanted: int) -> Need:
         error = UnavailableError(said, remedy="Work in a folder of your own, or name one with -o.")
         return Need(what, "refused", error.message, error=error)
     if free < wanted:
-        error = UnavailableError(f"{what}: {found}", remedy="Free some space, or choose another disk.")
+        error = UnavailableError(
+            f"{what}: {found}", remedy="Free some space, or choose another disk."
+        )
         return Need(what, "refused", found, wanted, error)
     return Need(what, "here", found, wanted)

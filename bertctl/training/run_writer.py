@@ -53,7 +53,10 @@ class RunWriter:
             self.set_status(state, step=step, message=message, reason=reason)
 
     def write_results(
-        self, results: Mapping[str, SplitResult], metrics: Mapping[str, Any], performance: Mapping[str, Any]
+        self,
+        results: Mapping[str, SplitResult],
+        metrics: Mapping[str, Any],
+        performance: Mapping[str, Any],
     ) -> None:
         """Writes predictions, the decision where there is one, metrics.json and performance.json."""
         if not self._writes:
@@ -78,7 +81,9 @@ def run_metrics(
     """Returns the content of metrics.json."""
     every = job.recipe.training.evaluate_every or job.steps_per_epoch
     compared = math.ceil(state.step / every) + bool(average)
-    chosen: dict[str, Any] = {"epoch": {"split": job.selection, "of": compared}} if compared > 1 else {}
+    chosen: dict[str, Any] = (
+        {"epoch": {"split": job.selection, "of": compared}} if compared > 1 else {}
+    )
     if (settings := job.recipe.evaluation.settings_compared) > 1:
         chosen["setting"] = {"split": job.selection, "of": settings}
     steps = {"best_step": state.best_step, "steps": state.step, "selected_on": chosen}

@@ -56,7 +56,9 @@ class Signals:
         Raises:
             KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM and SIGHUP.
         """
-        asked = self._workers.sum(np.array([self._asked == number for number in STOPS], dtype=np.int64))
+        asked = self._workers.sum(
+            np.array([self._asked == number for number in STOPS], dtype=np.int64)
+        )
         if asked.any():
             self.together = True
             raise_for(SIGINT if asked[0] else STOPS[int(asked.argmax())])

@@ -61,7 +61,12 @@ def take(engine: TrainingEngine, state: TrainingState, random: RandomStates) -> 
 
 
 def restore(
-    checkpoint: Checkpoint, engine: TrainingEngine, folder: RunFolder, *, seed: int, listener: Listener = SILENT
+    checkpoint: Checkpoint,
+    engine: TrainingEngine,
+    folder: RunFolder,
+    *,
+    seed: int,
+    listener: Listener = SILENT,
 ) -> TrainingState:
     """Puts a run back to where a checkpoint stands: weights, optimizer, learning rate, generators, history.
 
@@ -85,10 +90,16 @@ def restore(
             engine.word_table.go_on(checkpoint.state["unused_words_decay"])
         moments = load_file(checkpoint.path / "optimizer.safetensors")
         for name, parameter in network.named_parameters():
-            mine = {key.partition("|")[2]: value for key, value in moments.items() if key.partition("|")[0] == name}
+            mine = {
+                key.partition("|")[2]: value
+                for key, value in moments.items()
+                if key.partition("|")[0] == name
+            }
             if mine:
                 # The step count stays where AdamW keeps it, on the host unless the step is fused on a device.
-                engine.optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in mine.items()}
+                engine.optimizer.state[parameter] = {
+                    key: value.to(parameter.device) for key, value in mine.items()
+                }
     except (RuntimeError, KeyError) as error:
         raise UnavailableError(f"{checkpoint.path} does not fit this model: {error}") from error
     state = TrainingState(**checkpoint.state["outcome"])
@@ -101,13 +112,21 @@ def restore(
     generators = load_file(checkpoint.path / "random.safetensors")
     if checkpoint.state["workers"] == workers.count:
         own = f".{workers.rank}"
-        set_generators({name.removesuffix(own): state for name, state in generators.items() if name.endswith(own)})
+        set_generators(
+            {
+                name.removesuffix(own): state
+                for name, state in generators.items()
+                if name.endswith(own)
+            }
+        )
     else:
         listener.warn(
             f"the run was on {checkpoint.state['workers']} processes and goes on with {workers.count}: the examples of "
             "each step are the same, dropout draws other numbers"
         )
-        torch.manual_seed(int(np.random.SeedSequence([seed, state.step, workers.rank]).generate_state(1)[0]))
+        torch.manual_seed(
+            int(np.random.SeedSequence([seed, state.step, workers.rank]).generate_state(1)[0])
+        )
     if workers.is_first:
         put_back(checkpoint, folder)
     workers.wait()
@@ -118,7 +137,10 @@ def _advance_schedule(engine: TrainingEngine, step: int) -> None:
     """Sets the schedule to where it stands after so many steps, without stepping through them."""
     schedule = engine.schedule
     schedule.last_epoch = step
-    rates = [rate * share(step) for rate, share in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)]  # type: ignore[attr-defined]
+    rates = [
+        rate * share(step)
+        for rate, share in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
+    ]  # type: ignore[attr-defined]
     for group, rate in zip(engine.optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
     schedule._last_lr = rates

@@ -59,26 +59,40 @@ def start(
         BertctlError: The folder can't be used, and what the run raises.
     """
     workers = options.workers
-    alike = job.recipe.with_fields("runtime", threads=None)  # of which machines may have different numbers
+    alike = job.recipe.with_fields(
+        "runtime", threads=None
+    )  # of which machines may have different numbers
     hashes = {name: job.environment[name] for name in ("data_hashes", "model_hash")}
     workers.agree(recipe_hash(alike, **hashes))
     found = find_run(job, output, needed=resume is True, listener=listener) if resume else None
-    workers.agree(found and (found.finished, found.has_draws, found.checkpoint and found.checkpoint.step))
+    workers.agree(
+        found and (found.finished, found.has_draws, found.checkpoint and found.checkpoint.step)
+    )
     path = found.folder.path if found else output or default_folder(job.recipe.name, job.hash)
-    folder = RunFolder(Path(workers.share(str(path))))  # the other processes might find another free name
-    if workers.is_first and (found is None or not (found.finished or found.checkpoint or found.has_draws)):
+    folder = RunFolder(
+        Path(workers.share(str(path)))
+    )  # the other processes might find another free name
+    if workers.is_first and (
+        found is None or not (found.finished or found.checkpoint or found.has_draws)
+    ):
         RunFolder.create(folder.path, overwrite=overwrite or found is not None)
     workers.wait()
     listener.say(f"run folder: {folder.path}")
-    with folder.held() if workers.is_first else contextlib.nullcontext():  # which clears away what a kill has left
+    with (
+        folder.held() if workers.is_first else contextlib.nullcontext()
+    ):  # which clears away what a kill has left
         if found is not None and found.finished:
             listener.say("it is finished already; these are its results")
-            result = Result(folder, folder.read(folder.metrics), folder.read(folder.performance), trained=False)
+            result = Result(
+                folder, folder.read(folder.metrics), folder.read(folder.performance), trained=False
+            )
         else:
             if options.on_start is not None:
                 options.on_start(folder)
             checkpoint = found.checkpoint if found else None
-            result = (job.run or run)(job, folder, checkpoint=checkpoint, options=options, listener=listener)
+            result = (job.run or run)(
+                job, folder, checkpoint=checkpoint, options=options, listener=listener
+            )
     if options.on_finish is not None and workers.is_first:
         try:
             options.on_finish(folder)
@@ -108,7 +122,9 @@ class EarlierRun:
     has_draws: bool = False
 
 
-def find_run(job: Job, output: Path | None, *, needed: bool, listener: Listener = SILENT) -> EarlierRun | None:
+def find_run(
+    job: Job, output: Path | None, *, needed: bool, listener: Listener = SILENT
+) -> EarlierRun | None:
     """Returns the run that this job was started in before.
 
     Args:
@@ -132,23 +148,31 @@ def find_run(job: Job, output: Path | None, *, needed: bool, listener: Listener 
             )
         return None
     folder = RunFolder(path)
-    if folder.environment.exists() or folder.read(folder.status)["state"] == "done":  # then it belongs to the run
+    if (
+        folder.environment.exists() or folder.read(folder.status)["state"] == "done"
+    ):  # then it belongs to the run
         refuse_other_run(job, folder)
     if folder.read(folder.status)["state"] == "done":
         return EarlierRun(folder, None, finished=True)
     if any(folder.checkpoints.glob("draw-*")):
         listener.say("going on with the draws that are not finished")
         return EarlierRun(folder, None, finished=False, has_draws=True)
-    with hold(path / ".lock", shared=True):  # else who trains without checkpoints would be called a run to start again
+    with hold(
+        path / ".lock", shared=True
+    ):  # else who trains without checkpoints would be called a run to start again
         pass
     checkpoints = Checkpoints(folder, job.hash, listener=listener)
     checkpoint = checkpoints.latest()
     if checkpoint is not None:
-        listener.say(f"going on after step {checkpoint.step} of {job.steps}, from {checkpoint.path}")
+        listener.say(
+            f"going on after step {checkpoint.step} of {job.steps}, from {checkpoint.path}"
+        )
     elif needed:
         why = "none of its checkpoints is whole" if checkpoints.any() else "there is no checkpoint"
         what = f"{path}: {why}, so there is nothing to go on from"
-        raise UnavailableError(what, remedy=f"Start again with `{folder.command(job.verb)} --overwrite`.")
+        raise UnavailableError(
+            what, remedy=f"Start again with `{folder.command(job.verb)} --overwrite`."
+        )
     else:
         listener.say(f"{path} has no checkpoint to go on from: the run starts again")
     return EarlierRun(folder, checkpoint, finished=False)
@@ -164,7 +188,11 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
     """
     was = folder.read(folder.environment)
     with loading(folder.environment, remedy=DAMAGED):
-        recipe_hash, data_hashes, model_hash = was["recipe_hash"], was["data_hashes"], was["model_hash"]
+        recipe_hash, data_hashes, model_hash = (
+            was["recipe_hash"],
+            was["data_hashes"],
+            was["model_hash"],
+        )
     if recipe_hash == job.hash:
         return
     again = f"Start a new run with -o ANOTHER_FOLDER, or replace this one: -o {folder.path} --overwrite."
@@ -181,11 +209,17 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
         )
     before = load_recipe(str(folder.recipe))
     fields = differing(before, job.recipe)
-    shown = "".join(f"\n  {name}: {was_value} then, {value} now" for name, was_value, value in fields)
+    shown = "".join(
+        f"\n  {name}: {was_value} then, {value} now" for name, was_value, value in fields
+    )
     if (
         before.training.epochs != job.recipe.training.epochs
         or before.training.max_steps != job.recipe.training.max_steps
     ):
-        again += f" To train its model further: `bertctl {job.verb} ... --model {folder.path} -o NEW`."
+        again += (
+            f" To train its model further: `bertctl {job.verb} ... --model {folder.path} -o NEW`."
+        )
     what = f"the run in {folder.path} was started with other settings:{shown or ' see its recipe.yaml'}"
-    raise UsageError(what, remedy=f"Go on with its own: `{folder.command(job.verb)} --resume`. {again}")
+    raise UsageError(
+        what, remedy=f"Go on with its own: `{folder.command(job.verb)} --resume`. {again}"
+    )

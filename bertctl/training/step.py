@@ -43,7 +43,11 @@ class StepResult:
 
 
 def step_with_oom_retry(
-    engine: TrainingEngine, features: Features, batch: Ints, rng: WindowRandom, micro_batches: MicroBatches
+    engine: TrainingEngine,
+    features: Features,
+    batch: Ints,
+    rng: WindowRandom,
+    micro_batches: MicroBatches,
 ) -> StepResult:
     """Does a training step; where memory runs out, the same step in twice as many micro-batches, and so on."""
     while True:
@@ -60,7 +64,12 @@ def step_with_oom_retry(
 
 
 def training_step(
-    engine: TrainingEngine, features: Features, indices: Ints, rng: WindowRandom, *, micro_batches: int
+    engine: TrainingEngine,
+    features: Features,
+    indices: Ints,
+    rng: WindowRandom,
+    *,
+    micro_batches: int,
 ) -> StepResult:
     """Does the forward and backward passes of one global batch, and the clipping; the optimizer's step is the caller's.
 
@@ -79,13 +88,20 @@ def training_step(
     # Every process has to take part in the exchange of gradients, one without an example with a loss of nothing.
     batches = [objective.batch(features, part if len(part) else indices[:1], rng) for part in mine]
     if objective.spans_batch:
-        whole = batches[0] if len(mine[0]) == len(indices) else objective.batch(features, indices, rng)
-        sizes = [sum(map(len, parts[k * micro_batches : (k + 1) * micro_batches])) for k in range(workers.count)]
+        whole = (
+            batches[0] if len(mine[0]) == len(indices) else objective.batch(features, indices, rng)
+        )
+        sizes = [
+            sum(map(len, parts[k * micro_batches : (k + 1) * micro_batches]))
+            for k in range(workers.count)
+        ]
         names, losses = _across_batch(engine, whole, batches, [len(part) for part in mine], sizes)
     else:
         names, losses = _part_by_part(engine, batches, mine)
     norm = _clip(engine)  # before the losses are read, for which a CPU waits until the GPU is done
-    share = workers.is_first or not objective.spans_batch  # each process has computed all of a loss that spans it
+    share = (
+        workers.is_first or not objective.spans_batch
+    )  # each process has computed all of a loss that spans it
     summed = workers.sum(np.sum([each.tolist() for each in losses], axis=0) * share)
     return StepResult(dict(zip(names, summed.tolist(), strict=True)), norm)
 
@@ -95,7 +111,9 @@ def _clip(engine: TrainingEngine) -> float:
     import torch
 
     if engine.compute.device != "cpu":
-        return float(engine.accelerator.clip_grad_norm_(engine.network.parameters(), engine.max_grad_norm))
+        return float(
+            engine.accelerator.clip_grad_norm_(engine.network.parameters(), engine.max_grad_norm)
+        )
     found = [one for one in engine.network.parameters() if one.grad is not None]
     # A norm of a whole tensor is one thread's work, those of its rows are all threads'.
     norm = torch.cat([torch.linalg.vector_norm(one.grad, dim=-1).flatten() for one in found]).norm()
@@ -122,7 +140,9 @@ def _part_by_part(
 
     losses = []
     for number, (batch, part) in enumerate(zip(batches, parts, strict=True)):
-        divisors = torch.tensor([float(max(1, each)) if len(part) else math.inf for each in counts.values()])
+        divisors = torch.tensor(
+            [float(max(1, each)) if len(part) else math.inf for each in counts.values()]
+        )
         with _exchanged(engine, last=number + 1 == len(batches)):
             if engine.graphs is not None:
                 losses.append(engine.graphs.run(passes, batch, divisors))
@@ -132,7 +152,11 @@ def _part_by_part(
 
 
 def _across_batch(
-    engine: TrainingEngine, whole: Batch, batches: Sequence[Batch], counted: Sequence[int], sizes: Sequence[int]
+    engine: TrainingEngine,
+    whole: Batch,
+    batches: Sequence[Batch],
+    counted: Sequence[int],
+    sizes: Sequence[int],
 ) -> "tuple[list[str], list[Tensor]]":
     """Computes the gradients of losses that look across the whole batch; returns their names, and them.
 
@@ -158,7 +182,9 @@ def _across_batch(
             outputs.append(objective.forward(engine.backend, batch.to(device)))
     own = outputs[0]
     if is_cached:
-        own = torch.cat([each[:count] for each, count in zip(outputs, counted, strict=True)]).requires_grad_()
+        own = torch.cat(
+            [each[:count] for each, count in zip(outputs, counted, strict=True)]
+        ).requires_grad_()
     here = whole.to(device)
     sums, counts = objective.losses(_gathered(own, sizes, workers), here), objective.counts(here)
     losses = {name: loss / max(1, counts[name]) for name, loss in sums.items()}
@@ -186,7 +212,9 @@ def _global_counts(
     objective: Objective, batches: Sequence[Batch], parts: Sequence[Ints], workers: Workers
 ) -> dict[str, float]:
     """Returns what the losses count in all micro-batches of all processes, so that an uneven split changes nothing."""
-    found = [objective.counts(batch) for batch, part in zip(batches, parts, strict=True) if len(part)]
+    found = [
+        objective.counts(batch) for batch, part in zip(batches, parts, strict=True) if len(part)
+    ]
     names = list(objective.counts(batches[0]))
     mine = np.array([sum(counts[name] for counts in found) for name in names], dtype=np.float64)
     return dict(zip(names, workers.sum(mine).tolist(), strict=True))
@@ -212,4 +240,6 @@ def _gathered(outputs: "Tensor", sizes: Sequence[int], workers: Workers) -> "Ten
         for values, size in zip(workers.gather(padded.numpy()), sizes, strict=True)
     ]
     pieces[workers.rank] = outputs[:own]
-    return torch.cat(pieces) + 0.0 * outputs.sum()  # which keeps a process without a window in the exchange
+    return (
+        torch.cat(pieces) + 0.0 * outputs.sum()
+    )  # which keeps a process without a window in the exchange

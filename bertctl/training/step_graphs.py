@@ -47,7 +47,10 @@ class StepGraphs:
     def run(self, passes: Passes, batch: Batch, divisors: "Tensor") -> "Tensor":
         """Does what `passes` does with a batch and divisors that may be on the CPU."""
         tensors = [*batch.tensors().values(), divisors]
-        key = (*(tuple(one.shape) for one in tensors), *(each for each in vars(batch).values() if type(each) is tuple))
+        key = (
+            *(tuple(one.shape) for one in tensors),
+            *(each for each in vars(batch).values() if type(each) is tuple),
+        )
         self._keep_gradients()
         if self.is_off or key not in self._recorded:
             self._recorded[key] = None

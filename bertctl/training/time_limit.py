@@ -176,14 +176,18 @@ class Planner:
         costs: Costs beside the steps.
     """
 
-    def __init__(self, limit: float, *, whole_steps: int, evaluate_every: int, costs: RunCosts) -> None:
+    def __init__(
+        self, limit: float, *, whole_steps: int, evaluate_every: int, costs: RunCosts
+    ) -> None:
         self.costs = costs
         self.steps_seen = 0
         self._limit = limit
         self._target = limit - min(_RESERVE_SHARE * limit, _LARGEST_RESERVE)
         self._whole_steps = whole_steps
         self._evaluate_every = evaluate_every
-        self._work_ahead: Floats = np.array([0.0, 1.0])  # (B + 1,) work of the first batches of this epoch
+        self._work_ahead: Floats = np.array(
+            [0.0, 1.0]
+        )  # (B + 1,) work of the first batches of this epoch
         self._measured: deque[tuple[float, float]] = deque(maxlen=_MOST_MEASURED)
         self._first_step = (0.0, 1.0)
         self._pace_before: float | None = None  # of the steps before an interruption
@@ -361,7 +365,9 @@ class TimeLimitedSteps(StepPlan):
         """Notes what the evaluation took."""
         now = time.perf_counter()
         scored = self._scoring_seconds()
-        self._planner.costs.note_evaluation(now - self._mark, scored - self._scored_before, self._planner.pace())
+        self._planner.costs.note_evaluation(
+            now - self._mark, scored - self._scored_before, self._planner.pace()
+        )
         self._scored_before = scored
         self._mark = now
         state.clock_seconds = self._used()
@@ -408,7 +414,9 @@ class TimeLimitedSteps(StepPlan):
         self._is_announced = True
         whole_time = human_seconds(self._planner.whole_seconds(state.step, used), brief=True)
         if steps == self._job.steps:
-            self._listener.say(f"time limit {self._limit_text}: the whole run fits, it takes about {whole_time}")
+            self._listener.say(
+                f"time limit {self._limit_text}: the whole run fits, it takes about {whole_time}"
+            )
             return
         epochs = floor_to_tenth(steps / self._job.steps_per_epoch)
         self._listener.say(
@@ -453,13 +461,17 @@ class TimeLimitedSteps(StepPlan):
         rows = job.data.splits[job.selection]
         drawn = np.random.default_rng(job.recipe.training.seed).permutation(len(rows))[:n_rows]
         sample = rows.select(sorted(drawn.tolist()))
-        features = job.task.encode(sample, job.loaded.tokenizer, max_length=job.recipe.model.max_length)
+        features = job.task.encode(
+            sample, job.loaded.tokenizer, max_length=job.recipe.model.max_length
+        )
         engine = Engine.of(job.loaded, job.compute, self._workers)
 
         seconds = 0.0
         for _ in range(2):  # the first time kernels are made
             started = time.perf_counter()
-            evaluate_split(engine, job.task, sample, features, recipe=job.recipe, choose=True, listener=SILENT)
+            evaluate_split(
+                engine, job.task, sample, features, recipe=job.recipe, choose=True, listener=SILENT
+            )
             seconds = time.perf_counter() - started
 
         whole_work = self._work.of_rows(job.features[job.selection].lengths)

@@ -97,15 +97,23 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     check_environment()
     network = job.loaded.network
     # Without OMP_NUM_THREADS accelerate takes all cores for the threads of each process, and warns.
-    settings = _OF_ONE_PROCESS if workers.count == 1 else {"OMP_NUM_THREADS": str(job.compute.threads)}
+    settings = (
+        _OF_ONE_PROCESS if workers.count == 1 else {"OMP_NUM_THREADS": str(job.compute.threads)}
+    )
     with patch_environment(**settings):
         accelerator = _accelerator(job, folder, workers)
-    torch.set_num_threads(job.compute.threads)  # a job that was made ready after it may have set others
+    torch.set_num_threads(
+        job.compute.threads
+    )  # a job that was made ready after it may have set others
     if accelerator.num_processes != workers.count:
         what = f"{workers.count} processes share this job, and accelerate sees {accelerator.num_processes}"
-        raise DeviceError(what, remedy="Start them with --num-processes, torchrun or `accelerate launch`.")
+        raise DeviceError(
+            what, remedy="Start them with --num-processes, torchrun or `accelerate launch`."
+        )
     if workers.rank:
-        seed = np.random.SeedSequence([job.recipe.training.seed_of_init, workers.rank]).generate_state(1)[0]
+        seed = np.random.SeedSequence(
+            [job.recipe.training.seed_of_init, workers.rank]
+        ).generate_state(1)[0]
         torch.manual_seed(int(seed))
     if not use_packed_encoder(network, job.compute):
         use_fp32_attention(network, job.compute)
@@ -119,7 +127,9 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     schedule = build_schedule(optimizer, job.recipe.optimizer, steps=job.steps)
     computing = job.objective, job.compute, job.recipe.optimizer.max_grad_norm, workers
     graphs = StepGraphs([*network.parameters()]) if _is_recordable(job, workers) else None
-    return TrainingEngine(job.loaded, wrapped, optimizer, schedule, accelerator, *computing, unfreezing, table, graphs)
+    return TrainingEngine(
+        job.loaded, wrapped, optimizer, schedule, accelerator, *computing, unfreezing, table, graphs
+    )
 
 
 def _is_recordable(job: "Job", workers: Workers) -> bool:
@@ -131,7 +141,12 @@ def _is_recordable(job: "Job", workers: Workers) -> bool:
     from bertctl.modeling.torch_bert import Network
 
     training, compute = job.recipe.training, job.compute
-    varies = workers.count > 1 or compute.precision == "fp16" or training.gradual_unfreezing or training.class_weights
+    varies = (
+        workers.count > 1
+        or compute.precision == "fp16"
+        or training.gradual_unfreezing
+        or training.class_weights
+    )
     is_meant = compute.device == "cuda" and job.recipe.runtime.cuda_graphs
     return is_meant and not varies and isinstance(job.loaded.network, Network)
 
@@ -147,7 +162,11 @@ def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerato
     if workers.count > 1:
         # Gradients live in the buckets that are exchanged: no copy (MiniLM in bf16, 2 processes: 11 % faster).
         unused = _has_unused_parameters(job)
-        handlers.append(DistributedDataParallelKwargs(find_unused_parameters=unused, gradient_as_bucket_view=True))
+        handlers.append(
+            DistributedDataParallelKwargs(
+                find_unused_parameters=unused, gradient_as_bucket_view=True
+            )
+        )
     accelerator = Accelerator(
         mixed_precision={"fp32": "no"}.get(job.compute.precision, job.compute.precision),
         cpu=job.compute.device == "cpu",
@@ -160,7 +179,9 @@ def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerato
     if trackers:
         (folder.path / "trackers").mkdir(exist_ok=True)
         remedy = "Leave --log-to out, or say where it is (MLflow: MLFLOW_TRACKING_URI); then again with --overwrite."
-        with loading(f"--log-to {' --log-to '.join(trackers)}", kind=UnavailableError, remedy=remedy):
+        with loading(
+            f"--log-to {' --log-to '.join(trackers)}", kind=UnavailableError, remedy=remedy
+        ):
             accelerator.init_trackers("bertctl", config=_flat(job))
     return accelerator
 
@@ -178,15 +199,21 @@ def _has_unused_parameters(job: "Job") -> bool:
     """Returns whether a backward pass leaves a parameter without a gradient: the exchange has to know."""
     import torch
 
-    if job.recipe.training.gradual_unfreezing:  # later: parameters of which the exchange has to know from the start
+    if (
+        job.recipe.training.gradual_unfreezing
+    ):  # later: parameters of which the exchange has to know from the start
         return True
     network, features = job.loaded.network, job.features["train"]
     with torch.random.fork_rng():
         objective = job.objective
-        batch = objective.batch(features, np.zeros(1, dtype=np.int64), WindowRandom(0)).to(job.compute.device)
+        batch = objective.batch(features, np.zeros(1, dtype=np.int64), WindowRandom(0)).to(
+            job.compute.device
+        )
         network.to(job.compute.device)
         network.train()
-        outputs = objective.forward(TorchBackend(network, job.loaded.has_segments, job.compute), batch)
+        outputs = objective.forward(
+            TorchBackend(network, job.loaded.has_segments, job.compute), batch
+        )
         torch.stack(list(objective.losses(outputs, batch).values())).sum().backward()  # type: ignore[no-untyped-call]
     unused = any(one.grad is None for one in job.loaded.trainable_parameters().values())
     network.zero_grad(set_to_none=True)

@@ -59,7 +59,9 @@ class StillImproving:
         return {"split": self.split, "metric": self.metric, "values": values, "option": self.option}
 
 
-def undertrained_losses(history: Sequence[Mapping[str, Any]], *, selection: str, best_step: int) -> list[float]:
+def undertrained_losses(
+    history: Sequence[Mapping[str, Any]], *, selection: str, best_step: int
+) -> list[float]:
     """Returns the validation losses of a training that ended too early; an empty list where nothing says so.
 
     It did if the last evaluation was the best one, the validation loss still fell there, and the training loss is not
@@ -70,7 +72,9 @@ def undertrained_losses(history: Sequence[Mapping[str, Any]], *, selection: str,
         selection: The split that picks the weights.
         best_step: The step whose weights were kept.
     """
-    held_out = [(line["step"], line[f"{selection}_loss"]) for line in history if f"{selection}_loss" in line]
+    held_out = [
+        (line["step"], line[f"{selection}_loss"]) for line in history if f"{selection}_loss" in line
+    ]
     training = [float(line["loss"]) for line in history if "loss" in line]
     if len(held_out) < 2 or not training:
         return []
@@ -106,7 +110,11 @@ def rising_scores(
         sign: 1 where a higher score is better, -1 where a lower one is.
     """
     name = f"{selection}_{metric}"
-    scored = [(int(line["step"]), sign * float(line[name])) for line in history if line.get(name) is not None]
+    scored = [
+        (int(line["step"]), sign * float(line[name]))
+        for line in history
+        if line.get(name) is not None
+    ]
     if len(scored) < 3 or scored[-1][0] != best_step:
         return []
 

@@ -42,7 +42,11 @@ def shape(family: str) -> dict[str, Any]:
     """The fields of BERT's shape that the family's config has, by its own names."""
     own = _OWN.get(family, {})
     known = encoder_config(family, 99).to_dict()
-    return own if "d_model" in own else {n: v for n, v in _SHAPE.items() if n in known or n in _SIZES} | own
+    return (
+        own
+        if "d_model" in own
+        else {n: v for n, v in _SHAPE.items() if n in known or n in _SIZES} | own
+    )
 
 
 _SIZES = ("hidden_size", "num_attention_heads", "num_hidden_layers", "max_position_embeddings")
@@ -60,25 +64,37 @@ def _network_class(family: str) -> Any:
 
 def main() -> None:
     """Parses the options, measures, prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--families", nargs="*", default=without_kernel())
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--quick", action="store_true", help="two families, two rounds, to see that it works")
+    parser.add_argument(
+        "--quick", action="store_true", help="two families, two rounds, to see that it works"
+    )
     options = parser.parse_args()
-    families, rounds = (["mpnet", "xlnet"], 2) if options.quick else (options.families, options.rounds)
+    families, rounds = (
+        (["mpnet", "xlnet"], 2) if options.quick else (options.families, options.rounds)
+    )
     with tempfile.TemporaryDirectory() as scratch:
         steps = {name: step_of(name, Path(scratch) / name, options) for name in ("bert", *families)}
         seconds = {name: [] for name in steps}
         for _ in range(rounds + 1):
             for name, step in steps.items():
-                started = time.process_time()  # of one thread: what else the machine does counts for little
+                started = (
+                    time.process_time()
+                )  # of one thread: what else the machine does counts for little
                 step()
                 seconds[name].append(time.process_time() - started)
-    best = {name: min(taken[1:]) for name, taken in seconds.items()}  # in the first round kernels are made
-    print(f"bertctl, {options.rows} rows of {options.tokens} tokens, precision {options.precision}, best of {rounds}")
+    best = {
+        name: min(taken[1:]) for name, taken in seconds.items()
+    }  # in the first round kernels are made
+    print(
+        f"bertctl, {options.rows} rows of {options.tokens} tokens, precision {options.precision}, best of {rounds}"
+    )
     print(f"{'family':16} {'ms a step':>9} {'to BERT':>8}")
     for name, least in best.items():
         ratio = least / best["bert"]
@@ -92,7 +108,9 @@ def step_of(family: str, folder: Path, options: argparse.Namespace) -> Callable[
     model = make_encoder(family, folder / "model", **shape(family))
     data = folder / "rows.csv"
     text = "the film was good " * options.tokens
-    data.write_text("text,label\n" + "".join(f"{text},{'yn'[i % 2]}\n" for i in range(options.rows)))
+    data.write_text(
+        "text,label\n" + "".join(f"{text},{'yn'[i % 2]}\n" for i in range(options.rows))
+    )
     fields = {
         "data.train_file": str(data), "data.validation_file": str(data), "model.name": str(model),
         "model.max_length": options.tokens, "training.batch_size": options.rows, "runtime.device": "cpu",

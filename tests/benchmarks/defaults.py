@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-os.environ.setdefault("GOMP_SPINCOUNT", "4000")  # as the command does; before anything imports torch
+os.environ.setdefault(
+    "GOMP_SPINCOUNT", "4000"
+)  # as the command does; before anything imports torch
 
 import numpy as np
 
@@ -42,7 +44,11 @@ OLD_DEFAULT = {
 
 RATES = (5e-5, 1e-4, 2e-4, 4e-4)
 EPOCHS = (3, 6, 10)
-SWEEP = [{"training.epochs": epochs, "optimizer.learning_rate": rate} for epochs in EPOCHS for rate in RATES]
+SWEEP = [
+    {"training.epochs": epochs, "optimizer.learning_rate": rate}
+    for epochs in EPOCHS
+    for rate in RATES
+]
 """The 12 settings of the sweep."""
 
 
@@ -72,21 +78,39 @@ class BenchmarkSet:
 
 def main() -> None:
     """Parses the options, measures what is missing, prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder with glue, squad, ud-english-ewt, ...")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data-dir", type=Path, required=True, help="folder with glue, squad, ud-english-ewt, ..."
+    )
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), metavar="SET")
     parser.add_argument("--seeds", nargs="+", type=int, default=[42, 43, 44])
-    parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS), metavar="PEER")
-    parser.add_argument("--set", action="append", default=[], dest="fields", help="a field for the peer `now`")
-    parser.add_argument("--name", default="now", help="what the peer `now` is called, with other fields")
+    parser.add_argument(
+        "--peers", nargs="+", default=list(PEERS), choices=list(PEERS), metavar="PEER"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], dest="fields", help="a field for the peer `now`"
+    )
+    parser.add_argument(
+        "--name", default="now", help="what the peer `now` is called, with other fields"
+    )
     parser.add_argument("--max-rows", type=int, help="train on at most this many rows of each set")
-    parser.add_argument("--max-test-rows", type=int, help="score at most this many rows of each set")
-    parser.add_argument("--threads", type=int, help="of torch; 1 is best on a machine that others use too")
-    parser.add_argument("--results", type=Path, default=Path("defaults.jsonl"), help="scores, a line each")
+    parser.add_argument(
+        "--max-test-rows", type=int, help="score at most this many rows of each set"
+    )
+    parser.add_argument(
+        "--threads", type=int, help="of torch; 1 is best on a machine that others use too"
+    )
+    parser.add_argument(
+        "--results", type=Path, default=Path("defaults.jsonl"), help="scores, a line each"
+    )
     parser.add_argument("--json", type=Path, help="write the table as JSON too")
     parser.add_argument("--table-only", action="store_true", help="measure nothing")
-    parser.add_argument("--quick", action="store_true", help="60 rows of a set, to see that it works")
+    parser.add_argument(
+        "--quick", action="store_true", help="60 rows of a set, to see that it works"
+    )
     options = parser.parse_args()
     if options.quick:
         options.max_rows = 60
@@ -106,18 +130,29 @@ def measure(options: argparse.Namespace) -> None:
     for name, seed in [(name, seed) for seed in options.seeds for name in options.sets]:
         for peer in options.peers:
             for about, run in peer_runs(peer, options):
-                record = {"set": name, "seed": seed, "peer": about, "model": options.model, "rows": options.max_rows}
+                record = {
+                    "set": name,
+                    "seed": seed,
+                    "peer": about,
+                    "model": options.model,
+                    "rows": options.max_rows,
+                }
                 if record_key(record) in known:
                     continue
                 with tempfile.TemporaryDirectory(prefix="defaults-") as folder:
                     limits = (options.max_rows, options.max_test_rows)
                     files = write_files(SETS[name], options.data_dir, Path(folder), limits)
-                    scored = run(Trial(SETS[name], files, options.model, seed, Path(folder), options.threads))
+                    scored = run(
+                        Trial(SETS[name], files, options.model, seed, Path(folder), options.threads)
+                    )
                 if scored is None:
                     continue
                 with options.results.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(record | scored) + "\n")
-                print(f"{name:<14} {about:<40} {scored['score']:.4f} {scored['seconds']:7.1f} s", flush=True)
+                print(
+                    f"{name:<14} {about:<40} {scored['score']:.4f} {scored['seconds']:7.1f} s",
+                    flush=True,
+                )
 
 
 def read_records(file: Path) -> list[Record]:
@@ -170,7 +205,9 @@ class Trial:
 
     def rows(self, split: str) -> list[Row]:
         """Returns the rows of a split."""
-        return [json.loads(line) for line in self.files[split].read_text(encoding="utf-8").splitlines()]
+        return [
+            json.loads(line) for line in self.files[split].read_text(encoding="utf-8").splitlines()
+        ]
 
 
 Peer = Callable[[Trial], Record | None]
@@ -198,7 +235,11 @@ def probe(trial: Trial) -> Record | None:
     from bertctl.features.probe import prepare, run
     from bertctl.run_folder import RunFolder
 
-    if trial.benchmark.task not in ("text-classification", "text-regression", "token-classification"):
+    if trial.benchmark.task not in (
+        "text-classification",
+        "text-regression",
+        "token-classification",
+    ):
         return None
     rarest = rarest_label(trial.rows("train"))
     fields = trial.fields
@@ -233,11 +274,15 @@ def scored_run(folder: Path, metric: str, seconds: float) -> Record:
     lines = (folder / "predictions" / "test.jsonl").read_text(encoding="utf-8").splitlines()
     answers = [json.loads(line) for line in lines]
     if metric == "accuracy":
-        record["right"] = "".join("1" if answer["prediction"] == answer["gold"] else "0" for answer in answers)
+        record["right"] = "".join(
+            "1" if answer["prediction"] == answer["gold"] else "0" for answer in answers
+        )
     history = folder / "history.jsonl"
     if history.exists():
         lines = [json.loads(line) for line in history.read_text(encoding="utf-8").splitlines()]
-        record["curve"] = [(line["step"], value_of(line, metric)) for line in lines if value_of(line, metric)]
+        record["curve"] = [
+            (line["step"], value_of(line, metric)) for line in lines if value_of(line, metric)
+        ]
     recipe = bertctl.load_recipe(folder / "recipe.yaml")
     record["chosen"] = {
         "learning_rate": recipe.optimizer.learning_rate,
@@ -279,7 +324,11 @@ def tfidf(trial: Trial) -> Record | None:
     score = float(right.mean())
     if trial.benchmark.metric == "f1_macro":
         score = float(f1_score(gold, predictions, average="macro"))
-    return {"score": score, "seconds": seconds, "right": "".join("01"[int(value)] for value in right)}
+    return {
+        "score": score,
+        "seconds": seconds,
+        "right": "".join("01"[int(value)] for value in right),
+    }
 
 
 def joined(row: Row) -> str:
@@ -294,7 +343,11 @@ def plain_loop(trial: Trial) -> Record | None:
     """
     import torch
     from sklearn.metrics import f1_score
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer, get_linear_schedule_with_warmup
+    from transformers import (
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        get_linear_schedule_with_warmup,
+    )
 
     if trial.benchmark.task not in ("text-classification", "text-regression"):
         return None
@@ -308,12 +361,16 @@ def plain_loop(trial: Trial) -> Record | None:
         torch.set_num_threads(trial.threads)
     started = time.perf_counter()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1 if is_regression else len(names))
+    model = AutoModelForSequenceClassification.from_pretrained(
+        folder, num_labels=1 if is_regression else len(names)
+    )
 
     def batch_of(rows: Sequence[Row]) -> Any:
         pairs = [row["pair"] for row in rows] if "pair" in rows[0] else None
         texts = [row["text"] for row in rows]
-        return tokenizer(texts, pairs, truncation=True, max_length=128, padding=True, return_tensors="pt")
+        return tokenizer(
+            texts, pairs, truncation=True, max_length=128, padding=True, return_tensors="pt"
+        )
 
     batch_size, epochs = 8, 3
     n_batches = -(-len(train) // batch_size)
@@ -362,7 +419,9 @@ def peer_runs(peer: str, options: argparse.Namespace) -> Iterator[tuple[str, Pee
     """Yields what a peer runs, each with its name in the results file."""
     if peer == "sweep":
         for setting in SWEEP:
-            shown = ",".join(f"{name.partition('.')[2]}={value:g}" for name, value in setting.items())
+            shown = ",".join(
+                f"{name.partition('.')[2]}={value:g}" for name, value in setting.items()
+            )
             yield f"sweep {shown}", finetuned(setting)
         return
     if peer == "now":
@@ -392,12 +451,21 @@ def table_rows(records: Sequence[Record]) -> list[Record]:
         by_set[record["set"]].append(record)
     rows: list[Record] = []
     for name, group in by_set.items():
-        row: Record = {"set": name, "metric": SETS[name].metric, "about": SETS[name].about, "scores": {}}
-        peers = dict.fromkeys(record["peer"] for record in group if not record["peer"].startswith("sweep "))
+        row: Record = {
+            "set": name,
+            "metric": SETS[name].metric,
+            "about": SETS[name].about,
+            "scores": {},
+        }
+        peers = dict.fromkeys(
+            record["peer"] for record in group if not record["peer"].startswith("sweep ")
+        )
         for peer in peers:
             same = [record for record in group if record["peer"] == peer]
             row["scores"][peer] = float(np.mean([record["score"] for record in same]))
-            row.setdefault("seconds", {})[peer] = float(np.median([record["seconds"] for record in same]))
+            row.setdefault("seconds", {})[peer] = float(
+                np.median([record["seconds"] for record in same])
+            )
         swept = best_settings(group)
         if swept:
             row["scores"]["sweep"] = float(np.mean([record["score"] for record in swept]))
@@ -417,7 +485,11 @@ def best_settings(records: Sequence[Record]) -> list[Record]:
 
 def paired_differences(records: Sequence[Record]) -> dict[str, tuple[float, float]]:
     """Returns the mean difference of `now` to the other peers on the same rows, and half of its 95 % interval."""
-    own = {record["seed"]: record["right"] for record in records if record["peer"] == "now" and "right" in record}
+    own = {
+        record["seed"]: record["right"]
+        for record in records
+        if record["peer"] == "now" and "right" in record
+    }
     differences: dict[str, list[np.ndarray]] = defaultdict(list)
     for record in records:
         right = record.get("right")
@@ -446,7 +518,9 @@ def markdown(records: Sequence[Record]) -> str:
         intervals = [shown_interval(row["differences"].get(peer)) for peer in ("probe", "tfidf")]
         seconds = row["seconds"]
         ratio = f"{seconds['now'] / seconds['old']:.2f}" if {"now", "old"} <= seconds.keys() else ""
-        lines.append(f"| {row['about']} | {row['metric']} | {' | '.join([*scores, *intervals])} | {ratio} |")
+        lines.append(
+            f"| {row['about']} | {row['metric']} | {' | '.join([*scores, *intervals])} | {ratio} |"
+        )
     return "\n".join(lines)
 
 
@@ -498,7 +572,10 @@ def reviews(data_dir: Path, *, n_train: int = 1000) -> Split:
     names = {"0": "negative", "1": "positive"}
     folder = data_dir / "sst2-sentences"
     train, test = [
-        shuffled({"text": text, "label": names[label]} for text, label in tsv(folder / f"{name}.tsv", header=False))
+        shuffled(
+            {"text": text, "label": names[label]}
+            for text, label in tsv(folder / f"{name}.tsv", header=False)
+        )
         for name in ("train", "dev")
     ]
     return Split(train[:n_train], test[:800])
@@ -523,7 +600,10 @@ def acceptability(data_dir: Path) -> Split:
     names = {"0": "unacceptable", "1": "acceptable"}
     folder = data_dir / "glue" / "CoLA"
     train, test = [
-        shuffled({"text": row[3], "label": names[row[1]]} for row in tsv(folder / f"{name}.tsv", header=False))
+        shuffled(
+            {"text": row[3], "label": names[row[1]]}
+            for row in tsv(folder / f"{name}.tsv", header=False)
+        )
         for name in ("train", "dev")
     ]
     return Split(train[:2000], test)
@@ -535,7 +615,8 @@ def paraphrases(data_dir: Path) -> Split:
     folder = data_dir / "glue" / "MRPC"
     train, test = [
         shuffled(
-            {"text": row[3], "pair": row[4], "label": names[row[0]]} for row in tsv(folder / f"{name}.tsv", header=True)
+            {"text": row[3], "pair": row[4], "label": names[row[0]]}
+            for row in tsv(folder / f"{name}.tsv", header=True)
         )
         for name in ("train", "dev")
     ]
@@ -555,10 +636,16 @@ def abstracts(data_dir: Path) -> Split:
 
 def squad_paragraphs(data_dir: Path) -> Iterator[tuple[str, str, list[str]]]:
     """Yields the title, the context and the questions of each paragraph of SQuAD's development set."""
-    articles = json.loads((data_dir / "squad" / "dev-v1.1.json").read_text(encoding="utf-8"))["data"]
+    articles = json.loads((data_dir / "squad" / "dev-v1.1.json").read_text(encoding="utf-8"))[
+        "data"
+    ]
     for article in articles:
         for paragraph in article["paragraphs"]:
-            yield article["title"], paragraph["context"], [entry["question"] for entry in paragraph["qas"]]
+            yield (
+                article["title"],
+                paragraph["context"],
+                [entry["question"] for entry in paragraph["qas"]],
+            )
 
 
 def titles(data_dir: Path) -> Split:
@@ -579,7 +666,9 @@ def paragraphs(data_dir: Path) -> Split:
     for _, _, questions in shuffled_paragraphs(data_dir):
         if len(questions) < 5:
             continue
-        rows = [{"text": question.strip(), "label": f"paragraph {labels}"} for question in questions[:5]]
+        rows = [
+            {"text": question.strip(), "label": f"paragraph {labels}"} for question in questions[:5]
+        ]
         train += rows[:4]
         test += rows[4:]
         labels += 1
@@ -597,7 +686,8 @@ def shuffled_paragraphs(data_dir: Path) -> list[tuple[str, str, list[str]]]:
 def genres(data_dir: Path) -> Split:
     """Sentences of five genres of the web (UD English EWT)."""
     train, test = [
-        shuffled(genre_rows(data_dir / "ud-english-ewt" / f"en_ewt-ud-{name}.conllu")) for name in ("train", "dev")
+        shuffled(genre_rows(data_dir / "ud-english-ewt" / f"en_ewt-ud-{name}.conllu"))
+        for name in ("train", "dev")
     ]
     return Split(train[:2000], test[:1200])
 
@@ -618,7 +708,8 @@ def scores(data_dir: Path) -> Split:
     folder = data_dir / "glue" / "STS-B"
     train, test = [
         shuffled(
-            {"text": row[7], "pair": row[8], "label": float(row[9])} for row in tsv(folder / f"{name}.tsv", header=True)
+            {"text": row[7], "pair": row[8], "label": float(row[9])}
+            for row in tsv(folder / f"{name}.tsv", header=True)
         )
         for name in ("train", "dev")
     ]
@@ -628,7 +719,8 @@ def scores(data_dir: Path) -> Split:
 def entities(data_dir: Path) -> Split:
     """Entities of emerging kinds (WNUT-17)."""
     train, test = [
-        shuffled(tagged_rows(data_dir / "wnut17" / name)) for name in ("wnut17train.conll", "emerging.dev.conll")
+        shuffled(tagged_rows(data_dir / "wnut17" / name))
+        for name in ("wnut17train.conll", "emerging.dev.conll")
     ]
     return Split(train[:1200], test[:600])
 
@@ -656,15 +748,23 @@ CLASSES = "text-classification"
 SETS = {
     "reviews": BenchmarkSet(CLASSES, "accuracy", "reviews, 2 labels, 1,000 rows", reviews),
     "few-reviews": BenchmarkSet(CLASSES, "accuracy", "reviews, 2 labels, 60 rows", few_reviews),
-    "rare-reviews": BenchmarkSet(CLASSES, "f1_macro", "reviews, 1 positive in 51, 1,530 rows", rare_reviews),
+    "rare-reviews": BenchmarkSet(
+        CLASSES, "f1_macro", "reviews, 1 positive in 51, 1,530 rows", rare_reviews
+    ),
     "acceptability": BenchmarkSet(CLASSES, "accuracy", "CoLA, 2 labels, 2,000 rows", acceptability),
     "paraphrases": BenchmarkSet(CLASSES, "accuracy", "MRPC, pairs, 1,200 rows", paraphrases),
-    "abstracts": BenchmarkSet(CLASSES, "accuracy", "medical abstracts, 5 disputed labels, 1,000 rows", abstracts),
+    "abstracts": BenchmarkSet(
+        CLASSES, "accuracy", "medical abstracts, 5 disputed labels, 1,000 rows", abstracts
+    ),
     "genres": BenchmarkSet(CLASSES, "accuracy", "genres of the web, 5 labels, 2,000 rows", genres),
     "titles": BenchmarkSet(CLASSES, "accuracy", "questions, 48 labels, 3,000 rows", titles),
     "paragraphs": BenchmarkSet(CLASSES, "accuracy", "questions, 200 labels, 800 rows", paragraphs),
-    "scores": BenchmarkSet("text-regression", "pearson", "STS-B, scores of pairs, 1,500 rows", scores),
-    "entities": BenchmarkSet("token-classification", "f1", "WNUT-17, entities, 1,200 sentences", entities),
+    "scores": BenchmarkSet(
+        "text-regression", "pearson", "STS-B, scores of pairs, 1,500 rows", scores
+    ),
+    "entities": BenchmarkSet(
+        "token-classification", "f1", "WNUT-17, entities, 1,200 sentences", entities
+    ),
     "choices": BenchmarkSet("multiple-choice", "accuracy", "CODAH, 4 choices, 800 rows", choices),
 }
 """Name -> set."""

@@ -57,7 +57,10 @@ def one_by_one(folder: Path) -> tuple[str, Callable[[Sequence[str]], None]]:
     try:
         import captum
 
-        integrate, name = by_captum, f"captum {captum.__version__}, {STEPS} steps, one row at a time"
+        integrate, name = (
+            by_captum,
+            f"captum {captum.__version__}, {STEPS} steps, one row at a time",
+        )
     except ImportError:
         integrate, name = written_out, f"written out, {STEPS} steps, one row at a time"
     network = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
@@ -76,9 +79,13 @@ def one_by_one(folder: Path) -> tuple[str, Callable[[Sequence[str]], None]]:
 
 def main() -> None:
     """Parses the options, measures, prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--file", type=Path, required=True, help="one text per line")
-    parser.add_argument("--run", type=Path, help="a run of text classification; else minilm with a random head")
+    parser.add_argument(
+        "--run", type=Path, help="a run of text classification; else minilm with a random head"
+    )
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
@@ -92,16 +99,22 @@ def main() -> None:
         if options.run is None:
             bare = locate_model("minilm")
             torch.manual_seed(0)
-            transformers.AutoModelForSequenceClassification.from_pretrained(bare).save_pretrained(run)
+            transformers.AutoModelForSequenceClassification.from_pretrained(bare).save_pretrained(
+                run
+            )
             transformers.AutoTokenizer.from_pretrained(bare).save_pretrained(run)
         threads = {"runtime.threads": options.threads} if options.threads else {}
-        explainer = Explainer(open_run(run, options={**threads, "model.max_length": 128}), Asked(faithful_rows=0))
+        explainer = Explainer(
+            open_run(run, options={**threads, "model.max_length": 128}), Asked(faithful_rows=0)
+        )
         _ = explainer.engine
 
         def ours(texts: Sequence[str]) -> None:
             list(explainer.explain([text_rows(explainer.run, texts, [])]))
 
-        sides = dict([one_by_one(run / "model" if (run / "model").is_dir() else run)]) | {"bertctl explain": ours}
+        sides = dict([one_by_one(run / "model" if (run / "model").is_dir() else run)]) | {
+            "bertctl explain": ours
+        }
         wall: dict[str, list[float]] = {name: [] for name in sides}
         busy: dict[str, list[float]] = {name: [] for name in sides}
         for turn in range(rounds + 1):
@@ -115,7 +128,9 @@ def main() -> None:
     print(f"{rows} rows, best of {rounds}{'':24}{'rows/s':>8}{'ratio':>8}{'CPU s':>8}{'ratio':>8}")
     for name in sides:
         seconds, cpu = min(wall[name]), min(busy[name])
-        print(f"{name:44}{rows / seconds:8.2f}{reference[0] / seconds:7.2f}x{cpu:8.1f}{reference[1] / cpu:7.2f}x")
+        print(
+            f"{name:44}{rows / seconds:8.2f}{reference[0] / seconds:7.2f}x{cpu:8.1f}{reference[1] / cpu:7.2f}x"
+        )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,9 @@ FEW = 16
 
 def main() -> None:
     """Parses the options, measures, prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--file", type=Path, required=True, help="one text per line")
     parser.add_argument("--rows", type=int, default=5000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -38,19 +40,46 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         files = {count: Path(folder) / f"{count}.txt" for count in (FEW, rows)}
         for count, file in files.items():
-            file.write_text("\n".join(itertools.islice(itertools.cycle(lines), count)) + "\n", encoding="utf-8")
+            file.write_text(
+                "\n".join(itertools.islice(itertools.cycle(lines), count)) + "\n", encoding="utf-8"
+            )
         device = ["--device", options.device] if options.device else []
         model = str(locate_model("minilm"))
-        ours = [sys.executable, "-m", "bertctl", "extract-features", "-q", "--model", "minilm", "--overwrite", *device]
+        ours = [
+            sys.executable,
+            "-m",
+            "bertctl",
+            "extract-features",
+            "-q",
+            "--model",
+            "minilm",
+            "--overwrite",
+            *device,
+        ]
         seconds: dict[tuple[str, int], list[float]] = {}
         for _ in range(rounds):
             for count, file in files.items():
                 target = str(Path(folder) / "vectors.npy")
                 commands = {
-                    "sentence-transformers": [sys.executable, "-c", THEIRS, model, str(file), target, options.device],
+                    "sentence-transformers": [
+                        sys.executable,
+                        "-c",
+                        THEIRS,
+                        model,
+                        str(file),
+                        target,
+                        options.device,
+                    ],
                     "bertctl, fp32": [*ours, "--precision", "fp32", str(file), "-o", target],
                     "bertctl, default": [*ours, str(file), "-o", target],
-                    "bertctl, --backend auto": [*ours, "--backend", "auto", str(file), "-o", target],
+                    "bertctl, --backend auto": [
+                        *ours,
+                        "--backend",
+                        "auto",
+                        str(file),
+                        "-o",
+                        target,
+                    ],
                 }
                 for name, command in commands.items():
                     started = time.perf_counter()
@@ -61,14 +90,20 @@ def main() -> None:
 
 def show(seconds: dict[tuple[str, int], list[float]], rows: int) -> None:
     """Prints a line per side; the first one is what the others are compared with."""
-    whole = {name: sum(times) / len(times) for (name, count), times in seconds.items() if count == rows}
-    start = {name: sum(times) / len(times) for (name, count), times in seconds.items() if count == FEW}
+    whole = {
+        name: sum(times) / len(times) for (name, count), times in seconds.items() if count == rows
+    }
+    start = {
+        name: sum(times) / len(times) for (name, count), times in seconds.items() if count == FEW
+    }
     # With a few rows, or on a busy machine, the difference of two wall clocks may be nothing.
     rates = {name: (rows - FEW) / max(whole[name] - start[name], 0.1) for name in whole}
     reference = next(iter(rates.values()))
     print(f"{rows} rows{'':20}{'rows/s':>10}{'ratio':>8}{'wall clock':>12}{'its start':>12}")
     for name, rate in rates.items():
-        print(f"{name:29}{rate:10.0f}{rate / reference:7.2f}x{whole[name]:10.1f} s{start[name]:10.1f} s")
+        print(
+            f"{name:29}{rate:10.0f}{rate / reference:7.2f}x{whole[name]:10.1f} s{start[name]:10.1f} s"
+        )
 
 
 if __name__ == "__main__":

@@ -21,13 +21,21 @@ PLACES = ("start", "middle", "end")
 
 def main() -> None:
     """Parses the options, measures, prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--file", type=Path, required=True, help="sentence TAB label, such as SST-2's")
-    parser.add_argument("--filler", type=Path, help="one document per line, such as medical abstracts")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--file", type=Path, required=True, help="sentence TAB label, such as SST-2's"
+    )
+    parser.add_argument(
+        "--filler", type=Path, help="one document per line, such as medical abstracts"
+    )
     parser.add_argument("--rows", type=int, default=2000, help="reviews to train on")
     parser.add_argument("--scored", type=int, default=1500, help="reviews to score")
     parser.add_argument("--length", type=int, default=48, help="longest input in tokens")
-    parser.add_argument("--words", type=int, default=110, help="words of medical sentences in a review")
+    parser.add_argument(
+        "--words", type=int, default=110, help="words of medical sentences in a review"
+    )
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--places", default=",".join(PLACES))
     parser.add_argument("--poolings", default="attention")
@@ -35,24 +43,40 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.rows, options.scored, options.words, options.epochs = 16, 16, 30, 1
-    lines = [line.rpartition("\t")[::2] for line in options.file.read_text(encoding="utf-8").splitlines()]
-    pairs = [(text, label) for text, label in lines if label in ("0", "1") and len(text.split()) >= 5]
+    lines = [
+        line.rpartition("\t")[::2] for line in options.file.read_text(encoding="utf-8").splitlines()
+    ]
+    pairs = [
+        (text, label) for text, label in lines if label in ("0", "1") and len(text.split()) >= 5
+    ]
     pairs = pairs or [("a good film", "1"), ("a bad film", "0")]
     documents = (
-        options.filler.read_text(encoding="utf-8").splitlines() if options.filler else ["the patients were well."]
+        options.filler.read_text(encoding="utf-8").splitlines()
+        if options.filler
+        else ["the patients were well."]
     )
     rng = np.random.default_rng(0)
     count = options.rows + options.scored
     chosen = [
-        pair for pair, _ in zip(cycle([pairs[i] for i in rng.permutation(len(pairs))]), range(count), strict=False)
+        pair
+        for pair, _ in zip(
+            cycle([pairs[i] for i in rng.permutation(len(pairs))]), range(count), strict=False
+        )
     ]
-    print(f"{'evidence':10}{'head':>8}{'window':>17}{'difference':>12}  95 % interval   (bertctl, minilm)")
+    print(
+        f"{'evidence':10}{'head':>8}{'window':>17}{'difference':>12}  95 % interval   (bertctl, minilm)"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for place in options.places.split(","):
-            rows = [(_review(text, documents, place, options.words, rng), label) for text, label in chosen]
+            rows = [
+                (_review(text, documents, place, options.words, rng), label)
+                for text, label in chosen
+            ]
             files = {"train": rows[: options.rows], "validation": rows[options.rows :]}
             for split, part in files.items():
-                text = "".join(json.dumps({"text": one, "label": label}) + "\n" for one, label in part)
+                text = "".join(
+                    json.dumps({"text": one, "label": label}) + "\n" for one, label in part
+                )
                 (Path(folder) / f"{split}.jsonl").write_text(text, encoding="utf-8")
             head = _run(Path(folder), f"{place}-head", options)
             for pooling in options.poolings.split(","):
@@ -66,10 +90,15 @@ def show(place: str, pooling: str, compared: dict[str, Any]) -> None:
     head, window = (run["value"] for run in compared["metrics"]["accuracy"])
     found = next(one for one in compared["differences"] if one["metric"] == "accuracy")
     interval = f"{found['low']:+.4f} to {found['high']:+.4f}"
-    print(f"{place:10}{head:8.4f}{pooling:>10}{window:7.4f}{found['value']:+12.4f}  {interval}", flush=True)
+    print(
+        f"{place:10}{head:8.4f}{pooling:>10}{window:7.4f}{found['value']:+12.4f}  {interval}",
+        flush=True,
+    )
 
 
-def _review(text: str, documents: list[str], place: str, words: int, rng: np.random.Generator) -> str:
+def _review(
+    text: str, documents: list[str], place: str, words: int, rng: np.random.Generator
+) -> str:
     """Returns a sentence among about so many words of others."""
     others: list[str] = []
     while sum(len(one.split()) for one in others) < words:
@@ -81,10 +110,33 @@ def _review(text: str, documents: list[str], place: str, words: int, rng: np.ran
 
 def _run(folder: Path, name: str, options: argparse.Namespace, *extra: str) -> str:
     """Returns the folder of a run that was trained and scored."""
-    files = ["--train-file", f"{folder}/train.jsonl", "--validation-file", f"{folder}/validation.jsonl"]
-    fields = ["--max-length", str(options.length), "--epochs", str(options.epochs), "--learning-rate", "1e-4"]
+    files = [
+        "--train-file",
+        f"{folder}/train.jsonl",
+        "--validation-file",
+        f"{folder}/validation.jsonl",
+    ]
+    fields = [
+        "--max-length",
+        str(options.length),
+        "--epochs",
+        str(options.epochs),
+        "--learning-rate",
+        "1e-4",
+    ]
     target = f"{folder}/{name}"
-    _bertctl("finetune", "text-classification", "--model", "minilm", "-o", target, "--json", *files, *fields, *extra)
+    _bertctl(
+        "finetune",
+        "text-classification",
+        "--model",
+        "minilm",
+        "-o",
+        target,
+        "--json",
+        *files,
+        *fields,
+        *extra,
+    )
     return target
 
 

@@ -28,7 +28,12 @@ from bertctl.training.pretrain import prepare
 
 BLOCK = 512
 WARM_UP = 2  # steps of each side that do not count
-SMALL = {"num_hidden_layers": 4, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512}
+SMALL = {
+    "num_hidden_layers": 4,
+    "hidden_size": 128,
+    "num_attention_heads": 2,
+    "intermediate_size": 512,
+}
 """A tiny BERT, with a vocabulary of its own."""
 ARMS: dict[str, dict[str, Any]] = {
     "bertctl, default": {},
@@ -81,12 +86,20 @@ class Turns(transformers.TrainerCallback):
 
 def main() -> None:
     """Parses the options, measures, prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--file", type=Path, required=True, help="one document per line")
-    parser.add_argument("--steps", type=int, default=12, help="timed steps of the peer, of 8 x 512 tokens")
-    parser.add_argument("--networks", nargs="+", default=["minilm", "tiny"], choices=["minilm", "tiny"])
+    parser.add_argument(
+        "--steps", type=int, default=12, help="timed steps of the peer, of 8 x 512 tokens"
+    )
+    parser.add_argument(
+        "--networks", nargs="+", default=["minilm", "tiny"], choices=["minilm", "tiny"]
+    )
     parser.add_argument("--threads", type=int, help="of both sides")
-    parser.add_argument("--quick", action="store_true", help="a step of the tiny network, to see that it works")
+    parser.add_argument(
+        "--quick", action="store_true", help="a step of the tiny network, to see that it works"
+    )
     options = parser.parse_args()
     texts = [line for line in options.file.read_text(encoding="utf-8").splitlines() if line.strip()]
     fields = {"runtime.threads": options.threads}
@@ -95,7 +108,9 @@ def main() -> None:
             measure(network, texts, 1 if options.quick else options.steps, Path(folder), fields)
 
 
-def measure(network: str, texts: list[str], steps: int, scratch: Path, given: dict[str, Any]) -> None:
+def measure(
+    network: str, texts: list[str], steps: int, scratch: Path, given: dict[str, Any]
+) -> None:
     """Trains both sides in turns and prints a line per arm."""
     corpus = scratch / "corpus.txt"
     corpus.write_text("\n".join(texts) + "\n", encoding="utf-8")
@@ -107,26 +122,40 @@ def measure(network: str, texts: list[str], steps: int, scratch: Path, given: di
             "pretraining.from_scratch": str(theirs / "config.json"),
             "pretraining.vocab": str(theirs),
         }
-    ours = {name: Ours({**given, **fields, **more}, scratch / str(i)) for i, (name, more) in enumerate(ARMS.items())}
-    turns = run_mlm(theirs, texts, steps, list(ours.values()), scratch / "trainer", new=network == "tiny")
+    ours = {
+        name: Ours({**given, **fields, **more}, scratch / str(i))
+        for i, (name, more) in enumerate(ARMS.items())
+    }
+    turns = run_mlm(
+        theirs, texts, steps, list(ours.values()), scratch / "trainer", new=network == "tiny"
+    )
     reference = turns.tokens / turns.seconds
-    print(f"{network}, {torch.get_num_threads()} threads{'':28}"[:44] + f"{'tokens/s':>12}{'ratio':>10}")
+    print(
+        f"{network}, {torch.get_num_threads()} threads{'':28}"[:44]
+        + f"{'tokens/s':>12}{'ratio':>10}"
+    )
     print(f"{f'run_mlm.py, fp32, 8 x {BLOCK}':44}{reference:12.0f}{1.0:8.2f} x")
     for name, arm in ours.items():
         rate = arm.tokens / arm.seconds
         print(f"{f'{name}, {arm.precision}':44}{rate:12.0f}{rate / reference:8.2f} x")
 
 
-def run_mlm(folder: Path, texts: list[str], steps: int, others: list[Ours], scratch: Path, *, new: bool) -> Turns:
+def run_mlm(
+    folder: Path, texts: list[str], steps: int, others: list[Ours], scratch: Path, *, new: bool
+) -> Turns:
     """Trains as the script does at its defaults, the others in between, and returns what was timed."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     encoded = tokenizer(texts, return_special_tokens_mask=True)
     # Enough of them for all steps, however few the texts: the script leaves out what is left behind the last block.
     needed = 8 * BLOCK * (steps + WARM_UP)
     columns = {
-        name: list(itertools.islice(itertools.cycle(itertools.chain(*each)), needed)) for name, each in encoded.items()
+        name: list(itertools.islice(itertools.cycle(itertools.chain(*each)), needed))
+        for name, each in encoded.items()
     }
-    blocks = {name: [each[i : i + BLOCK] for i in range(0, needed, BLOCK)] for name, each in columns.items()}
+    blocks = {
+        name: [each[i : i + BLOCK] for i in range(0, needed, BLOCK)]
+        for name, each in columns.items()
+    }
     config = transformers.AutoConfig.from_pretrained(folder)
     network = (
         transformers.AutoModelForMaskedLM.from_config(config)
@@ -137,11 +166,17 @@ def run_mlm(folder: Path, texts: list[str], steps: int, others: list[Ours], scra
     trainer = transformers.Trainer(
         model=network,
         args=transformers.TrainingArguments(
-            str(scratch), max_steps=steps + WARM_UP, save_strategy="no", disable_tqdm=True, logging_strategy="no"
+            str(scratch),
+            max_steps=steps + WARM_UP,
+            save_strategy="no",
+            disable_tqdm=True,
+            logging_strategy="no",
         ),
         train_dataset=datasets.Dataset.from_dict(blocks),
         processing_class=tokenizer,
-        data_collator=transformers.DataCollatorForLanguageModeling(tokenizer=tokenizer, mlm_probability=0.15),
+        data_collator=transformers.DataCollatorForLanguageModeling(
+            tokenizer=tokenizer, mlm_probability=0.15
+        ),
         callbacks=[turns],
     )
     trainer.remove_callback(transformers.PrinterCallback)
@@ -155,7 +190,9 @@ def tiny(texts: list[str], folder: Path) -> Path:
     made.train_from_iterator(texts, vocab_size=8000, show_progress=False)
     folder.mkdir()
     made.save_model(str(folder))
-    transformers.BertTokenizerFast.from_pretrained(folder, model_max_length=BLOCK).save_pretrained(folder)
+    transformers.BertTokenizerFast.from_pretrained(folder, model_max_length=BLOCK).save_pretrained(
+        folder
+    )
     config = transformers.BertConfig(vocab_size=made.get_vocab_size(), **SMALL)
     (folder / "config.json").write_text(json.dumps(config.to_dict()), encoding="utf-8")
     return folder

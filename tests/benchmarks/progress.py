@@ -22,7 +22,9 @@ BERTCTL = [sys.executable, "-m", "bertctl"]
 
 def main() -> None:
     """Parses the options, measures, prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--file", type=Path, required=True, help="one text per line")
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--verbs", default="predict,extract-features,tokenize,finetune")
@@ -37,17 +39,47 @@ def main() -> None:
         given = list(itertools.islice(itertools.cycle(lines), rows))
         texts.write_text("".join(f"{text}\n" for text in given), encoding="utf-8")
         quoted = (text.replace('"', '""') for text in given)
-        table.write_text("text,label\n" + "".join(f'"{text}",{"ab"[i % 2]}\n' for i, text in enumerate(quoted)))
+        table.write_text(
+            "text,label\n" + "".join(f'"{text}",{"ab"[i % 2]}\n' for i, text in enumerate(quoted))
+        )
         subprocess.run(
-            [*BERTCTL, "finetune", "demo", "-q", "-o", folder / "run", *few], check=True, capture_output=True
+            [*BERTCTL, "finetune", "demo", "-q", "-o", folder / "run", *few],
+            check=True,
+            capture_output=True,
         )
         commands = {
             "predict": ["predict", folder / "run", texts, "-o", folder / "answers.jsonl"],
-            "extract-features": ["extract-features", texts, "--model", "minilm", "-o", folder / "vectors.npy"],
-            "tokenize": ["tokenize", "--file", texts, "--model", "minilm", "-o", folder / "tokens.jsonl"],
-            "finetune": ["finetune", table, "--model", "minilm", "--epochs", "1", "-o", folder / "mine"],
+            "extract-features": [
+                "extract-features",
+                texts,
+                "--model",
+                "minilm",
+                "-o",
+                folder / "vectors.npy",
+            ],
+            "tokenize": [
+                "tokenize",
+                "--file",
+                texts,
+                "--model",
+                "minilm",
+                "-o",
+                folder / "tokens.jsonl",
+            ],
+            "finetune": [
+                "finetune",
+                table,
+                "--model",
+                "minilm",
+                "--epochs",
+                "1",
+                "-o",
+                folder / "mine",
+            ],
         }
-        print(f"{rows:,} rows{'':14}{'seconds':>9}{'lines':>7}{'at':>6}{'said':>8}{'came':>8}{'off':>8}")
+        print(
+            f"{rows:,} rows{'':14}{'seconds':>9}{'lines':>7}{'at':>6}{'said':>8}{'came':>8}{'off':>8}"
+        )
         for verb in options.verbs.split(","):
             show(verb, [*BERTCTL, *map(str, commands[verb])])
 
@@ -56,14 +88,19 @@ def show(verb: str, command: list[str]) -> None:
     """Runs a command and prints its row."""
     started = time.perf_counter()
     heard: list[tuple[float, str]] = []
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=os.environ) as one:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=os.environ
+    ) as one:
         assert one.stderr is not None
         heard += [(time.perf_counter() - started, line.rstrip("\n")) for line in one.stderr]
     if one.returncode:
         raise SystemExit("\n".join(line for _, line in heard))
     heard.append((time.perf_counter() - started, ""))
     progress = [i for i, (_, line) in enumerate(heard) if ANY_LINE.match(line)]
-    quarter = next((i for i in progress if (found := LINE.match(heard[i][1])) and int(found["share"]) >= 25), None)
+    quarter = next(
+        (i for i in progress if (found := LINE.match(heard[i][1])) and int(found["share"]) >= 25),
+        None,
+    )
     row = f"bertctl {verb:16}{heard[-1][0]:9.1f}{len(progress):7}"
     if quarter is None:  # too short for a line
         print(row)
@@ -71,7 +108,10 @@ def show(verb: str, command: list[str]) -> None:
     found = LINE.match(heard[quarter][1])
     assert found is not None
     over = next(at for i, (at, _) in enumerate(heard) if i > quarter and i not in progress)
-    said = sum(float(number) * UNITS[unit] for number, unit in re.findall(r"([\d.]+) (d|h|min|s)\b", found["left"]))
+    said = sum(
+        float(number) * UNITS[unit]
+        for number, unit in re.findall(r"([\d.]+) (d|h|min|s)\b", found["left"])
+    )
     came = over - heard[quarter][0]
     print(f"{row}{found['share'] + ' %':>6}{said:8.0f}{came:8.0f}{said / came - 1:+8.1%}")
 

@@ -19,12 +19,16 @@ SIZE, TOP, THRESHOLD, ALIKE = 384, 10, 0.8, 300
 
 def main() -> None:
     """Parses the options, measures, prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--mined", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="few vectors once, to see that it works")
+    parser.add_argument(
+        "--quick", action="store_true", help="few vectors once, to see that it works"
+    )
     options = parser.parse_args()
     rows, asked, mined, rounds = options.rows, options.queries, options.mined, options.rounds
     if options.quick:
@@ -58,7 +62,9 @@ def main() -> None:
         ours = min(seconds["bertctl"])
         print(f"\n{what}")
         for name, measured in seconds.items():
-            print(f"{name:24} {min(measured):8.2f} s  {min(measured) / ours:6.1f} times ours  {found[name]:9,} found")
+            print(
+                f"{name:24} {min(measured):8.2f} s  {min(measured) / ours:6.1f} times ours  {found[name]:9,} found"
+            )
 
 
 def unit(rows: int, seed: int) -> Floats32:

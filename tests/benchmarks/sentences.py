@@ -27,7 +27,10 @@ from bertctl.training.estimate import Rehearsal
 from bertctl.training.job import prepare
 
 WARM_UP = 2  # steps of each side that do not count
-ARMS = {"cosine": losses.CosineSimilarityLoss, "multiple-negatives": losses.MultipleNegativesRankingLoss}
+ARMS = {
+    "cosine": losses.CosineSimilarityLoss,
+    "multiple-negatives": losses.MultipleNegativesRankingLoss,
+}
 
 
 class Ours:
@@ -39,7 +42,8 @@ class Ours:
             "data.validation_fraction": 0.1,
             "model.name": "minilm",
             "training.batch_size": batch,
-            "training.group_by_length": loss == "cosine",  # the other one tells texts of a batch apart
+            "training.group_by_length": loss
+            == "cosine",  # the other one tells texts of a batch apart
             "sentence_embeddings.loss": loss,
         }
         job = prepare(load_recipe("sentence-embeddings", options=fields))
@@ -75,15 +79,22 @@ class Turns(transformers.TrainerCallback):
 
 def main() -> None:
     """Parses the options, measures, prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--file", type=Path, required=True, help="one text per line")
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--steps", type=int, default=60, help="timed steps of the peer, for each loss")
+    parser.add_argument(
+        "--steps", type=int, default=60, help="timed steps of the peer, for each loss"
+    )
     parser.add_argument("--quick", action="store_true", help="a step, to see that it works")
     options = parser.parse_args()
     texts = [line for line in options.file.read_text(encoding="utf-8").splitlines() if line.strip()]
     scores = np.random.default_rng(0).random(len(texts)).round(3).tolist()
-    pairs = [{"text": a, "pair": b, "score": s} for a, b, s in zip(texts[::2], texts[1::2], scores, strict=False)]
+    pairs = [
+        {"text": a, "pair": b, "score": s}
+        for a, b, s in zip(texts[::2], texts[1::2], scores, strict=False)
+    ]
     steps = 1 if options.quick else options.steps
     for loss in ARMS:
         with tempfile.TemporaryDirectory() as scratch:
@@ -94,17 +105,25 @@ def measure(loss: str, pairs: list[dict[str, Any]], steps: int, batch: int, scra
     """Trains both sides in turns and prints what they did."""
     columns = ("text", "pair", "score") if loss == "cosine" else ("text", "pair")
     file = scratch / "pairs.jsonl"
-    file.write_text("".join(json.dumps({name: row[name] for name in columns}) + "\n" for row in pairs))
+    file.write_text(
+        "".join(json.dumps({name: row[name] for name in columns}) + "\n" for row in pairs)
+    )
     ours = Ours(file, loss, batch, scratch / "ours")
-    theirs = trained(loss, [{name: row[name] for name in columns} for row in pairs], steps, batch, ours, scratch)
+    theirs = trained(
+        loss, [{name: row[name] for name in columns} for row in pairs], steps, batch, ours, scratch
+    )
     rates = {"sentence-transformers' trainer, fp32": theirs.pairs / theirs.seconds}
     rates[f"bertctl, {ours.precision}"] = ours.pairs / ours.seconds
-    print(f"{f'{loss}, batch {batch}, {torch.get_num_threads()} threads':44}{'pairs/s':>12}{'ratio':>10}")
+    print(
+        f"{f'{loss}, batch {batch}, {torch.get_num_threads()} threads':44}{'pairs/s':>12}{'ratio':>10}"
+    )
     for name, rate in rates.items():
         print(f"{name:44}{rate:12.1f}{rate / next(iter(rates.values())):8.2f} x")
 
 
-def trained(loss: str, rows: list[dict[str, Any]], steps: int, batch: int, other: Ours, scratch: Path) -> Turns:
+def trained(
+    loss: str, rows: list[dict[str, Any]], steps: int, batch: int, other: Ours, scratch: Path
+) -> Turns:
     """Trains as the peer's documents do, ours in between, and returns what was timed."""
     model = sentence_transformers.SentenceTransformer(str(locate_model("minilm")), device="cpu")
     model.max_seq_length = 128

@@ -22,9 +22,15 @@ TEXT = "not bad at all"
 
 def main() -> None:
     """Parses the options, measures, prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, help="of text classification; the demo is trained where it is left out")
-    parser.add_argument("--beside", type=Path, action="append", default=[], help="a checkout of another commit")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--run", type=Path, help="of text classification; the demo is trained where it is left out"
+    )
+    parser.add_argument(
+        "--beside", type=Path, action="append", default=[], help="a checkout of another commit"
+    )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--quick", action="store_true", help="one round, to see that it works")
     options = parser.parse_args()
@@ -32,7 +38,10 @@ def main() -> None:
         run = options.run.resolve() if options.run else trained(Path(scratch))
         ours = [sys.executable, "-m", "bertctl", "predict", str(run), TEXT, "-q"]
         arms: dict[str, tuple[list[str], Path | None]] = {
-            "transformers.pipeline": ([sys.executable, "-c", THEIRS, str(run / "model"), TEXT], None),
+            "transformers.pipeline": (
+                [sys.executable, "-c", THEIRS, str(run / "model"), TEXT],
+                None,
+            ),
             **{f"bertctl predict of {folder}": (ours, folder) for folder in options.beside},
             "bertctl predict": (ours, None),
         }
@@ -50,17 +59,23 @@ def trained(folder: Path) -> Path:
     """Returns a run of the demo with a few steps."""
     run = folder / "run"
     command = [sys.executable, "-m", "bertctl", "finetune", "demo", "-q", "-o", str(run)]
-    subprocess.run([*command, "--set", "training.max_steps=2"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [*command, "--set", "training.max_steps=2"], check=True, stdout=subprocess.DEVNULL
+    )
     return run
 
 
 def timed(command: list[str], checkout: Path | None, elsewhere: Path) -> float:
     """Returns the seconds of a process, with the bertctl of a checkout if one is given."""
-    path = os.pathsep.join([str(each.resolve()) for each in [checkout] if each] + [os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(
+        [str(each.resolve()) for each in [checkout] if each] + [os.environ.get("PYTHONPATH", "")]
+    )
     started = time.perf_counter()
     # Not here: the folder in which a process starts comes first among those that it imports from.
     streams = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
-    subprocess.run(command, check=True, cwd=elsewhere, env={**os.environ, "PYTHONPATH": path}, **streams)
+    subprocess.run(
+        command, check=True, cwd=elsewhere, env={**os.environ, "PYTHONPATH": path}, **streams
+    )
     return time.perf_counter() - started
 
 

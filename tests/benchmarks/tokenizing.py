@@ -40,7 +40,9 @@ def main() -> None:
     print(f"{'':16}{'MB/s':>8}{'tokens/s':>14}{'ours is':>10}")
     for rate in rates:
         ratio = rates[0].megabytes_per_second / rate.megabytes_per_second
-        print(f"{rate.name:16}{rate.megabytes_per_second:8.1f}{rate.tokens_per_second:14,.0f}{ratio:8.1f} x")
+        print(
+            f"{rate.name:16}{rate.megabytes_per_second:8.1f}{rate.tokens_per_second:14,.0f}{ratio:8.1f} x"
+        )
     same = len({rate.checksum for rate in rates}) == 1
     print("the ids are equal" if same else "THE IDS DIFFER")
 
@@ -60,7 +62,9 @@ def datasets_map(tokenizer: Tokenizer) -> "Way":
 
     def encode(texts: Sequence[str]) -> Any:
         rows = datasets.Dataset.from_dict({"text": list(texts)})
-        mapped = rows.map(lambda batch: by_transformers(batch["text"]), batched=True, remove_columns=["text"])
+        mapped = rows.map(
+            lambda batch: by_transformers(batch["text"]), batched=True, remove_columns=["text"]
+        )
         return mapped["input_ids"][:]
 
     return encode
@@ -86,7 +90,11 @@ class Rate:
 
 
 def measure(
-    tokenizer: Tokenizer, texts: Sequence[str], *, others: Mapping[str, Way] | None = None, portion: int = _PORTION
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    others: Mapping[str, Way] | None = None,
+    portion: int = _PORTION,
 ) -> list[Rate]:
     """Time `TextEncoder` (as `bertctl`), `Tokenizer.encode_batch` on batches of 1,000, and what else is given.
 
@@ -99,7 +107,11 @@ def measure(
         portion: bytes of a turn.
     """
     encoder = TextEncoder(tokenizer)
-    ways: dict[str, Way] = {"bertctl": encoder.encode, "encode_batch": _Reference(tokenizer), **(others or {})}
+    ways: dict[str, Way] = {
+        "bertctl": encoder.encode,
+        "encode_batch": _Reference(tokenizer),
+        **(others or {}),
+    }
     seconds = dict.fromkeys(ways, 0.0)
     hashes = {name: hashlib.sha256() for name in ways}
     tokens = size = 0
@@ -126,7 +138,10 @@ class _Reference:
     def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
         rows: list[list[int]] = []
         for first in range(0, len(texts), _BATCH):
-            rows += [encoding.ids for encoding in self._tokenizer.encode_batch(texts[first : first + _BATCH])]
+            rows += [
+                encoding.ids
+                for encoding in self._tokenizer.encode_batch(texts[first : first + _BATCH])
+            ]
         return rows
 
 

@@ -34,14 +34,20 @@ PADDED, LONGEST, THEIR_LAYERS, OURS = range(4)
 
 def main() -> None:
     """Parses the options, measures, prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--recipe", default="sst2", help="of text classification")
-    parser.add_argument("--model", default="minilm", help="`random-bert-base` has bert-base's shape, random weights")
+    parser.add_argument(
+        "--model", default="minilm", help="`random-bert-base` has bert-base's shape, random weights"
+    )
     parser.add_argument("--data-dir")
     parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--min-words", type=int, default=0, help="only rows with more words")
     parser.add_argument("--batches", type=int, default=30, help="timed batches per arm")
-    parser.add_argument("--beside", type=Path, action="append", default=[], help="a checkout of another commit")
+    parser.add_argument(
+        "--beside", type=Path, action="append", default=[], help="a checkout of another commit"
+    )
     parser.add_argument("--quick", action="store_true", help="two batches, to see that it works")
     parser.add_argument("--arm", type=int, help=argparse.SUPPRESS)  # in an arm's process
     options = parser.parse_args()
@@ -58,7 +64,10 @@ def main() -> None:
         "bertctl, like lengths": (OURS, None),
     }
     with contextlib.ExitStack() as stack:
-        arms = {name: stack.enter_context(arm_process(arm, folder)) for name, (arm, folder) in places.items()}
+        arms = {
+            name: stack.enter_context(arm_process(arm, folder))
+            for name, (arm, folder) in places.items()
+        }
         seconds = in_turns(arms, options.batches)
     show(seconds)
 
@@ -66,11 +75,25 @@ def main() -> None:
 def serve(options: argparse.Namespace) -> None:
     """Makes an arm ready and says what it is; then takes a step for each number that it reads, and says its seconds."""
     with tempfile.TemporaryDirectory() as scratch:
-        model = random_bert_base(Path(scratch)) if options.model == "random-bert-base" else options.model
-        fields = {"model.name": model, "model.max_length": options.max_length, "data.data_dir": options.data_dir}
-        recipe = load_recipe(options.recipe, options={name: value for name, value in fields.items() if value})
+        model = (
+            random_bert_base(Path(scratch))
+            if options.model == "random-bert-base"
+            else options.model
+        )
+        fields = {
+            "model.name": model,
+            "model.max_length": options.max_length,
+            "data.data_dir": options.data_dir,
+        }
+        recipe = load_recipe(
+            options.recipe, options={name: value for name, value in fields.items() if value}
+        )
         theirs = options.arm == THEIR_LAYERS
-        with patch("bertctl.modeling.build.bert_to_train", return_value=None) if theirs else contextlib.nullcontext():
+        with (
+            patch("bertctl.modeling.build.bert_to_train", return_value=None)
+            if theirs
+            else contextlib.nullcontext()
+        ):
             job = prepare(recipe)
         rows = enough_words(job, options.min_words)
         step: Step
@@ -81,10 +104,16 @@ def serve(options: argparse.Namespace) -> None:
             batches = like_lengths(job, rows, options.batches)
             with contextlib.ExitStack() as stack:
                 if theirs:
-                    for name in ("packed_encoder.use_packed_encoder", "used_tokens.train_used_rows"):
+                    for name in (
+                        "packed_encoder.use_packed_encoder",
+                        "used_tokens.train_used_rows",
+                    ):
                         stack.enter_context(patch(f"bertctl.modeling.{name}", return_value=None))
                 step = Rehearsal(job, Path(scratch)).step
-        for batch in [*batches, *batches]:  # each twice before, as shapes recur in a run, and a GPU records them
+        for batch in [
+            *batches,
+            *batches,
+        ]:  # each twice before, as shapes recur in a run, and a GPU records them
             step(batch)
         about = f"{options.recipe}, {options.model}, batch {recipe.training.batch_size}, {job.compute.precision}"
         print(f"{about}, {job.compute.why}", flush=True)
@@ -97,11 +126,15 @@ def serve(options: argparse.Namespace) -> None:
 @contextlib.contextmanager
 def arm_process(arm: int, folder: Path | None) -> Any:
     """Starts an arm, with the bertctl of a checkout if one is given; yields what it has said it is, and its process."""
-    path = os.pathsep.join([str(each.resolve()) for each in [folder] if each] + [os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(
+        [str(each.resolve()) for each in [folder] if each] + [os.environ.get("PYTHONPATH", "")]
+    )
     command = [sys.executable, __file__, *sys.argv[1:], "--arm", str(arm)]
     environment = {**os.environ, "PYTHONPATH": path, "TQDM_DISABLE": "1"}
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1, env=environment) as process:
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, text=True, bufsize=1, env=environment
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         yield process.stdout.readline().strip(), process
@@ -122,9 +155,13 @@ class PlainLoop:
         columns = job.data.splits["train"].columns
         texts = [list(columns["text"])] + ([list(columns["pair"])] if "pair" in columns else [])
         # Tokenized before the clock starts, as `datasets.map` does it.
-        self._encoded = self._tokenizer(*texts, truncation=True, max_length=job.recipe.model.max_length)
+        self._encoded = self._tokenizer(
+            *texts, truncation=True, max_length=job.recipe.model.max_length
+        )
         self._labels = job.features["train"].labels
-        self._padding = {"padding": True} if pad_to is None else {"padding": "max_length", "max_length": pad_to}
+        self._padding = (
+            {"padding": True} if pad_to is None else {"padding": "max_length", "max_length": pad_to}
+        )
         self._device = job.compute.device
 
     def step(self, indices: np.ndarray) -> None:
@@ -171,7 +208,10 @@ def like_lengths(job: Job, rows: np.ndarray, batches: int) -> list[np.ndarray]:
 
     lengths = job.features["train"].lengths[rows]
     plan = training_plan(lengths, job.recipe.training.batch_size, seed=0, epoch=0)
-    plan = sorted((rows[batch] for batch in plan), key=lambda batch: int(job.features["train"].lengths[batch].max()))
+    plan = sorted(
+        (rows[batch] for batch in plan),
+        key=lambda batch: int(job.features["train"].lengths[batch].max()),
+    )
     picked = [plan[int((i + 0.5) * len(plan) / batches)] for i in range(batches)]
     return [picked[i] for i in np.random.default_rng(0).permutation(batches)]
 

@@ -12,8 +12,24 @@ from bertctl.errors import UsageError
 from bertctl.runtime.accelerate_config import check_environment
 from tests.conftest import Run
 
-FIELDS = ["--max-length", "32", "--epochs", "2", "--batch-size", "6", "--precision", "fp32", "--threads", "1"]
-SETS = ["training.log_every=1", "evaluation.bootstrap_resamples=100", "evaluation.batch_size=6", "model.dropout=0.0"]
+FIELDS = [
+    "--max-length",
+    "32",
+    "--epochs",
+    "2",
+    "--batch-size",
+    "6",
+    "--precision",
+    "fp32",
+    "--threads",
+    "1",
+]
+SETS = [
+    "training.log_every=1",
+    "evaluation.bootstrap_resamples=100",
+    "evaluation.batch_size=6",
+    "model.dropout=0.0",
+]
 CONFIG = """compute_environment: LOCAL_MACHINE
 distributed_type: {kind}
 mixed_precision: 'no'
@@ -32,11 +48,19 @@ def config(folder: Path, kind: str) -> Path:
 @pytest.fixture
 def command(tiny_model: Path, opinions: Path) -> list[object]:
     files = ["--train-file", opinions, "--validation-file", opinions, "--model", tiny_model]
-    return ["finetune", "text-classification", *files, *FIELDS, *(w for one in SETS for w in ("--set", one))]
+    return [
+        "finetune",
+        "text-classification",
+        *files,
+        *FIELDS,
+        *(w for one in SETS for w in ("--set", one)),
+    ]
 
 
 @pytest.mark.slow
-def test_several_processes_on_cpus_by_a_configuration(bertctl: Run, command: list[object], tmp_path: Path) -> None:
+def test_several_processes_on_cpus_by_a_configuration(
+    bertctl: Run, command: list[object], tmp_path: Path
+) -> None:
     """`accelerate launch` itself would start one."""
     done = bertctl(*command, "-o", "run", "--accelerate-config", config(tmp_path, "MULTI_CPU"))
     assert done.returncode == 0, done.stderr
@@ -82,7 +106,16 @@ def test_more_processes_than_cores_are_warned_of(command: list[object], tmp_path
     """On one core; the data file is not there, so that nothing long follows."""
     core = min(os.sched_getaffinity(0))
     done = subprocess.run(
-        [sys.executable, "-m", "bertctl", *map(str, command), "--train-file", "none.csv", "--num-processes", "2"],
+        [
+            sys.executable,
+            "-m",
+            "bertctl",
+            *map(str, command),
+            "--train-file",
+            "none.csv",
+            "--num-processes",
+            "2",
+        ],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -96,7 +129,9 @@ def test_more_processes_than_cores_are_warned_of(command: list[object], tmp_path
     assert done.stderr.count("none.csv") == 1
 
 
-@pytest.mark.parametrize(("name", "value"), [("USE_CPU", ""), ("USE_FSDP", "perhaps"), ("DEBUG_MODE", "")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("USE_CPU", ""), ("USE_FSDP", "perhaps"), ("DEBUG_MODE", "")]
+)
 def test_what_accelerate_takes_for_no_truth_value_is_refused_by_its_name(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:

@@ -12,21 +12,43 @@ from tests.cli.test_pretrain import write_corpus
 from tests.conftest import Run
 from tests.nursery import Nursery
 
-PRETRAIN = ("--max-steps", "3", "--max-length", "32", "--batch-size", "8", "--threads", "1", "--precision", "fp32")
+PRETRAIN = (
+    "--max-steps",
+    "3",
+    "--max-length",
+    "32",
+    "--batch-size",
+    "8",
+    "--threads",
+    "1",
+    "--precision",
+    "fp32",
+)
 SETS = ("training.max_steps=2", "model.max_length=32", "evaluation.bootstrap_resamples=100")
 THEN = tuple(word for one in SETS for word in ("--then-set", one))
 
 
 def _document(
-    first: int, *, higher: bool = True, verdict: str = "different", means: tuple[float, float] = (0.8, 0.75)
+    first: int,
+    *,
+    higher: bool = True,
+    verdict: str = "different",
+    means: tuple[float, float] = (0.8, 0.75),
 ) -> dict[str, Any]:
     """sweep.json of two settings, of which the better one comes first in the comparison."""
     best, other = means if higher else means[::-1]
     row = {"deviation": 0.01, "min": 0.1, "max": 0.9, "n": 5}
     sign = 1.0 if higher else -1.0
     return {
-        "primary": {"split": "validation", "name": "accuracy" if higher else "loss", "higher_is_better": higher},
-        "settings": [{"setting": first, "mean": best, **row}, {"setting": 1 - first, "mean": other, **row}],
+        "primary": {
+            "split": "validation",
+            "name": "accuracy" if higher else "loss",
+            "higher_is_better": higher,
+        },
+        "settings": [
+            {"setting": first, "mean": best, **row},
+            {"setting": 1 - first, "mean": other, **row},
+        ],
         "comparison": {
             "first": first,
             "second": 1 - first,
@@ -58,7 +80,9 @@ def test_the_difference_is_with_less_without(
     found = judged(_document(first, higher=higher))
     assert found["verdict"] == verdict
     difference = found["difference"]
-    assert (difference["value"], difference["low"], difference["high"]) == pytest.approx((value, *ends))
+    assert (difference["value"], difference["low"], difference["high"]) == pytest.approx(
+        (value, *ends)
+    )
     assert found["arms"]["with"]["mean"] == (0.8 if (first == 1) == higher else 0.75)
     assert found["sentence"].startswith(f"{verdict}: ")
     assert "5 seeds, 200 examples" in found["sentence"]
@@ -86,8 +110,31 @@ def test_threads_of_the_task_are_none_of_the_pretraining(
 ) -> None:
     """Workers are forked where the pretraining has one thread; had it those of the task, they would wait forever."""
     corpus = write_corpus(tmp_path / "towns.txt")
-    words = ["adapt", corpus, "--model", tiny_model, "--objective", "mlm", "--then", opinions, *THEN, "--seeds", 2]
-    words += ["--max-steps", 3, "--max-length", 32, "--batch-size", 64, "--precision", "fp32", "-o", "out"]
+    words = [
+        "adapt",
+        corpus,
+        "--model",
+        tiny_model,
+        "--objective",
+        "mlm",
+        "--then",
+        opinions,
+        *THEN,
+        "--seeds",
+        2,
+    ]
+    words += [
+        "--max-steps",
+        3,
+        "--max-length",
+        32,
+        "--batch-size",
+        64,
+        "--precision",
+        "fp32",
+        "-o",
+        "out",
+    ]
     words += ["--set", "runtime.threads=1", "--then-set", "runtime.threads=2"]
     started = nursery.start([*map(str, words)], cwd=tmp_path, env=nursery.env)
     said = started.communicate(3600)
@@ -99,7 +146,18 @@ def test_a_model_with_and_without_reading_first(
     bertctl: Run, tiny_model: Path, opinions: Path, tmp_path: Path, lost: bool
 ) -> None:
     corpus = write_corpus(tmp_path / "towns.txt")
-    words = ("adapt", corpus, "--model", tiny_model, "--objective", "mlm", *PRETRAIN, "--then", opinions, *THEN)
+    words = (
+        "adapt",
+        corpus,
+        "--model",
+        tiny_model,
+        "--objective",
+        "mlm",
+        *PRETRAIN,
+        "--then",
+        opinions,
+        *THEN,
+    )
     done = bertctl(*words, "--seeds", 2, "-o", "out", "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -110,8 +168,14 @@ def test_a_model_with_and_without_reading_first(
     assert models == [str(tiny_model), str(tmp_path / "out/pretrain")]
     cells = {cell["name"]: cell for cell in plan["cells"]}
     for arm, number in (("without", 0), ("with", 1)):
-        own = [tmp_path / "out/sweep/cells" / name for name, cell in cells.items() if cell["setting"] == number]
-        values = [json.loads((path / "metrics.json").read_text())["metrics"]["validation"] for path in own]
+        own = [
+            tmp_path / "out/sweep/cells" / name
+            for name, cell in cells.items()
+            if cell["setting"] == number
+        ]
+        values = [
+            json.loads((path / "metrics.json").read_text())["metrics"]["validation"] for path in own
+        ]
         mean = sum(found[answer["primary"]["name"]]["value"] for found in values) / 2
         assert answer["arms"][arm]["mean"] == pytest.approx(mean)
     document = (tmp_path / "out/adapt.json").read_bytes()
@@ -130,7 +194,18 @@ def test_what_can_not_be_judged_is_refused_before_anything_is_trained(
     bertctl: Run, tiny_model: Path, opinions: Path, tmp_path: Path
 ) -> None:
     corpus = write_corpus(tmp_path / "towns.txt")
-    words = ("adapt", corpus, "--model", tiny_model, "--objective", "mlm", *PRETRAIN, *THEN, "-o", "out")
+    words = (
+        "adapt",
+        corpus,
+        "--model",
+        tiny_model,
+        "--objective",
+        "mlm",
+        *PRETRAIN,
+        *THEN,
+        "-o",
+        "out",
+    )
     for given, code, said in (
         (("--then", opinions, "--seeds", 1), 2, "one seed can't tell a gain from luck"),
         (("--then", "pretrain-demo"), 2, "'pretrain-demo' is a recipe of pretrain"),
@@ -145,7 +220,19 @@ def test_what_can_not_be_judged_is_refused_before_anything_is_trained(
 def test_a_dry_run_trains_nothing(bertctl: Run, opinions: Path, tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "towns.txt")
     new = ("--from-scratch", "tiny", "--vocab-size", 300)
-    done = bertctl("adapt", corpus, *new, *PRETRAIN, "--then", opinions, *THEN, "--seeds", 2, "--dry-run", "--json")
+    done = bertctl(
+        "adapt",
+        corpus,
+        *new,
+        *PRETRAIN,
+        "--then",
+        opinions,
+        *THEN,
+        "--seeds",
+        2,
+        "--dry-run",
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
     assert (plan["pretraining"]["steps"], plan["finetuning"]["runs"]) == (3, 4)

@@ -93,7 +93,9 @@ def make_index(bertctl: Run, place: Path, run: TinyRun, model: Path) -> Folder:
 
 
 def make_probe(bertctl: Run, place: Path, run: TinyRun, model: Path) -> Folder:
-    made = bertctl("probe", run.data, "--model", model, "--max-length", 32, "-o", "probe", cwd=place)
+    made = bertctl(
+        "probe", run.data, "--model", model, "--max-length", 32, "-o", "probe", cwd=place
+    )
     assert made.returncode == 0, made.stderr
     verbs = (
         ("predict", "{folder}", str(run.data), "--text-column", "text"),
@@ -105,11 +107,31 @@ def make_probe(bertctl: Run, place: Path, run: TinyRun, model: Path) -> Folder:
 
 
 def make_features(bertctl: Run, place: Path, run: TinyRun, model: Path) -> Folder:
-    made = bertctl("extract-features", run.data, "-o", "features", "--model", model, "--max-length", 32, cwd=place)
+    made = bertctl(
+        "extract-features",
+        run.data,
+        "-o",
+        "features",
+        "--model",
+        model,
+        "--max-length",
+        32,
+        cwd=place,
+    )
     assert made.returncode == 0, made.stderr
     verbs = (
         ("probe", "{folder}", "-o", "other"),
-        ("extract-features", str(run.data), "-o", "{folder}", "--model", str(model), "--max-length", "32", "--resume"),
+        (
+            "extract-features",
+            str(run.data),
+            "-o",
+            "{folder}",
+            "--model",
+            str(model),
+            "--max-length",
+            "32",
+            "--resume",
+        ),
     )
     return Folder(place / "features", documents_in(place / "features"), verbs)
 
@@ -167,7 +189,11 @@ def documents_in(folder: Path) -> tuple[str, ...]:
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.json"))
     cells = sorted({name.split("/")[1] for name in names if name.startswith("cells/")})
     left_out = tuple(f"cells/{cell}/" for cell in cells[1:])
-    return tuple(name for name in names if not name.startswith(left_out) and not name.endswith("tokenizer.json"))
+    return tuple(
+        name
+        for name in names
+        if not name.startswith(left_out) and not name.endswith("tokenizer.json")
+    )
 
 
 def bugs_of(bertctl: Run, folder: Folder, place: Path, replacements: tuple[Any, ...]) -> list[str]:

@@ -29,7 +29,11 @@ def asked(tmp_path_factory, tiny_model, nursery) -> Path:
         none = {"question": "what is x?", "answers": []}
         rows.append(question(number, answers=[answer]) | (none if number % 3 == 2 else {}))
     (folder / "train.jsonl").write_text(lines(rows))
-    sets = ["question_answering.doc_stride=6", "evaluation.bootstrap_resamples=100", "model.dropout=0.0"]
+    sets = [
+        "question_answering.doc_stride=6",
+        "evaluation.bootstrap_resamples=100",
+        "model.dropout=0.0",
+    ]
     done = nursery.run(
         ["finetune", "question-answering", "--train-file", "train.jsonl", "--validation-file", "train.jsonl",
          "--model", str(tiny_model), "-o", "run", "--max-length", "20", "--epochs", "8", "--learning-rate", "5e-3",
@@ -42,11 +46,20 @@ def asked(tmp_path_factory, tiny_model, nursery) -> Path:
 
 
 @pytest.mark.parametrize("places", [(3, 9), (5, 2090), (2060, 2095)])
-def test_two_questions_with_one_id_are_refused_wherever_they_stand(bertctl, asked, tmp_path, places):
+def test_two_questions_with_one_id_are_refused_wherever_they_stand(
+    bertctl, asked, tmp_path, places
+):
     rows = [question(number) for number in range(2100)]
     rows[places[1]]["id"] = rows[places[0]]["id"]
     (tmp_path / "new.jsonl").write_text(lines(rows))
-    document = {"data": [{"title": "t", "paragraphs": [{"context": row["context"], "qas": [row]} for row in rows]}]}
+    document = {
+        "data": [
+            {
+                "title": "t",
+                "paragraphs": [{"context": row["context"], "qas": [row]} for row in rows],
+            }
+        ]
+    }
     (tmp_path / "new.json").write_text(json.dumps(document))
     for name, where in (("new.jsonl", ":{}"), ("new.json", ", row {}")):
         done = bertctl("predict", asked, name, "--format", "squad", "-o", "answers.json")
@@ -57,13 +70,29 @@ def test_two_questions_with_one_id_are_refused_wherever_they_stand(bertctl, aske
         assert not (tmp_path / "answers.json").exists()
 
 
-def test_distinct_ids_all_have_their_answer_and_other_layouts_keep_repeated_ones(bertctl, asked, tmp_path):
+def test_distinct_ids_all_have_their_answer_and_other_layouts_keep_repeated_ones(
+    bertctl, asked, tmp_path
+):
     rows = [question(number) for number in range(2099)]
     (tmp_path / "new.jsonl").write_text(lines(rows))
-    done = bertctl("predict", asked, "new.jsonl", "--format", "squad", "-o", "answers.json", "--precision", "fp32")
+    done = bertctl(
+        "predict",
+        asked,
+        "new.jsonl",
+        "--format",
+        "squad",
+        "-o",
+        "answers.json",
+        "--precision",
+        "fp32",
+    )
     assert done.returncode == 0, done.stderr
     assert list(json.loads((tmp_path / "answers.json").read_text())) == [row["id"] for row in rows]
-    few = [question(0), question(0), {name: value for name, value in question(2).items() if name != "id"}]
+    few = [
+        question(0),
+        question(0),
+        {name: value for name, value in question(2).items() if name != "id"},
+    ]
     answered = bertctl("predict", asked, "-", input=lines(few))
     # A number in place of the missing id could be the id of another row.
     assert [json.loads(line)["id"] for line in answered.stdout.splitlines()] == ["q0", "q0", None]
@@ -74,8 +103,19 @@ def test_distinct_ids_all_have_their_answer_and_other_layouts_keep_repeated_ones
 
 def test_answers_have_their_places_and_settings_of_their_own(bertctl, asked, tmp_path):
     (tmp_path / "text.txt").write_text(CONTEXTS[0])
-    several = ["--question", "what was it?", "--question", "what is x?", "--context", "text.txt", "--precision", "fp32"]
-    done = bertctl("predict", asked, *several, "--n-best", "3", "--null-threshold", "1000", "--json")
+    several = [
+        "--question",
+        "what was it?",
+        "--question",
+        "what is x?",
+        "--context",
+        "text.txt",
+        "--precision",
+        "fp32",
+    ]
+    done = bertctl(
+        "predict", asked, *several, "--n-best", "3", "--null-threshold", "1000", "--json"
+    )
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout)
     assert [answer["question"] for answer in answers] == ["what was it?", "what is x?"]
@@ -83,29 +123,47 @@ def test_answers_have_their_places_and_settings_of_their_own(bertctl, asked, tmp
         assert answer["prediction"] == CONTEXTS[0][answer["start"] : answer["end"]] != ""
         assert len(answer["n_best"]) == 3
         for entry in answer["n_best"]:
-            assert entry["text"] == ("" if entry["start"] is None else CONTEXTS[0][entry["start"] : entry["end"]])
-    never = json.loads(bertctl("predict", asked, *several, "--null-threshold", "-1000", "--json").stdout)
-    assert [(answer["prediction"], answer["start"], answer["end"]) for answer in never] == [("", None, None)] * 2
-    short = json.loads(bertctl("predict", asked, *several, "--max-answer-length", "1", "--json").stdout)
+            assert entry["text"] == (
+                "" if entry["start"] is None else CONTEXTS[0][entry["start"] : entry["end"]]
+            )
+    never = json.loads(
+        bertctl("predict", asked, *several, "--null-threshold", "-1000", "--json").stdout
+    )
+    assert [(answer["prediction"], answer["start"], answer["end"]) for answer in never] == [
+        ("", None, None)
+    ] * 2
+    short = json.loads(
+        bertctl("predict", asked, *several, "--max-answer-length", "1", "--json").stdout
+    )
     assert all(" " not in entry["text"] for answer in short for entry in answer["n_best"])
 
 
 def test_windows_are_said_in_the_log_and_in_the_card(asked):
     said = asked.with_name("said").read_text()
-    assert "validation: 24 of 24 examples are longer than 20 tokens: they are read in windows" in said
+    assert (
+        "validation: 24 of 24 examples are longer than 20 tokens: they are read in windows" in said
+    )
     card = (asked / "model/README.md").read_text()
-    assert "at most 20 tokens; what is longer was read in windows. The encoder takes 41 tokens." in card
+    assert (
+        "at most 20 tokens; what is longer was read in windows. The encoder takes 41 tokens."
+        in card
+    )
     assert "| read in windows, validation | 24 |" in card
 
 
-def test_answers_without_an_offset_are_whole_words_first_and_blank_ones_are_asked_about(bertctl, asked, tmp_path):
+def test_answers_without_an_offset_are_whole_words_first_and_blank_ones_are_asked_about(
+    bertctl, asked, tmp_path
+):
     context = "theatre: the art of the stage"
     rows = [{"id": "a", "question": "?", "context": context, "answers": ["the"]},
             {"id": "b", "question": "?", "context": context, "answers": ["art"]}]  # fmt: skip
     (tmp_path / "new.jsonl").write_text(lines(rows))
     done = bertctl("evaluate", asked, "--file", "new.jsonl", "-o", "scores")
     assert done.returncode == 0, done.stderr
-    assert "1 answer without an offset stand at several places of their contexts, such as 'the'" in done.stderr
+    assert (
+        "1 answer without an offset stand at several places of their contexts, such as 'the'"
+        in done.stderr
+    )
     (tmp_path / "blank.jsonl").write_text(lines([rows[0], rows[1] | {"answers": [""]}]))
     blank = bertctl("evaluate", asked, "--file", "blank.jsonl", "-o", "blank")
     assert blank.returncode == 3
@@ -113,7 +171,9 @@ def test_answers_without_an_offset_are_whole_words_first_and_blank_ones_are_aske
     assert "Has the question no answer?" in blank.stderr
 
 
-def test_rows_that_cannot_be_read_are_skipped_counted_and_written_beside(bertctl, asked, tiny_run, tmp_path):
+def test_rows_that_cannot_be_read_are_skipped_counted_and_written_beside(
+    bertctl, asked, tiny_run, tmp_path
+):
     rows = [question(0), question(1) | {"context": " "}, question(2)]
     broken = lines(rows) + "{no json\n" + lines([question(4)])
     (tmp_path / "new.jsonl").write_text(broken)
@@ -121,10 +181,16 @@ def test_rows_that_cannot_be_read_are_skipped_counted_and_written_beside(bertctl
     assert stopped.returncode == 3
     done = bertctl("predict", asked, "new.jsonl", "-o", "a.jsonl", "--on-error", "skip", "--json")
     assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["id"] for line in (tmp_path / "a.jsonl").read_text().splitlines()] == ["q0", "q2", "q4"]
+    assert [json.loads(line)["id"] for line in (tmp_path / "a.jsonl").read_text().splitlines()] == [
+        "q0",
+        "q2",
+        "q4",
+    ]
     assert json.loads(done.stdout)["skipped"] == 2
     assert "2 rows left out" in done.stderr
-    beside = [json.loads(line) for line in (tmp_path / "a.jsonl.skipped.jsonl").read_text().splitlines()]
+    beside = [
+        json.loads(line) for line in (tmp_path / "a.jsonl.skipped.jsonl").read_text().splitlines()
+    ]
     assert sorted(error["line"] for error in beside) == [2, 4]
     del rows[0]["id"], rows[2]["id"]  # records that are none count as rows with a fault do
     (tmp_path / "new.jsonl").write_text(lines(rows[:1]) + "{no json\n" + lines(rows[2:]))
@@ -137,7 +203,9 @@ def test_rows_that_cannot_be_read_are_skipped_counted_and_written_beside(bertctl
                  ["extract-features", "texts.jsonl", "--model", tiny_run.path, "-o", "x.npy",
                   "--max-length", "32"]):  # fmt: skip
         assert bertctl(*verb).returncode == 3
-        skipped = bertctl(*verb, "--on-error", "skip", *(["--overwrite"] if verb[0] == "extract-features" else []))
+        skipped = bertctl(
+            *verb, "--on-error", "skip", *(["--overwrite"] if verb[0] == "extract-features" else [])
+        )
         assert skipped.returncode == 0, skipped.stderr
         assert "1 row left out" in skipped.stderr
     for name in ("s/predictions.skipped.jsonl", "t.jsonl.skipped.jsonl", "x.npy.skipped.jsonl"):

@@ -27,16 +27,41 @@ def test_a_text_becomes_a_page(bertctl: Run, tiny_model: Path, tmp_path: Path) -
     page = (tmp_path / "attention.html").read_text(encoding="utf-8")
     assert "softmax(query · key / √d), seen in the model" in page
     assert not re.search(r"""(src|href)=["']?(https?:|//)""", page)
-    assert _data_of(tmp_path / "attention.html")["tokens"] == ["[CLS]", "the", "film", "was", "good", "[SEP]"]
+    assert _data_of(tmp_path / "attention.html")["tokens"] == [
+        "[CLS]",
+        "the",
+        "film",
+        "was",
+        "good",
+        "[SEP]",
+    ]
     assert "Direction" not in page, "it is for pairs"
-    paired = bertctl("attention", tiny_model, TEXT, PAIR, "-o", "pair.html", "--layers", "2", "--heads", "1,3", "-q")
+    paired = bertctl(
+        "attention",
+        tiny_model,
+        TEXT,
+        PAIR,
+        "-o",
+        "pair.html",
+        "--layers",
+        "2",
+        "--heads",
+        "1,3",
+        "-q",
+    )
     assert paired.stdout == "pair.html\n"
     data = _data_of(tmp_path / "pair.html")
-    assert (data["layers"], data["heads"], data["sides"]) == ([2], [1, 3], [-1, 0, 0, 0, 0, -1, 1, 1, 1, 1, 1, -1])
+    assert (data["layers"], data["heads"], data["sides"]) == (
+        [2],
+        [1, 3],
+        [-1, 0, 0, 0, 0, -1, 1, 1, 1, 1, 1, -1],
+    )
     assert "Direction" in (tmp_path / "pair.html").read_text(encoding="utf-8")
 
 
-def test_json_and_npz_have_the_same_tensors(bertctl: Run, tiny_run: TinyRun, tmp_path: Path) -> None:
+def test_json_and_npz_have_the_same_tensors(
+    bertctl: Run, tiny_run: TinyRun, tmp_path: Path
+) -> None:
     done = bertctl("attention", tiny_run.path, TEXT, PAIR, "--json", "--npz", "a.npz")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -46,14 +71,18 @@ def test_json_and_npz_have_the_same_tensors(bertctl: Run, tiny_run: TinyRun, tmp
         assert arrays["attentions"].shape == (2, 3, 12, 12)
         for name in ("attentions", "queries", "keys", "scaling", "sides", "layers", "heads"):
             np.testing.assert_allclose(arrays[name], answer[name], atol=1e-8)
-        scores = np.einsum("lhid,lhjd->lhij", arrays["queries"], arrays["keys"]) * arrays["scaling"][0]
+        scores = (
+            np.einsum("lhid,lhjd->lhij", arrays["queries"], arrays["keys"]) * arrays["scaling"][0]
+        )
         shares = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
         np.testing.assert_allclose(shares, arrays["attentions"], atol=1e-5)
     assert {path.name for path in tmp_path.iterdir()} == {"a.npz"}
 
 
 def test_texts_that_are_no_friends(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
-    done = bertctl("attention", tiny_model, "</script><script>hacked=1</script>\x1b[31m <!--", "x" * 10_000)
+    done = bertctl(
+        "attention", tiny_model, "</script><script>hacked=1</script>\x1b[31m <!--", "x" * 10_000
+    )
     assert done.returncode == 0, done.stderr
     assert "9,990 tokens cut off" not in done.stderr
     assert "cut off, 41 shown (--max-length N, or the model's)" in done.stderr
@@ -70,11 +99,20 @@ def next_token_model(folder: Path) -> Path:
     the positions that follow.
     """
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
-    BertTokenizerFast(vocab={word: i for i, word in enumerate(words)}, do_lower_case=True).save_pretrained(folder)
-    sizes = {"num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 37, "max_position_embeddings": 12}
+    BertTokenizerFast(
+        vocab={word: i for i, word in enumerate(words)}, do_lower_case=True
+    ).save_pretrained(folder)
+    sizes = {
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+        "intermediate_size": 37,
+        "max_position_embeddings": 12,
+    }
     model = BertModel(BertConfig(vocab_size=len(words), hidden_size=36, **sizes))
     noise = np.random.default_rng(0).normal(size=(36, 12))
-    places = np.linalg.qr(noise - noise.mean(axis=0))[0].T  # 12 x 36: orthogonal, and LayerNorm only scales them
+    places = np.linalg.qr(noise - noise.mean(axis=0))[
+        0
+    ].T  # 12 x 36: orthogonal, and LayerNorm only scales them
     embeddings, attention = model.embeddings, model.encoder.layer[0].attention.self
     state = {
         embeddings.word_embeddings.weight: np.zeros((len(words), 36)),
@@ -107,11 +145,25 @@ def test_a_head_that_looks_at_the_next_token_is_found(bertctl: Run, tmp_path: Pa
     assert "<script" not in page
     assert "layer 1, head 3" in page
     table = bertctl("attention", model, "--file", "-", input="a b c d e\n").stdout.splitlines()
-    assert table[1].split() == ["next", "the", "next", "token", "1", "layer", "1,", "head", "3", "1.0000", "4"]
+    assert table[1].split() == [
+        "next",
+        "the",
+        "next",
+        "token",
+        "1",
+        "layer",
+        "1,",
+        "head",
+        "3",
+        "1.0000",
+        "4",
+    ]
     assert table[-1] == "heads.html"
 
 
-def test_pairs_of_a_table_and_how_many_texts(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_pairs_of_a_table_and_how_many_texts(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     rows = [{"one": "the film", "two": "was good"}] * 5
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     columns = ("--text-column", "one", "--pair-column", "two")
@@ -125,7 +177,15 @@ def test_pairs_of_a_table_and_how_many_texts(bertctl: Run, tiny_model: Path, tmp
 def test_how_much_heads_matter(bertctl: Run, tiny_run: TinyRun, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("the film was good\n")
     done = bertctl(
-        "attention", tiny_run.path, "--importance", "ablation", "--file", "texts.txt", "--json", "-o", "h.html"
+        "attention",
+        tiny_run.path,
+        "--importance",
+        "ablation",
+        "--file",
+        "texts.txt",
+        "--json",
+        "-o",
+        "h.html",
     )
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -173,9 +233,16 @@ def test_refusals(bertctl: Run, tiny_model: Path, tmp_path: Path, name: str) -> 
 
 
 def test_refusals_that_need_no_torch(tiny_model: Path, tmp_path: Path, nursery: Nursery) -> None:
-    program = "import sys; from bertctl.cli.main import main; codes = [main(words) for words in {!r}]"
+    program = (
+        "import sys; from bertctl.cli.main import main; codes = [main(words) for words in {!r}]"
+    )
     program += "; sys.exit(90 if 'torch' in sys.modules or set(codes) != {{2}} else 2)"
-    given = (["good", "--layers", "7"], ["good", "--heads", "4"], [" "], ["good", "--max-length", "99"])
+    given = (
+        ["good", "--layers", "7"],
+        ["good", "--heads", "4"],
+        [" "],
+        ["good", "--max-length", "99"],
+    )
     lines = [["attention", str(tiny_model), *words] for words in given]
     done = nursery.run_code(program.format(lines), cwd=tmp_path)
     assert done.returncode == 2, done.stderr

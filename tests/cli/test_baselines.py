@@ -65,7 +65,11 @@ def test_a_run_that_is_not_better_says_so_everywhere_with_what_to_type(bertctl, 
     assert comparison["value"] == pytest.approx(
         metrics["metrics"]["validation"]["accuracy"]["value"] - comparison["baseline"]
     )
-    [warning] = [line for line in process.stderr.splitlines() if "TF-IDF" in line and line.startswith("warning: ")]
+    [warning] = [
+        line
+        for line in process.stderr.splitlines()
+        if "TF-IDF" in line and line.startswith("warning: ")
+    ]
     assert f"the {comparison['baseline']:.3f} of TF-IDF" in warning
     assert f"95 % {100 * comparison['corrected']['low']:.1f} to" in warning
     assert "`bertctl probe run/recipe.yaml`" in process.stderr
@@ -81,11 +85,20 @@ def test_every_row_that_the_run_is_scored_on_has_the_baselines_answer(weak_run, 
     folder = RunFolder.open(run)
     lines, theirs = (
         [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        for path in (folder.predictions("validation"), folder.baseline_predictions(baseline, "validation"))
+        for path in (
+            folder.predictions("validation"),
+            folder.baseline_predictions(baseline, "validation"),
+        )
     )
-    assert [(line["id"], line["gold"]) for line in lines] == [(line["id"], line["gold"]) for line in theirs]
-    value = json.loads(folder.metrics.read_text())["baselines"][baseline]["metrics"]["validation"]["accuracy"]
-    assert value == pytest.approx(sum(line["gold"] == line["prediction"] for line in theirs) / len(theirs))
+    assert [(line["id"], line["gold"]) for line in lines] == [
+        (line["id"], line["gold"]) for line in theirs
+    ]
+    value = json.loads(folder.metrics.read_text())["baselines"][baseline]["metrics"]["validation"][
+        "accuracy"
+    ]
+    assert value == pytest.approx(
+        sum(line["gold"] == line["prediction"] for line in theirs) / len(theirs)
+    )
 
 
 def test_without_baselines_every_number_of_the_run_is_the_same(bertctl, words_of_run, weak_run):
@@ -129,14 +142,30 @@ def test_an_interrupted_run_keeps_its_baselines(weak_run, tmp_path):
 
 
 def test_texts_without_a_word_cost_the_run_one_warning(bertctl, tiny_model, tmp_path):
-    rows = [f"{mark * (1 + i)},{label}" for i in range(20) for mark, label in (("!", "loud"), ("?", "asking"))]
+    rows = [
+        f"{mark * (1 + i)},{label}"
+        for i in range(20)
+        for mark, label in (("!", "loud"), ("?", "asking"))
+    ]
     (tmp_path / "marks.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
-    options = ["--model", tiny_model, "--epochs", "1", "--max-length", "24", "--set", "data.validation_fraction=0.5"]
+    options = [
+        "--model",
+        tiny_model,
+        "--epochs",
+        "1",
+        "--max-length",
+        "24",
+        "--set",
+        "data.validation_fraction=0.5",
+    ]
 
     process = bertctl("finetune", "marks.csv", *options, "-o", "run", cwd=tmp_path)
 
     assert process.returncode == 0, process.stderr
-    assert "warning: TF-IDF with a linear model could not be computed, the run goes on: " in process.stderr
+    assert (
+        "warning: TF-IDF with a linear model could not be computed, the run goes on: "
+        in process.stderr
+    )
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))
     assert list(metrics["baselines"]) == ["frozen"]
 
@@ -148,18 +177,27 @@ def test_few_rows_to_score_on_have_no_baselines(bertctl, tiny_model, tmp_path):
     process = bertctl("finetune", "reviews.csv", *options, "-o", "run", cwd=tmp_path)
 
     assert "baselines: none, as 4 rows to score on can't tell models apart" in process.stderr
-    assert "baselines" not in json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))
+    assert "baselines" not in json.loads(
+        (tmp_path / "run" / "metrics.json").read_text(encoding="utf-8")
+    )
 
 
 def write_scores(path):
     rows = [
-        f"the film was {word} {i},{score + i / 100}" for i in range(25) for word, score in (("good", 3), ("bad", 1))
+        f"the film was {word} {i},{score + i / 100}"
+        for i in range(25)
+        for word, score in (("good", 3), ("bad", 1))
     ]
     path.write_text("text,score\n" + "\n".join(rows) + "\n", encoding="utf-8")
 
 
 def write_pairs(path):
-    rows = [f"a {a} film {i},it was {b},{a == b}" for i in range(13) for a in ("good", "bad") for b in ("good", "bad")]
+    rows = [
+        f"a {a} film {i},it was {b},{a == b}"
+        for i in range(13)
+        for a in ("good", "bad")
+        for b in ("good", "bad")
+    ]
     path.write_text("text_a,text_b,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
 
 
@@ -175,7 +213,9 @@ def write_several(path):
 
 def write_tags(path):
     sentence = "the O\n{} B-ADJ\n{} B-NOUN\n"
-    sentences = [sentence.format(a, b) for _ in range(13) for a in ("good", "bad") for b in ("film", "food")]
+    sentences = [
+        sentence.format(a, b) for _ in range(13) for a in ("good", "bad") for b in ("film", "food")
+    ]
     path.write_text("\n".join(sentences) + "\n", encoding="utf-8")
 
 
@@ -188,7 +228,9 @@ def write_tags(path):
         (write_tags, "token-classification", "tags.conll", "entity_f1", ["frozen", "word-tags"]),
     ],
 )
-def test_every_task_with_labels_has_its_baselines(tiny_model, tmp_path, write, task, name, metric, baselines):
+def test_every_task_with_labels_has_its_baselines(
+    tiny_model, tmp_path, write, task, name, metric, baselines
+):
     write(tmp_path / name)
     fields = {
         "data.train_file": str(tmp_path / name),
@@ -238,7 +280,10 @@ def with_other_answers(lines, *, worse, better):
 def judged(tmp_path_factory):
     """A run with a baseline that is clearly worse, and one that is about as good."""
     run = RunFolder.open(make_run(tmp_path_factory.mktemp("judged") / "run", seed=1, right=0.93))
-    lines = [json.loads(line) for line in run.predictions("validation").read_text(encoding="utf-8").splitlines()]
+    lines = [
+        json.loads(line)
+        for line in run.predictions("validation").read_text(encoding="utf-8").splitlines()
+    ]
     metrics = run.read(run.metrics) | {"constant_answer": "pos", "baselines": {}}
     for name, worse, better in (("frozen", 90, 20), ("tfidf", 24, 20)):
         answers = with_other_answers(lines, worse=worse, better=better)
@@ -261,7 +306,9 @@ def judged(tmp_path_factory):
         (["--beats", "frozen", "--min", "accuracy=0.99"], 7, "fail"),
     ],
 )
-def test_beats_passes_where_the_interval_excludes_no_gain(bertctl, judged, arguments, code, verdict):
+def test_beats_passes_where_the_interval_excludes_no_gain(
+    bertctl, judged, arguments, code, verdict
+):
     process = bertctl("gate", judged.path, *arguments, "--json")
 
     assert process.returncode == code, process.stderr
@@ -299,7 +346,9 @@ def test_metrics_alone_are_judged_by_the_difference_in_them(bertctl, weak_run):
         ("word-tags", ["has no baseline 'word-tags'", "'frozen', 'tfidf', 'majority'"]),
     ],
 )
-def test_a_baseline_that_is_not_there_is_refused_with_those_that_are(bertctl, judged, baseline, words):
+def test_a_baseline_that_is_not_there_is_refused_with_those_that_are(
+    bertctl, judged, baseline, words
+):
     process = bertctl("gate", judged.path, "--beats", baseline)
 
     assert process.returncode == 2

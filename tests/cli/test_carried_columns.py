@@ -27,7 +27,9 @@ def write(path: Path, rows: list[dict]) -> Path:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:
         with path.open("w", newline="") as out:
-            writer = csv.DictWriter(out, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer = csv.DictWriter(
+                out, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ","
+            )
             writer.writeheader()
             writer.writerows(rows)
     return path
@@ -43,16 +45,30 @@ def lines(text: str) -> list[dict]:
 
 @pytest.mark.parametrize(
     ("name", "layout"),
-    [("rows.csv", "csv"), ("rows.tsv", "tsv"), ("rows.jsonl", "csv"), ("rows.parquet", "jsonl"), ("rows.csv", "jsonl")],
+    [
+        ("rows.csv", "csv"),
+        ("rows.tsv", "tsv"),
+        ("rows.jsonl", "csv"),
+        ("rows.parquet", "jsonl"),
+        ("rows.csv", "jsonl"),
+    ],
 )
 def test_a_join_by_id_gives_each_row_its_own_answer(bertctl, tiny_run, tmp_path, name, layout):
     done = bertctl("predict", tiny_run.path, write(tmp_path / name, ROWS), "--format", layout)
     assert done.returncode == 0, done.stderr
-    answers = lines(done.stdout) if layout == "jsonl" else table(done.stdout, "\t" if layout == "tsv" else ",")
+    answers = (
+        lines(done.stdout)
+        if layout == "jsonl"
+        else table(done.stdout, "\t" if layout == "tsv" else ",")
+    )
     by_id = {int(answer["id"]): answer for answer in answers}
     for row in ROWS:
         answer = by_id[row["id"]]
-        assert (answer["text"], answer["label"], answer["note"]) == (row["text"], row["label"], row["note"])
+        assert (answer["text"], answer["label"], answer["note"]) == (
+            row["text"],
+            row["label"],
+            row["note"],
+        )
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "explain", "cluster", "mine", "similarity", "search"])
@@ -60,7 +76,15 @@ def test_every_verb_answers_by_the_ids_of_the_file(bertctl, tiny_run, tmp_path, 
     path = write(tmp_path / "rows.jsonl", [{**row, "id": f"0{row['id']}"} for row in ROWS])
     commands = {
         "evaluate": ("evaluate", tiny_run.path, "--file", path, "-o", tmp_path / "scores"),
-        "explain": ("explain", tiny_run.path, path, "--faithfulness", "0", "-o", tmp_path / "out.jsonl"),
+        "explain": (
+            "explain",
+            tiny_run.path,
+            path,
+            "--faithfulness",
+            "0",
+            "-o",
+            tmp_path / "out.jsonl",
+        ),
         "cluster": ("cluster", path, "--clusters", "2", "-o", tmp_path / "out.jsonl"),
         "mine": ("mine", path, "--threshold", "-1", "-o", tmp_path / "out.jsonl"),
         "similarity": ("similarity", path, path, "-o", tmp_path / "out.jsonl"),
@@ -83,7 +107,16 @@ def test_every_verb_answers_by_the_ids_of_the_file(bertctl, tiny_run, tmp_path, 
 def test_features_have_the_ids_of_the_file(bertctl, tiny_run, tmp_path):
     path = write(tmp_path / "rows.csv", ROWS)
     output = tmp_path / "vectors.parquet"
-    done = bertctl("extract-features", path, "-o", output, "--model", tiny_run.path / "model", "--max-length", 32)
+    done = bertctl(
+        "extract-features",
+        path,
+        "-o",
+        output,
+        "--model",
+        tiny_run.path / "model",
+        "--max-length",
+        32,
+    )
     assert done.returncode == 0, done.stderr
     assert pq.read_table(output).column("id").to_pylist() == ["2", "1", "0"]
 
@@ -156,7 +189,12 @@ def test_values_that_json_has_no_type_for_are_written_as_text(bertctl, tiny_run,
     import datetime
     import decimal
 
-    row = {"text": "good", "when": datetime.date(2024, 5, 1), "price": decimal.Decimal("1.50"), "raw": b"x"}
+    row = {
+        "text": "good",
+        "when": datetime.date(2024, 5, 1),
+        "price": decimal.Decimal("1.50"),
+        "raw": b"x",
+    }
     path = write(tmp_path / "rows.parquet", [row])
     done = bertctl("predict", tiny_run.path, path)
     [answer] = lines(done.stdout)
@@ -165,7 +203,10 @@ def test_values_that_json_has_no_type_for_are_written_as_text(bertctl, tiny_run,
 
 @pytest.mark.parametrize("verb", ["cluster", "mine"])
 def test_other_verbs_leave_text_to_the_file_too(bertctl, tiny_run, tmp_path, verb):
-    rows = [{"id": f"r{number}", "text": "a title", "body": f"good film {number}"} for number in range(4)]
+    rows = [
+        {"id": f"r{number}", "text": "a title", "body": f"good film {number}"}
+        for number in range(4)
+    ]
     path = write(tmp_path / "rows.jsonl", rows)
     more = ("--clusters", "2") if verb == "cluster" else ("--threshold", "-1")
     done = bertctl(verb, path, "--text-column", "body", "--model", tiny_run.path / "model", *more)
@@ -177,11 +218,16 @@ def test_other_verbs_leave_text_to_the_file_too(bertctl, tiny_run, tmp_path, ver
 
 @pytest.mark.parametrize("verb", ["finetune", "probe"])
 def test_predictions_of_a_run_have_the_ids_of_the_file(bertctl, tiny_model, tmp_path, verb):
-    rows = [{"id": f"0{number}", "text": f"{('good', 'bad')[number % 2]} film {number}"} for number in range(20)]
+    rows = [
+        {"id": f"0{number}", "text": f"{('good', 'bad')[number % 2]} film {number}"}
+        for number in range(20)
+    ]
     rows = [row | {"label": ("pos", "neg")[number % 2]} for number, row in enumerate(rows)]
     path = write(tmp_path / "rows.csv", rows)
     training = ("--epochs", "1", "--checkpoint-every", "off") if verb == "finetune" else ()
-    done = bertctl(verb, path, "--model", tiny_model, "--max-length", 32, "-o", tmp_path / "run", *training)
+    done = bertctl(
+        verb, path, "--model", tiny_model, "--max-length", 32, "-o", tmp_path / "run", *training
+    )
     assert done.returncode == 0, done.stderr
     texts = {row["id"]: row["text"] for row in rows}
     predicted = lines((tmp_path / "run" / "predictions" / "validation.jsonl").read_text())
@@ -193,7 +239,9 @@ def test_predictions_of_a_run_have_the_ids_of_the_file(bertctl, tiny_model, tmp_
 def test_texts_of_a_table_have_the_ids_of_the_file(tmp_path):
     source = TextSource(files=[str(write(tmp_path / "rows.csv", ROWS))])
     ids = InputIds()
-    numbered = [{"id": 0, "text": text} for chunk in ids.remember(source.chunks()) for text in chunk.texts]
+    numbered = [
+        {"id": 0, "text": text} for chunk in ids.remember(source.chunks()) for text in chunk.texts
+    ]
     assert [answer["id"] for answer in ids.name(numbered)] == ["2", "1", "0"]
 
 
@@ -201,5 +249,9 @@ def test_lines_have_numbers(tmp_path):
     (tmp_path / "rows.txt").write_text("good\nbad\n")
     ids = InputIds()
     source = TextSource(files=[str(tmp_path / "rows.txt")])
-    numbered = [{"id": number} for chunk in ids.remember(source.chunks()) for number in range(len(chunk.texts))]
+    numbered = [
+        {"id": number}
+        for chunk in ids.remember(source.chunks())
+        for number in range(len(chunk.texts))
+    ]
     assert list(ids.name(numbered)) == numbered

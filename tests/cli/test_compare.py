@@ -26,9 +26,19 @@ def _write(path, *, task, lines, metrics, seed, rate, digest):
     by_name = {name: metric.as_json() for name, metric in metrics.items()}
     primary = {"split": "validation", "name": next(iter(by_name))}
     data = {"validation": {"examples": len(lines), "truncated": seed}}
-    write_json(folder.metrics, {"schema": 1, "metrics": {"validation": by_name}, "primary": primary, "data": data})
-    write_json(folder.environment, {"data_hashes": {"train": digest}, "threads": 2, "packages": {"torch": "2.13"}})
-    speed = {"seconds": {"train": 100.0 * seed}, "examples_per_second": 100.0, "peak_memory_bytes": 1_707_405_312}
+    write_json(
+        folder.metrics,
+        {"schema": 1, "metrics": {"validation": by_name}, "primary": primary, "data": data},
+    )
+    write_json(
+        folder.environment,
+        {"data_hashes": {"train": digest}, "threads": 2, "packages": {"torch": "2.13"}},
+    )
+    speed = {
+        "seconds": {"train": 100.0 * seed},
+        "examples_per_second": 100.0,
+        "peak_memory_bytes": 1_707_405_312,
+    }
     write_json(folder.performance, speed)
     write_jsonl(folder.predictions("validation"), lines)
     folder.set_status("done", step=10)
@@ -47,7 +57,13 @@ def _labels_run(path, *, seed, right, n=N, digest="aaaaaaaaaa"):
         for i in range(n)
     ]  # fmt: skip
     return _write(
-        path, task="text-classification", lines=lines, metrics=metrics, seed=seed, rate=seed * 1e-5, digest=digest
+        path,
+        task="text-classification",
+        lines=lines,
+        metrics=metrics,
+        seed=seed,
+        rate=seed * 1e-5,
+        digest=digest,
     )
 
 
@@ -61,7 +77,9 @@ def _scores_run(path, *, seed, shift=0.0, factor=1.0):
         {"id": str(i), "text": "t", "gold": float(g), "prediction": float(a)}
         for i, (g, a) in enumerate(zip(gold, answers, strict=True))
     ]
-    return _write(path, task="text-regression", lines=lines, metrics=metrics, seed=seed, rate=1e-5, digest="a")
+    return _write(
+        path, task="text-regression", lines=lines, metrics=metrics, seed=seed, rate=1e-5, digest="a"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -79,18 +97,24 @@ def runs(tmp_path_factory):
     loss = {"value": 9.0, "low": 8.0, "high": 10.0, "n": N, "higher_is_better": False}
     primary = {"split": "validation", "name": "spearman"}
     write_json(
-        folder / "scores.json", {"metrics": {"validation": {"spearman": loss, "loss": loss}}, "primary": primary}
+        folder / "scores.json",
+        {"metrics": {"validation": {"spearman": loss, "loss": loss}}, "primary": primary},
     )
     return folder
 
 
 def _read_lines(folder):
-    return [json.loads(line) for line in (folder / "predictions" / "validation.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)
+        for line in (folder / "predictions" / "validation.jsonl").read_text().splitlines()
+    ]
 
 
 def _by_hand(a, b):
     a, b = ([line["gold"] == line["prediction"] for line in _read_lines(run)] for run in (a, b))
-    return sum(x and not y for x, y in zip(a, b, strict=True)), sum(y and not x for x, y in zip(a, b, strict=True))
+    return sum(x and not y for x, y in zip(a, b, strict=True)), sum(
+        y and not x for x, y in zip(a, b, strict=True)
+    )
 
 
 def test_differences_are_paired_and_adjusted(bertctl, runs):
@@ -102,10 +126,17 @@ def test_differences_are_paired_and_adjusted(bertctl, runs):
     p_values = [mcnemar(*_by_hand(runs / run, runs / "a")) for run in "bc"]
     assert [one["p"] for one in accuracies] == pytest.approx(p_values)
     every = document["differences"]
-    assert [one["p_adjusted"] for one in every] == pytest.approx(holm([one["p"] for one in every])), "over all metrics"
+    assert [one["p_adjusted"] for one in every] == pytest.approx(
+        holm([one["p"] for one in every])
+    ), "over all metrics"
     assert [one["verdict"] for one in accuracies] == ["better", "undecided"]
     assert all(one["paired"] for one in document["differences"])
-    assert {one["metric"] for one in document["differences"]} == {"accuracy", "f1", "matthews", "loss"}
+    assert {one["metric"] for one in document["differences"]} == {
+        "accuracy",
+        "f1",
+        "matthews",
+        "loss",
+    }
     assert [(one["won"], one["lost"]) for one in document["changed_sides"]] == [
         _by_hand(runs / run, runs / "a") for run in "bc"
     ]
@@ -114,15 +145,23 @@ def test_differences_are_paired_and_adjusted(bertctl, runs):
 
 def test_what_the_runs_differ_in_is_told_and_nothing_else(bertctl, runs):
     document = json.loads(bertctl("compare", "a", "c", "--json", cwd=runs).stdout)
-    assert document["recipe"] == {"training.seed": [1, 3], "optimizer.learning_rate": [1e-5, pytest.approx(3e-5)]}
-    assert document["data"] == {"train.content": ["aaaaaaaa", "bbbbbbbb"], "validation.truncated": [1, 3]}
+    assert document["recipe"] == {
+        "training.seed": [1, 3],
+        "optimizer.learning_rate": [1e-5, pytest.approx(3e-5)],
+    }
+    assert document["data"] == {
+        "train.content": ["aaaaaaaa", "bbbbbbbb"],
+        "validation.truncated": [1, 3],
+    }
     assert document["environment"] == {}
     figures = {"examples_per_second": [100.0, 100.0], "peak_memory_bytes": [1_707_405_312] * 2}
     assert document["speed"] == {"seconds.train": [100.0, 300.0], **figures}
 
 
 def test_the_examples_are_those_that_changed_sides_the_lost_ones_first(bertctl, runs):
-    document = json.loads(bertctl("compare", "a", "b", "--json", "--examples", "1000", cwd=runs).stdout)
+    document = json.loads(
+        bertctl("compare", "a", "b", "--json", "--examples", "1000", cwd=runs).stdout
+    )
     (changes,) = document["changed_sides"]
     lines = {run: {line["id"]: line for line in _read_lines(runs / run)} for run in "ab"}
     assert len(changes["examples"]) == changes["won"] + changes["lost"]
@@ -131,7 +170,9 @@ def test_the_examples_are_those_that_changed_sides_the_lost_ones_first(bertctl, 
         assert example["predictions"] == [a["prediction"], b["prediction"]]
         assert example["won"] == (b["prediction"] == b["gold"])
         assert a["prediction"] != b["prediction"]
-    assert [example["won"] for example in changes["examples"]] == [False] * changes["lost"] + [True] * changes["won"]
+    assert [example["won"] for example in changes["examples"]] == [False] * changes["lost"] + [
+        True
+    ] * changes["won"]
 
 
 def test_a_person_sees_tables_and_no_text_breaks_them(bertctl, runs):
@@ -179,12 +220,19 @@ def test_scores_have_differences_but_no_sides(bertctl, runs):
 
 
 @pytest.mark.parametrize(("shift", "factor"), [(2.0, 1.0), (0.0, 0.5), (-4.0, 10.0)])
-def test_p_of_a_correlation_does_not_move_with_the_scale_of_a_runs_scores(bertctl, runs, tmp_path, shift, factor):
+def test_p_of_a_correlation_does_not_move_with_the_scale_of_a_runs_scores(
+    bertctl, runs, tmp_path, shift, factor
+):
     moved = _scores_run(tmp_path / "moved", seed=2, shift=shift, factor=factor)
 
-    documents = [json.loads(bertctl("compare", "s1", other, "--json", cwd=runs).stdout) for other in ("s2", moved)]
+    documents = [
+        json.loads(bertctl("compare", "s1", other, "--json", cwd=runs).stdout)
+        for other in ("s2", moved)
+    ]
 
-    before, after = ({one["metric"]: one for one in document["differences"]} for document in documents)
+    before, after = (
+        {one["metric"]: one for one in document["differences"]} for document in documents
+    )
     for metric in ("pearson", "spearman"):
         assert after[metric]["p"] == before[metric]["p"] < 0.05
         for end in ("value", "low", "high"):
@@ -257,7 +305,9 @@ def test_a_split_that_one_run_was_scored_on_is_no_difference_of_the_data(bertctl
 
 
 def test_examples_lost_and_won_are_both_shown(bertctl, runs):
-    document = json.loads(bertctl("compare", "a", "b", "--json", "--examples", "6", cwd=runs).stdout)
+    document = json.loads(
+        bertctl("compare", "a", "b", "--json", "--examples", "6", cwd=runs).stdout
+    )
     [changes] = document["changed_sides"]
     assert [example["won"] for example in changes["examples"]] == [False] * 3 + [True] * 3
 
@@ -280,11 +330,19 @@ def test_what_is_searched_is_compared_and_gated_by_query(bertctl, tmp_path):
             rank = rank_of_others if query else rank_of_first
             relevant = 1 if query else 3
             ranks = [rank + more for more in range(relevant)]
-            line = {"id": str(number), "text": f"q{query}", "gold": 1, "query": query, "similarity": number / 50}
+            line = {
+                "id": str(number),
+                "text": f"q{query}",
+                "gold": 1,
+                "query": query,
+                "similarity": number / 50,
+            }
             line |= {"prediction": rank, "ranks": ranks, "relevant": relevant, "loss": float(rank)}
             lines.append(line)
         value = (1 / rank_of_first + 30 / rank_of_others) / 31
-        made_run(tmp_path / name, lines, task="sentence-embeddings", primary="mrr_at_10", value=value)
+        made_run(
+            tmp_path / name, lines, task="sentence-embeddings", primary="mrr_at_10", value=value
+        )
     document = json.loads(bertctl("compare", "a", "b", "--json", cwd=tmp_path).stdout)
     (difference,) = (one for one in document["differences"] if one["metric"] == "mrr_at_10")
     assert (difference["n"], difference["paired"]) == (31, True)

@@ -34,7 +34,11 @@ def ask(folder: Path, env: dict[str, str]) -> tuple[int, str, str]:
 def bash(line: str, folder: Path) -> list[str]:
     """What bash offers for the last word of the line, for which nothing slow was imported."""
     words = line.split(" ")
-    env = {"_BERTCTL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    env = {
+        "_BERTCTL_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
     code, said, imported = ask(folder, env)
     assert (code, imported) == (0, "[]\n"), imported
     return said.split()
@@ -72,14 +76,20 @@ def test_run_folders_are_offered_and_other_folders_are_not(tmp_path):
     assert bash("bertctl evaluate ", tmp_path) == ["here", "runs/a", "runs/b"]
     assert bash("bertctl evaluate ru", tmp_path) == ["runs/a", "runs/b"]
     assert bash("bertctl predict runs/b", tmp_path) == ["runs/b"]
-    assert bash(f"bertctl report {tmp_path}/runs/", tmp_path) == [f"{tmp_path}/runs/a", f"{tmp_path}/runs/b"]
+    assert bash(f"bertctl report {tmp_path}/runs/", tmp_path) == [
+        f"{tmp_path}/runs/a",
+        f"{tmp_path}/runs/b",
+    ]
     assert bash("bertctl report nowhere/", tmp_path) == []
     assert bash("bertctl finetune demo --model runs/", tmp_path) == ["runs/a", "runs/b"]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_get_a_line_about_each_option(shell, tmp_path):
-    env = {"_BERTCTL_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "bertctl finetune sst2 --res"}
+    env = {
+        "_BERTCTL_COMPLETE": f"complete_{shell}",
+        "_TYPER_COMPLETE_ARGS": "bertctl finetune sst2 --res",
+    }
     code, said, imported = ask(tmp_path, {**env, "_TYPER_COMPLETE_FISH_ACTION": "get-args"})
     assert (code, imported) == (0, "['rich']\n")
     assert "--resume-if-any" in said
@@ -128,4 +138,7 @@ def test_a_shell_that_is_not_known_is_a_refusal(tmp_path):
         capture_output=True, text=True, timeout=3600, check=False,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "error: completion is not made for this shell\nType it in bash, zsh, fish or PowerShell." in done.stderr
+    assert (
+        "error: completion is not made for this shell\nType it in bash, zsh, fish or PowerShell."
+        in done.stderr
+    )

@@ -28,13 +28,38 @@ DAMAGES = (
     ("metrics.json", b"null", 4, "NoneType where an object is needed"),
     ("metrics.json", DEEP.encode(), 4, "nested too deeply"),
     ("metrics.json", b"1" * 5000, 4, "no JSON"),
-    ("metrics.json", lambda d: {k: v for k, v in d.items() if k != "primary"}, 3, "primary: field required"),
-    ("metrics.json", lambda d: {**d, "metrics": []}, 3, "metrics: input should be a valid dictionary"),
-    ("metrics.json", lambda d: {**d, "metrics": {"validation": {"accuracy": {}}}}, 3, "accuracy.value: field required"),
+    (
+        "metrics.json",
+        lambda d: {k: v for k, v in d.items() if k != "primary"},
+        3,
+        "primary: field required",
+    ),
+    (
+        "metrics.json",
+        lambda d: {**d, "metrics": []},
+        3,
+        "metrics: input should be a valid dictionary",
+    ),
+    (
+        "metrics.json",
+        lambda d: {**d, "metrics": {"validation": {"accuracy": {}}}},
+        3,
+        "accuracy.value: field required",
+    ),
     ("metrics.json", b'{"metrics": {"\\ud800": {}}}', 4, "half of a surrogate pair"),
     ("predictions/validation.jsonl", b"\n", 2, "holds no predictions"),
-    ("predictions/validation.jsonl", b'{"id": "0"}\n', 3, "validation.jsonl:1: gold: field required"),
-    ("predictions/validation.jsonl", b"[]\n", 3, "validation.jsonl:1: list where an object is needed"),
+    (
+        "predictions/validation.jsonl",
+        b'{"id": "0"}\n',
+        3,
+        "validation.jsonl:1: gold: field required",
+    ),
+    (
+        "predictions/validation.jsonl",
+        b"[]\n",
+        3,
+        "validation.jsonl:1: list where an object is needed",
+    ),
     ("predictions/validation.jsonl", b'\n{"id": 1, "gold"', 3, "validation.jsonl:2: no JSON"),
     (
         "predictions/validation.jsonl",
@@ -49,10 +74,25 @@ DAMAGES = (
 )
 ONLY_REPORT = (
     ("history.jsonl", b"3\n", 3, "history.jsonl:1: int where an object is needed"),
-    ("history.jsonl", b'{"step": 1, "loss": "low"}\n', 3, "history.jsonl:1: loss: input should be a valid number"),
-    ("performance.json", b'{"seconds": {"train": null}}', 3, "seconds.train: input should be a valid number"),
+    (
+        "history.jsonl",
+        b'{"step": 1, "loss": "low"}\n',
+        3,
+        "history.jsonl:1: loss: input should be a valid number",
+    ),
+    (
+        "performance.json",
+        b'{"seconds": {"train": null}}',
+        3,
+        "seconds.train: input should be a valid number",
+    ),
     ("environment.json", b'{"packages": []}', 3, "packages: input should be a valid dictionary"),
-    ("predictions/validation.jsonl", b'{"id": "0", "gold": {"a": 1}, "prediction": "b"}\n', 3, "can't be used"),
+    (
+        "predictions/validation.jsonl",
+        b'{"id": "0", "gold": {"a": 1}, "prediction": "b"}\n',
+        3,
+        "can't be used",
+    ),
     ("decision.json", b'{"temperature": -1}', 4, "is not a decision"),
 )
 
@@ -93,8 +133,18 @@ def _pipe(run: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "words", "code", "said"),
     [
-        (lambda run: (run / "performance.json").write_text('{"seconds": {}}'), "--resume", 0, "is finished already"),
-        (lambda run: (run / "environment.json").write_text("{}"), "--resume", 3, "environment.json can't be used"),
+        (
+            lambda run: (run / "performance.json").write_text('{"seconds": {}}'),
+            "--resume",
+            0,
+            "is finished already",
+        ),
+        (
+            lambda run: (run / "environment.json").write_text("{}"),
+            "--resume",
+            3,
+            "environment.json can't be used",
+        ),
         (_pipe, "evaluate", 2, "README.md is a pipe or a device where a file belongs"),
         (_token, "evaluate", 4, "tokenizer.json: the token '[PAD]' has the key '\\n::error::"),
     ],
@@ -104,7 +154,11 @@ def test_what_mutated_runs_have_shown(bertctl, tiny_run, tmp_path, damage, words
     run = tmp_path / "run"
     shutil.copytree(tiny_run.path, run)
     damage(run)
-    verb = ["finetune", str(run / "recipe.yaml"), "-o", run, "--resume"] if words == "--resume" else [words, run]
+    verb = (
+        ["finetune", str(run / "recipe.yaml"), "-o", run, "--resume"]
+        if words == "--resume"
+        else [words, run]
+    )
     done = bertctl(*verb)
     assert done.returncode == code, done.stderr
     assert said in done.stderr
@@ -124,7 +178,13 @@ def test_a_manifest_without_an_end_is_not_read(tmp_path):
 
 
 def test_a_pooling_that_is_none_is_refused(tmp_path):
-    fields = {"encoder": "x", "encoder_hash": "x", "layer": "last", "pooling": "a\0b", "special_tokens": True}
+    fields = {
+        "encoder": "x",
+        "encoder_hash": "x",
+        "layer": "last",
+        "pooling": "a\0b",
+        "special_tokens": True,
+    }
     more = {"schema": 1, "normalize": False, "classifier": "ridge", "strength": 1.0, "head": {}}
     (tmp_path / DOCUMENT).write_text(json.dumps(fields | more), encoding="utf-8")
     with pytest.raises(DataError, match="pooling: input should be 'cls'"):

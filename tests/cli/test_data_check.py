@@ -13,7 +13,9 @@ pytestmark = pytest.mark.one_process
 
 
 def write(path: Path, rows: list[tuple[str, str]], header: str = "text,label") -> Path:
-    path.write_text("\n".join([header, *(f"{text},{label}" for text, label in rows)]) + "\n", encoding="utf-8")
+    path.write_text(
+        "\n".join([header, *(f"{text},{label}" for text, label in rows)]) + "\n", encoding="utf-8"
+    )
     return path
 
 
@@ -30,7 +32,9 @@ def rows(start: int, stop: int) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def clean(tmp_path: Path) -> tuple[Path, Path]:
-    return write(tmp_path / "train.csv", rows(0, 30)), write(tmp_path / "validation.csv", rows(41, 55))
+    return write(tmp_path / "train.csv", rows(0, 30)), write(
+        tmp_path / "validation.csv", rows(41, 55)
+    )
 
 
 def test_clean_files_exit_0(bertctl, clean) -> None:
@@ -38,8 +42,19 @@ def test_clean_files_exit_0(bertctl, clean) -> None:
     assert done.returncode == 0, done.stderr
     assert "nothing to complain about" in done.stdout
     assert "not checked: " in done.stderr
-    (clean[0].parent / "pairs.csv").write_text("sentence1,sentence2,score\na film,a movie,1.5\nfood,a bore,4.5\n")
-    pairs = bertctl("data", "check", "pairs.csv", "--task", "sentence-embeddings", "--model", "none/such", "--offline")
+    (clean[0].parent / "pairs.csv").write_text(
+        "sentence1,sentence2,score\na film,a movie,1.5\nfood,a bore,4.5\n"
+    )
+    pairs = bertctl(
+        "data",
+        "check",
+        "pairs.csv",
+        "--task",
+        "sentence-embeddings",
+        "--model",
+        "none/such",
+        "--offline",
+    )
     assert pairs.returncode in (0, 3), pairs.stderr
     assert "pairs.csv" in pairs.stdout
 
@@ -52,7 +67,9 @@ def test_warnings_exit_0_and_with_strict_3(bertctl, clean) -> None:
     assert "warning duplicate-across-splits: 1 of 14 rows (7.1 %)" in done.stdout
     assert "validation.csv:2: " in done.stdout
     assert "→ " in done.stdout
-    strict = bertctl("data", "check", train, validation, "--model", "none/such", "--offline", "--strict")
+    strict = bertctl(
+        "data", "check", train, validation, "--model", "none/such", "--offline", "--strict"
+    )
     assert strict.returncode == 3
     assert "duplicate-across-splits, conflicting-labels" in strict.stderr
 
@@ -60,14 +77,21 @@ def test_warnings_exit_0_and_with_strict_3(bertctl, clean) -> None:
 def test_errors_exit_3_after_everything_was_said(bertctl, clean) -> None:
     train, validation = clean
     write(train, [*rows(0, 30), ("a row without its label", ""), ("caf\ufffd", "pos")])
-    done = bertctl("data", "check", train, validation, "--model", "none/such", "--offline", "--json")
+    done = bertctl(
+        "data", "check", train, validation, "--model", "none/such", "--offline", "--json"
+    )
     assert done.returncode == 3
     document = json.loads(done.stdout)
     assert document["schema"] == 1
     assert document["counts"] == {"error": 1, "warning": 1, "note": 0}
     assert [f["code"] for f in document["findings"]] == ["missing-label", "replacement-character"]
     missing = document["findings"][0]
-    assert (missing["severity"], missing["split"], missing["count"], missing["total"]) == ("error", "train", 1, 32)
+    assert (missing["severity"], missing["split"], missing["count"], missing["total"]) == (
+        "error",
+        "train",
+        1,
+        32,
+    )
     assert missing["examples"][0]["where"].endswith("train.csv:32")
     assert document["splits"]["train"]["rows"] == 32
     assert len(document["skipped"]) == 1
@@ -77,7 +101,9 @@ def test_errors_exit_3_after_everything_was_said(bertctl, clean) -> None:
 def test_what_readers_refuse_is_a_finding_and_the_rest_goes_on(bertctl, clean) -> None:
     train, validation = clean
     validation.write_text(validation.read_text() + "one,field,too many\n")
-    done = bertctl("data", "check", train, validation, "--model", "none/such", "--offline", "--json")
+    done = bertctl(
+        "data", "check", train, validation, "--model", "none/such", "--offline", "--json"
+    )
     assert done.returncode == 3
     document = json.loads(done.stdout)
     assert [f["code"] for f in document["findings"]] == ["bad-record"]
@@ -94,8 +120,15 @@ def test_a_missing_column_is_a_finding(bertctl, clean) -> None:
 
 
 def test_junit_github_and_gitlab(bertctl, clean, tmp_path: Path) -> None:
-    write(clean[0], [*rows(0, 30), ("no label here", ""), ("a <script>alert(1)</script> & more", "pos")])
-    summary, junit, quality = tmp_path / "summary.md", tmp_path / "junit.xml", tmp_path / "quality.json"
+    write(
+        clean[0],
+        [*rows(0, 30), ("no label here", ""), ("a <script>alert(1)</script> & more", "pos")],
+    )
+    summary, junit, quality = (
+        tmp_path / "summary.md",
+        tmp_path / "junit.xml",
+        tmp_path / "quality.json",
+    )
     done = bertctl(
         "data", "check", "train.csv", "validation.csv", "--model", "none/such", "--offline", "--junit", junit,
         "--gitlab-codequality", quality,
@@ -107,13 +140,24 @@ def test_junit_github_and_gitlab(bertctl, clean, tmp_path: Path) -> None:
     assert "missing-label" in summary.read_text()
     suite = ElementTree.parse(junit).getroot().find("testsuite")  # noqa: S314 - our own file
     assert suite is not None
-    cases = {case.get("name"): case.find("failure") is not None for case in suite.findall("testcase")}
-    assert cases.items() >= {"rows": False, "missing-label train": True, "html-tag train": False}.items()
+    cases = {
+        case.get("name"): case.find("failure") is not None for case in suite.findall("testcase")
+    }
+    assert (
+        cases.items()
+        >= {"rows": False, "missing-label train": True, "html-tag train": False}.items()
+    )
     assert [name for name, failed in cases.items() if failed] == ["missing-label train"]
-    assert {"duplicate", "leaky-word", "bad-record"} < set(cases), "what was looked for and not found passes"
-    assert not {"missing-label", "truncated", "overlapping-spans"} & set(cases), "found, without a tokenizer, of others"
+    assert {"duplicate", "leaky-word", "bad-record"} < set(cases), (
+        "what was looked for and not found passes"
+    )
+    assert not {"missing-label", "truncated", "overlapping-spans"} & set(cases), (
+        "found, without a tokenizer, of others"
+    )
     assert "leaky-word" not in summary.read_text()
-    assert {issue["check_name"]: issue["location"]["path"] for issue in json.loads(quality.read_text())} == {
+    assert {
+        issue["check_name"]: issue["location"]["path"] for issue in json.loads(quality.read_text())
+    } == {
         "bertctl/missing-label train": "train.csv",
         "bertctl/html-tag train": "train.csv",
     }
@@ -123,18 +167,26 @@ def _findings(bertctl, *arguments: object, code: int = 0) -> dict[str, dict[str,
     done = bertctl("data", "check", *arguments, "--json")
     assert done.returncode == code, done.stderr
     found = json.loads(done.stdout)["findings"]
-    assert len({(finding["code"], finding["split"]) for finding in found}) == len(found), "each is said once"
+    assert len({(finding["code"], finding["split"]) for finding in found}) == len(found), (
+        "each is said once"
+    )
     return {finding["code"]: finding for finding in found}
 
 
-def test_as_many_labels_as_rows_are_fine_where_each_row_has_several(bertctl, tmp_path: Path) -> None:
+def test_as_many_labels_as_rows_are_fine_where_each_row_has_several(
+    bertctl, tmp_path: Path
+) -> None:
     chosen = ["|".join(f"name {(7 * i + k) % 60}" for k in range(3)) for i in range(60)]
     write(tmp_path / "train.csv", [(f"text number {i}", labels) for i, labels in enumerate(chosen)])
     separated = ("--set", "text_classification.label_separator=|")
-    assert not {"too-many-labels", "refused"} & set(_findings(bertctl, "train.csv", "--model", "none/such", *separated))
+    assert not {"too-many-labels", "refused"} & set(
+        _findings(bertctl, "train.csv", "--model", "none/such", *separated)
+    )
 
 
-def test_several_labels_in_one_field_are_a_separator_and_not_many_labels(bertctl, tmp_path: Path) -> None:
+def test_several_labels_in_one_field_are_a_separator_and_not_many_labels(
+    bertctl, tmp_path: Path
+) -> None:
     names = ["joy", "fear", "anger", "love", "hope", "pride", "grief"]
     chosen = [[name for k, name in enumerate(names) if i >> k & 1] for i in [*range(1, 128)] * 3]
     write(
@@ -148,7 +200,10 @@ def test_several_labels_in_one_field_are_a_separator_and_not_many_labels(bertctl
     write(tmp_path / "train.csv", [(f"text {i}", ["a", "b", "a "][i % 3]) for i in range(20)])
     assert "several-labels-in-one" not in _findings(bertctl, "train.csv", "--model", "none/such")
     separated = ("--set", "text_classification.label_separator=|")
-    write(tmp_path / "train.csv", [("one text", "joy|fear"), ("one text", "fear"), *(("x", n) for n in names)])
+    write(
+        tmp_path / "train.csv",
+        [("one text", "joy|fear"), ("one text", "fear"), *(("x", n) for n in names)],
+    )
     found = _findings(bertctl, "train.csv", "--model", "none/such", *separated)
     assert "several-labels-in-one" not in found
     assert "Decide on one label" in found["conflicting-labels"]["remedy"]
@@ -159,7 +214,10 @@ def test_another_language_than_the_vocabularys_is_told(bertctl, tmp_path: Path) 
     german = "Die Regierung hat gestern beschlossen dass die Steuern für Arbeiter im nächsten Jahr steigen {}"
     write(tmp_path / "train.csv", [(german.format(i), ["a", "b"][i % 2]) for i in range(20)])
     found = _findings(bertctl, "train.csv")
-    assert "are no single token to bert-base, such as 'beschlossen'" in found["words-in-pieces"]["message"]
+    assert (
+        "are no single token to bert-base, such as 'beschlossen'"
+        in found["words-in-pieces"]["message"]
+    )
     assert "bert-base-multilingual" in found["words-in-pieces"]["remedy"]
     write(
         tmp_path / "train.csv",
@@ -168,7 +226,9 @@ def test_another_language_than_the_vocabularys_is_told(bertctl, tmp_path: Path) 
     assert "words-in-pieces" not in _findings(bertctl, "train.csv")
 
 
-def test_a_copy_of_train_is_an_error_and_words_that_give_labels_away_are_one_finding(bertctl, tmp_path: Path) -> None:
+def test_a_copy_of_train_is_an_error_and_words_that_give_labels_away_are_one_finding(
+    bertctl, tmp_path: Path
+) -> None:
     rows = [(f"sign{i % 11} and {i * 7919 % 1000} more", f"class{i % 11}") for i in range(330)]
     write(tmp_path / "train.csv", rows)
     found = _findings(bertctl, "train.csv", "train.csv", "--model", "none/such", code=3)
@@ -176,7 +236,10 @@ def test_a_copy_of_train_is_an_error_and_words_that_give_labels_away_are_one_fin
     assert "rows of their own for validation" in found["duplicate-across-splits"]["remedy"]
     assert found["leaky-word"]["message"] == "words in the text give 11 of 11 labels (100.0 %) away"
     assert len(found["leaky-word"]["examples"]) == 11
-    write(tmp_path / "dev.csv", [*rows[:30], *((f"sign{i % 11} or {i} less", f"class{i % 11}") for i in range(30))])
+    write(
+        tmp_path / "dev.csv",
+        [*rows[:30], *((f"sign{i % 11} or {i} less", f"class{i % 11}") for i in range(30))],
+    )
     found = _findings(bertctl, "train.csv", "dev.csv", "--model", "none/such")
     assert found["duplicate-across-splits"]["severity"] == "warning"
 
@@ -191,17 +254,25 @@ def test_a_copy_of_train_is_an_error_and_words_that_give_labels_away_are_one_fin
         ("Привет мир {}", "cp1251", "", "add --encoding cp1251"),
     ],
 )
-def test_an_encoding_is_advised_where_it_helps(text, written, read, says, bertctl, tmp_path: Path) -> None:
+def test_an_encoding_is_advised_where_it_helps(
+    text, written, read, says, bertctl, tmp_path: Path
+) -> None:
     lines = ["text,label", *(f"{text.format(i)},{'ab'[i % 2]}" for i in range(20))]
     (tmp_path / "train.csv").write_bytes("\n".join(lines).encode(written))
     how = ("--encoding", read) if read else ()
     found = _findings(bertctl, "train.csv", "--model", "none/such", *how, code=0 if read else 3)
-    assert found["control-character" if read else "unreadable"]["remedy"].partition(", such as")[0].endswith(says)
+    assert (
+        found["control-character" if read else "unreadable"]["remedy"]
+        .partition(", such as")[0]
+        .endswith(says)
+    )
 
 
 def test_a_damaged_byte_in_utf8_is_no_other_encoding(bertctl, tmp_path: Path) -> None:
     lines = [f"Zürich für Öl {i},{'ab'[i % 2]}".encode() for i in range(20)]
-    (tmp_path / "train.csv").write_bytes(b"\n".join([b"text,label", *lines[:10], b"caf\xe2\x80,a", *lines[10:]]))
+    (tmp_path / "train.csv").write_bytes(
+        b"\n".join([b"text,label", *lines[:10], b"caf\xe2\x80,a", *lines[10:]])
+    )
     found = _findings(bertctl, "train.csv", "--model", "none/such", code=3)
     assert "Line 12 alone is not UTF-8; 20 other lines" in found["unreadable"]["remedy"]
     assert "--encoding" not in found["unreadable"]["remedy"]
@@ -222,7 +293,9 @@ def test_utf8_that_is_read_as_another_encoding_is_an_error(bertctl, tmp_path: Pa
         ("anna B-PER\nK\xf6ln B-LOC\n".encode("latin-1"), "add --encoding latin-1"),
     ],
 )
-def test_a_faulty_file_of_columns_is_not_said_to_have_a_wrong_suffix(content, says, bertctl, tmp_path: Path) -> None:
+def test_a_faulty_file_of_columns_is_not_said_to_have_a_wrong_suffix(
+    content, says, bertctl, tmp_path: Path
+) -> None:
     (tmp_path / "a.conll").write_bytes(content)
     result = bertctl("data", "check", "a.conll")
     assert (result.returncode, says in result.stderr) == (3, True), result.stderr
@@ -230,7 +303,9 @@ def test_a_faulty_file_of_columns_is_not_said_to_have_a_wrong_suffix(content, sa
 
 def test_a_recipe_and_its_file(bertctl, clean, tmp_path: Path) -> None:
     recipe = tmp_path / "mine.yaml"
-    recipe.write_text("task: text-classification\ndata: {train_file: train.csv, validation_file: validation.csv}\n")
+    recipe.write_text(
+        "task: text-classification\ndata: {train_file: train.csv, validation_file: validation.csv}\n"
+    )
     done = bertctl("data", "check", recipe, "--model", "none/such", "--offline", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["recipe"] == "mine"
@@ -238,7 +313,9 @@ def test_a_recipe_and_its_file(bertctl, clean, tmp_path: Path) -> None:
 
 def test_a_lone_training_file_is_checked_whole(bertctl, clean) -> None:
     done = bertctl("data", "check", clean[0], "--model", "none/such", "--offline", "--json")
-    assert {name: split["rows"] for name, split in json.loads(done.stdout)["splits"].items()} == {"train": 30}
+    assert {name: split["rows"] for name, split in json.loads(done.stdout)["splits"].items()} == {
+        "train": 30
+    }
 
 
 @pytest.mark.parametrize(
@@ -287,10 +364,16 @@ def test_a_file_that_is_called_test_is_checked_as_test(
 ) -> None:
     for number, name in enumerate(names):
         lines = [
-            f"a {word} film number {number}{i},{label}" for i in range(9) for word, label in (("fine", 1), ("dull", 0))
+            f"a {word} film number {number}{i},{label}"
+            for i in range(9)
+            for word, label in (("fine", 1), ("dull", 0))
         ]
         (tmp_path / name).write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
     done = bertctl("data", "check", *names, "--model", "none/such", "--offline", "--json")
     found = json.loads(done.stdout)["splits"]
-    assert {name: Path(split["source"]).name for name, split in found.items()} == dict(zip(splits, names, strict=True))
-    assert ("by their names" in done.stderr) == (names[1].lower() != "dev.csv" and splits[1] == "test")
+    assert {name: Path(split["source"]).name for name, split in found.items()} == dict(
+        zip(splits, names, strict=True)
+    )
+    assert ("by their names" in done.stderr) == (
+        names[1].lower() != "dev.csv" and splits[1] == "test"
+    )

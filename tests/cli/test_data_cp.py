@@ -13,7 +13,11 @@ pytestmark = pytest.mark.one_process
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "demo" else ()) for name in bundled_names("")]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "demo" else ())
+        for name in bundled_names("")
+    ],
 )
 def test_what_is_copied_is_what_training_takes(bertctl: Run, name: str) -> None:
     copied = json.loads(bertctl("data", "cp", name, "own rows", "--json").stdout)
@@ -38,7 +42,9 @@ def test_nothing_is_replaced_unasked(bertctl: Run, tmp_path: Path) -> None:
     assert (tmp_path / "rows" / "test.csv").read_text().startswith("text,label\n")
 
 
-@pytest.mark.parametrize(("name", "hint"), [("sst2", "not in bertctl"), ("demo-nr", "did you mean demo-ner")])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("sst2", "not in bertctl"), ("demo-nr", "did you mean demo-ner")]
+)
 def test_other_names_are_refused(bertctl: Run, name: str, hint: str) -> None:
     refused = bertctl("data", "cp", name, "rows")
     assert refused.returncode == ExitCode.USAGE

@@ -39,7 +39,10 @@ class Hub(ThreadingHTTPServer):
 
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked, self.has = asked, has
-        self.environment = {"HF_ENDPOINT": f"http://127.0.0.1:{self.server_address[1]}", "HF_HUB_OFFLINE": "0"}
+        self.environment = {
+            "HF_ENDPOINT": f"http://127.0.0.1:{self.server_address[1]}",
+            "HF_HUB_OFFLINE": "0",
+        }
 
 
 @pytest.fixture
@@ -51,7 +54,9 @@ def hub() -> Iterator[Hub]:
         server.shutdown()
 
 
-def test_offline_the_machine_is_described_and_no_connection_is_tried(bertctl: Run, hub: Hub, tmp_path: Path) -> None:
+def test_offline_the_machine_is_described_and_no_connection_is_tried(
+    bertctl: Run, hub: Hub, tmp_path: Path
+) -> None:
     done = bertctl("doctor", "--offline", "--json", env=hub.environment)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -69,7 +74,16 @@ def test_offline_the_machine_is_described_and_no_connection_is_tried(bertctl: Ru
 
 
 def test_a_recipe_whose_needs_are_here_is_ready(bertctl: Run, hub: Hub, tiny_model: Path) -> None:
-    done = bertctl("doctor", "demo", "--model", tiny_model, "--max-length", 32, "--offline", env=hub.environment)
+    done = bertctl(
+        "doctor",
+        "demo",
+        "--model",
+        tiny_model,
+        "--max-length",
+        32,
+        "--offline",
+        env=hub.environment,
+    )
     assert done.returncode == 0, done.stderr
     assert "600 from" in done.stdout
     assert str(tiny_model) in done.stdout
@@ -99,17 +113,27 @@ def test_what_the_hub_has_is_ready_though_not_here_and_nothing_is_downloaded(
     bertctl: Run, hub: Hub, tmp_path: Path
 ) -> None:
     hub.has |= {"nyu-mll/glue", "google-bert/bert-base-uncased"}
-    done = bertctl("doctor", "sst2", "--json", env={**hub.environment, "HF_HOME": str(tmp_path / "hf")})
+    done = bertctl(
+        "doctor", "sst2", "--json", env={**hub.environment, "HF_HOME": str(tmp_path / "hf")}
+    )
     assert done.returncode == 0, done.stderr
     needs = {need["what"]: need for need in json.loads(done.stdout)["needs"]}
-    assert [(needs[what]["state"], needs[what]["bytes"]) for what in ("train rows", "model bert-base")] == [
+    assert [
+        (needs[what]["state"], needs[what]["bytes"]) for what in ("train rows", "model bert-base")
+    ] == [
         ("hub", 4000000),
         ("hub", 4000000),
     ]
     assert needs["disk for the downloads"]["bytes"] == 12000000
-    assert needs["disk for the run"]["bytes"] == 14 * 4000000  # two models, three checkpoints of four times as much
-    assert [request for request in hub.asked if "/resolve/" in request and request.startswith("GET ")] == []
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size > 10000]
+    assert (
+        needs["disk for the run"]["bytes"] == 14 * 4000000
+    )  # two models, three checkpoints of four times as much
+    assert [
+        request for request in hub.asked if "/resolve/" in request and request.startswith("GET ")
+    ] == []
+    assert not [
+        path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size > 10000
+    ]
 
 
 def test_what_the_hub_does_not_have_is_exit_4(bertctl: Run, hub: Hub) -> None:
@@ -133,7 +157,15 @@ def test_wrong_rows_are_exit_3(bertctl: Run, tmp_path: Path, tiny_model: Path) -
     file = tmp_path / "rows.jsonl"
     file.write_text('{"text": "one", "label": "a"}\n{"text": \n', encoding="utf-8")
     done = bertctl(
-        "doctor", "text-classification", "--train-file", file, "--model", tiny_model, "--max-length", 32, "--offline"
+        "doctor",
+        "text-classification",
+        "--train-file",
+        file,
+        "--model",
+        tiny_model,
+        "--max-length",
+        32,
+        "--offline",
     )
     assert done.returncode == 3
     assert f"{file}:2" in done.stderr

@@ -9,7 +9,16 @@ import pytest
 
 Run = Callable[..., CompletedProcess[str]]
 
-SETTINGS = ("--max-length", 32, "--epochs", 2, "--batch-size", 4, "--set", "evaluation.bootstrap_resamples=100")
+SETTINGS = (
+    "--max-length",
+    32,
+    "--epochs",
+    2,
+    "--batch-size",
+    4,
+    "--set",
+    "evaluation.bootstrap_resamples=100",
+)
 
 
 def test_steps_disk_and_memory_are_those_of_the_run(
@@ -28,22 +37,34 @@ def test_steps_disk_and_memory_are_those_of_the_run(
     assert said["steps"] == steps
     weights = (run / "model" / "model.safetensors").stat().st_size
     checkpoint = said["disk_bytes"]["checkpoint"]
-    assert 3.5 * weights < checkpoint < 4.1 * weights  # weights, the best weights, two moments of what is trained
-    model = sum(path.stat().st_size for path in (run / "model").iterdir() if path.name != "README.md")
+    assert (
+        3.5 * weights < checkpoint < 4.1 * weights
+    )  # weights, the best weights, two moments of what is trained
+    model = sum(
+        path.stat().st_size for path in (run / "model").iterdir() if path.name != "README.md"
+    )
     assert abs(said["disk_bytes"]["model"] - model) < 0.01 * model
     assert said["disk_bytes"]["while_running"] >= said["disk_bytes"]["run"] + 2 * checkpoint
     peak = json.loads((run / "performance.json").read_text())["peak_memory_bytes"]
     assert 0.7 * peak < said["peak_memory_bytes"]["process"] < 1.3 * peak
-    planned = json.loads(bertctl("finetune", *arguments, "--dry-run", "--json").stdout)["memory_bytes"]
+    planned = json.loads(bertctl("finetune", *arguments, "--dry-run", "--json").stdout)[
+        "memory_bytes"
+    ]
     assert 0.7 * peak < planned < 1.5 * peak
     line = next(line for line in made.stderr.splitlines() if line.startswith("memory: "))
-    assert 0.7 * peak < float(line.split()[2]) * {"MB": 1e6, "GB": 1e9}[line.split()[3]] < 1.5 * peak
-    assert said["detectable"]["validation"]["runs"] == pytest.approx(2.802 * (0.1 / 2) ** 0.5, abs=1e-3)
+    assert (
+        0.7 * peak < float(line.split()[2]) * {"MB": 1e6, "GB": 1e9}[line.split()[3]] < 1.5 * peak
+    )
+    assert said["detectable"]["validation"]["runs"] == pytest.approx(
+        2.802 * (0.1 / 2) ** 0.5, abs=1e-3
+    )
     assert said["sweep"]["cells"] == 18
     assert said["sweep"]["disk_bytes"] == 18 * said["disk_bytes"]["run"]
 
 
-def test_a_person_gets_a_table_with_the_sweep(bertctl: Run, opinions: Path, tiny_model: Path) -> None:
+def test_a_person_gets_a_table_with_the_sweep(
+    bertctl: Run, opinions: Path, tiny_model: Path
+) -> None:
     arguments = ("text-classification", "--train-file", opinions, "--model", tiny_model, *SETTINGS)
     done = bertctl("estimate", *arguments, "--steps", 1, "--cells", 3)
     assert done.returncode == 0, done.stderr
@@ -66,7 +87,9 @@ def test_a_person_gets_a_table_with_the_sweep(bertctl: Run, opinions: Path, tiny
 
 
 @pytest.mark.slow
-def test_an_absurd_number_of_epochs_takes_no_longer(bertctl: Run, opinions: Path, tiny_model: Path) -> None:
+def test_an_absurd_number_of_epochs_takes_no_longer(
+    bertctl: Run, opinions: Path, tiny_model: Path
+) -> None:
     """Its batches are not all laid out: that took memory without an end."""
     arguments = ("text-classification", "--train-file", opinions, "--model", tiny_model, *SETTINGS)
     done = bertctl("estimate", *arguments, "--steps", 1, "--epochs", 2**31, "--json")
@@ -86,13 +109,17 @@ def test_what_finetune_would_refuse_is_refused(bertctl: Run) -> None:
     assert "--cells 0" in done.stderr
 
 
-@pytest.mark.parametrize("words", [("estimate",), ("sweep", "--grid", "training.epochs=1,2", "--seeds", "1")])
+@pytest.mark.parametrize(
+    "words", [("estimate",), ("sweep", "--grid", "training.epochs=1,2", "--seeds", "1")]
+)
 def test_a_place_that_cannot_be_written_is_named_with_what_to_do(
     bertctl: Run, opinions: Path, tiny_model: Path, words: tuple[str, ...]
 ) -> None:
     """Nobody makes a file in /proc, not even root."""
     recipe = opinions.with_name("mine.yaml")
-    recipe.write_text(f"task: text-classification\ndata: {{train_file: {opinions}}}\nmodel: {{name: {tiny_model}}}\n")
+    recipe.write_text(
+        f"task: text-classification\ndata: {{train_file: {opinions}}}\nmodel: {{name: {tiny_model}}}\n"
+    )
     refused = bertctl(words[0], recipe, *words[1:], "--max-length", 32, "-o", "/proc/made")
     assert refused.returncode == 4, refused.stderr
     assert "error: /proc/made: can't be written" in refused.stderr

@@ -51,7 +51,10 @@ def opened(tiny_run) -> TrainedRun:
 
 
 def test_evaluate_gives_the_numbers_of_the_training(bertctl, copied_run):
-    before, predictions = (copied_run / "metrics.json").read_bytes(), copied_run / "predictions" / "validation.jsonl"
+    before, predictions = (
+        (copied_run / "metrics.json").read_bytes(),
+        copied_run / "predictions" / "validation.jsonl",
+    )
     answers = predictions.read_bytes()
     result = bertctl("evaluate", copied_run, "--json")
     assert result.returncode == 0, result.stderr
@@ -61,7 +64,9 @@ def test_evaluate_gives_the_numbers_of_the_training(bertctl, copied_run):
 
 
 def test_the_help_names_the_folder_of_a_files_scores(bertctl, copied_run, tiny_run):
-    assert "Default: beside RUN, such as RUN-on-new for new.csv." in " ".join(bertctl("evaluate", "-h").stdout.split())
+    assert "Default: beside RUN, such as RUN-on-new for new.csv." in " ".join(
+        bertctl("evaluate", "-h").stdout.split()
+    )
     assert bertctl("evaluate", copied_run, "--file", tiny_run.data, "-q").returncode == 0
     assert (copied_run.parent / "run-on-opinions" / "metrics.json").exists()
 
@@ -72,7 +77,9 @@ def test_a_split_that_is_named_is_added_to_the_run(copied_run):
     assert metrics == read(copied_run / "metrics.json")
     assert metrics["metrics"]["validation"] == before["metrics"]["validation"]
     assert metrics["metrics"]["test"]["accuracy"]["n"] == 16
-    assert metrics["baseline"]["test"]["accuracy"] == 0.5, "the answer that training rows gave, on these"
+    assert metrics["baseline"]["test"]["accuracy"] == 0.5, (
+        "the answer that training rows gave, on these"
+    )
     assert metrics["primary"] == before["primary"]
     assert len((copied_run / "predictions" / "test.jsonl").read_text().splitlines()) == 16
 
@@ -81,22 +88,35 @@ def test_a_file_of_ones_own_is_scored_into_a_folder_of_its_own(bertctl, tiny_run
     before = {path: path.read_bytes() for path in tiny_run.path.rglob("*") if path.is_file()}
     (tmp_path / "mine.csv").write_text(f"review,sentiment\n{GOOD},pos\n{BAD},neg\n{GOOD},neg\n")
     columns = ["--text-column", "review", "--label-column", "sentiment"]
-    result = bertctl("evaluate", tiny_run.path, "--file", "mine.csv", *columns, "-o", "scores", "--no-text")
+    result = bertctl(
+        "evaluate", tiny_run.path, "--file", "mine.csv", *columns, "-o", "scores", "--no-text"
+    )
     assert result.returncode == 0, result.stderr
     assert re.search(r"accuracy \*\s+0\.6667", result.stdout)
     constant = read(tmp_path / "scores" / "metrics.json")["baseline"]["file"]["accuracy"]
     answer = read(tiny_run.path / "metrics.json")["constant_answer"]
     assert constant == pytest.approx({"pos": 1 / 3, "neg": 2 / 3}[answer])
-    assert f"{constant:.4f}" in next(line for line in result.stdout.splitlines() if "accuracy" in line).split()[-1]
+    assert (
+        f"{constant:.4f}"
+        in next(line for line in result.stdout.splitlines() if "accuracy" in line).split()[-1]
+    )
     assert "written to scores" in result.stderr
     assert read(tmp_path / "scores" / "status.json")["state"] == "done"
-    assert read(tmp_path / "scores" / "metrics.json")["primary"] == {"split": "file", "name": "accuracy"}
-    rows = [json.loads(line) for line in (tmp_path / "scores/predictions/file.jsonl").read_text().splitlines()]
+    assert read(tmp_path / "scores" / "metrics.json")["primary"] == {
+        "split": "file",
+        "name": "accuracy",
+    }
+    rows = [
+        json.loads(line)
+        for line in (tmp_path / "scores/predictions/file.jsonl").read_text().splitlines()
+    ]
     assert [(row["id"], row["gold"], row["prediction"]) for row in rows] == [
         ("0", "pos", "pos"), ("1", "neg", "neg"), ("2", "neg", "pos"),
     ]  # fmt: skip
     assert "text" not in rows[0]
-    assert before == {path: path.read_bytes() for path in tiny_run.path.rglob("*") if path.is_file()}
+    assert before == {
+        path: path.read_bytes() for path in tiny_run.path.rglob("*") if path.is_file()
+    }
 
 
 @pytest.mark.parametrize(
@@ -120,7 +140,11 @@ def test_what_evaluate_refuses(arguments, code, said, tiny_run, tmp_path, monkey
     assert captured.out == ""
     assert said in captured.err
     assert "Traceback" not in captured.err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["pairs.csv", "unlabelled.csv", "unseen.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "pairs.csv",
+        "unlabelled.csv",
+        "unseen.csv",
+    ]
 
 
 def test_a_run_that_was_cut_off_before_its_model_is_refused_with_its_state(bertctl, copied_run):
@@ -148,7 +172,12 @@ def test_lines_from_stdin_are_answered_in_order(bertctl, tiny_run):
 
 
 def test_answers_in_bf16_are_as_many_as_there_are_texts(bertctl, tiny_run):
-    texts = [f"the {one} was {other} {i}" for i in range(40) for one in ("film", "food") for other in ("a", "not", "z")]
+    texts = [
+        f"the {one} was {other} {i}"
+        for i in range(40)
+        for one in ("film", "food")
+        for other in ("a", "not", "z")
+    ]
     words = ["predict", tiny_run.path, "-", "--precision", "bf16", "--json"]
     answers = json.loads(bertctl(*words, input="\n".join(texts) + "\n").stdout)
     assert len({answer["probabilities"]["pos"] for answer in answers}) > 0.95 * len(texts)
@@ -187,13 +216,17 @@ def _write(path: Path, texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("layout", ["jsonl", "csv"])
-@pytest.mark.parametrize("door", ["rows.txt", "rows.csv", "rows.tsv", "rows.jsonl", "rows.parquet", "rows.csv.gz"])
+@pytest.mark.parametrize(
+    "door", ["rows.txt", "rows.csv", "rows.tsv", "rows.jsonl", "rows.parquet", "rows.csv.gz"]
+)
 def test_every_door_gives_the_same_answers(door, layout, opened, tmp_path):
     _write(tmp_path / door, TEXTS)
     kind = "lines" if door == "rows.txt" else None
     direct = io.StringIO()
     written = predict_rows(
-        opened, unlabelled_rows(opened, str(tmp_path / door), kind=kind), Destination(None, layout, direct)
+        opened,
+        unlabelled_rows(opened, str(tmp_path / door), kind=kind),
+        Destination(None, layout, direct),
     )
     assert written["files"] == []
     answers = _parsed(direct.getvalue(), layout)
@@ -207,10 +240,14 @@ def test_every_door_gives_the_same_answers(door, layout, opened, tmp_path):
         answers, _parsed(reference.getvalue(), "jsonl"), strict=True
     ):
         assert (text, label) == expected_answer[:2]
-        assert np.float32(probability) == np.float32(expected_answer[2])  # CSV has the digits of 32 bits
+        assert np.float32(probability) == np.float32(
+            expected_answer[2]
+        )  # CSV has the digits of 32 bits
     output = tmp_path / "out" / "answers"
     written = predict_rows(
-        opened, unlabelled_rows(opened, str(tmp_path / door), kind=kind), Destination(output, layout, io.StringIO())
+        opened,
+        unlabelled_rows(opened, str(tmp_path / door), kind=kind),
+        Destination(output, layout, io.StringIO()),
     )
     assert output.read_text() == direct.getvalue()
     assert written["examples"] == len(TEXTS)
@@ -222,13 +259,19 @@ def _parsed(content: str, layout: str) -> list[tuple[str, str, float]]:
         table = csv.DictReader(io.StringIO(content))
         return [(row["text"], row["prediction"], float(row["probability_pos"])) for row in table]
     return [
-        (row["text"], row["prediction"], row["probabilities"]["pos"]) for row in map(json.loads, content.splitlines())
+        (row["text"], row["prediction"], row["probabilities"]["pos"])
+        for row in map(json.loads, content.splitlines())
     ]
 
 
 def test_several_labels_and_truth_values_are_json_in_a_csv():
     out = io.StringIO()
-    answer = {"id": "0", "prediction": ["a", "b"], "probabilities": {"a": 0.75, "b": 0.5}, "truncated": False}
+    answer = {
+        "id": "0",
+        "prediction": ["a", "b"],
+        "probabilities": {"a": 0.75, "b": 0.5},
+        "truncated": False,
+    }
     write_answers([answer], out, layout="csv")
     header, row = csv.reader(io.StringIO(out.getvalue()))
     assert header == ["id", "prediction", "truncated", "probability_a", "probability_b"]
@@ -247,7 +290,10 @@ def test_plain_transformers_gives_the_same_names_and_probabilities(bertctl, tiny
     from transformers import pipeline
 
     theirs = pipeline("text-classification", str(tiny_run.path / "model"), device=-1, top_k=None)
-    rows = [json.loads(line) for line in (tiny_run.path / "predictions/validation.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (tiny_run.path / "predictions/validation.jsonl").read_text().splitlines()
+    ]
     for row in rows:
         scores = {one["label"]: one["score"] for one in theirs([row["text"]])[0]}
         assert scores == pytest.approx(row["probabilities"], abs=1e-5)
@@ -271,7 +317,9 @@ def _peak_kilobytes(run_folder: Path, count: int, folder: Path) -> int:
         out,
         "-q",
     ]
-    process = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, env={**os.environ})
+    process = subprocess.Popen(
+        [str(word) for word in command], stderr=subprocess.PIPE, env={**os.environ}
+    )
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.stderr is not None
@@ -310,18 +358,38 @@ def _official_files(folder: Path) -> None:
 
     opinions = [("good film ", 1), ("bad food ", 0)] * 6
     for split in ("train", "dev"):
-        put(f"SST-2/{split}.tsv", "sentence\tlabel", [f"{text}\t{label}" for text, label in opinions])
+        put(
+            f"SST-2/{split}.tsv",
+            "sentence\tlabel",
+            [f"{text}\t{label}" for text, label in opinions],
+        )
         scores = [f"{i}\tg\tf\ty\t{i}\tn\tn\tgood film\tfilm {i}\t{i % 6}.000" for i in range(12)]
         put(f"STS-B/{split}.tsv", f"{STSB_HEADER}\tscore", scores)
-    put("SST-2/test.tsv", "index\tsentence", [f"{i}\t{text}" for i, (text, _) in enumerate(opinions[:5])])
-    put("STS-B/test.tsv", STSB_HEADER, [f"{i}\tg\tf\ty\t{i}\tn\tn\tbad film\tfood {i}" for i in range(3)])
+    put(
+        "SST-2/test.tsv",
+        "index\tsentence",
+        [f"{i}\t{text}" for i, (text, _) in enumerate(opinions[:5])],
+    )
+    put(
+        "STS-B/test.tsv",
+        STSB_HEADER,
+        [f"{i}\tg\tf\ty\t{i}\tn\tn\tbad film\tfood {i}" for i in range(3)],
+    )
     parses = "p\tp\tg\t( )\t( )\t( )\t( )"
     for name in ("train", "dev_matched", "dev_mismatched"):
         rows = [f"{i}\t{parses}\tgood film\tfilm {i}\tneutral\t{NLI[i % 3]}" for i in range(9)]
         put(f"MNLI/{name}.tsv", f"{MNLI_HEADER}\tlabel1\tgold_label", rows)
     for name, count in (("test_matched", 4), ("test_mismatched", 2)):
-        put(f"MNLI/{name}.tsv", MNLI_HEADER, [f"{i}\t{parses}\tbad food\tfood {i}" for i in range(count)])
-    put("diagnostic/diagnostic.tsv", "index\tsentence1\tsentence2", [f"{i}\tgood film\tfilm {i}" for i in range(3)])
+        put(
+            f"MNLI/{name}.tsv",
+            MNLI_HEADER,
+            [f"{i}\t{parses}\tbad food\tfood {i}" for i in range(count)],
+        )
+    put(
+        "diagnostic/diagnostic.tsv",
+        "index\tsentence1\tsentence2",
+        [f"{i}\tgood film\tfilm {i}" for i in range(3)],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -351,15 +419,38 @@ def _submission(path: Path) -> list[str]:
     return [line.split("\t")[1] for line in lines]
 
 
-def test_a_submission_for_sst2_through_the_process(bertctl, glue_folder, tiny_model, tmp_path, capsys):
-    settings = ["--data-dir", glue_folder, "--model", tiny_model, "--max-length", "32", "--epochs", "1", "-o", "run"]
+def test_a_submission_for_sst2_through_the_process(
+    bertctl, glue_folder, tiny_model, tmp_path, capsys
+):
+    settings = [
+        "--data-dir",
+        glue_folder,
+        "--model",
+        tiny_model,
+        "--max-length",
+        "32",
+        "--epochs",
+        "1",
+        "-o",
+        "run",
+    ]
     result = bertctl("finetune", "sst2", *settings)
     assert result.returncode == 0, result.stderr
     assert "0.9350 (test)" in result.stdout, "the published score stands beside it"
     assert "ublished: Devlin et al. 2019" in result.stdout
     assert set(read(tmp_path / "run" / "metrics.json")["metrics"]) == {"validation"}
     submission = str(tmp_path / "submission")
-    verb = ["predict", str(tmp_path / "run"), "--split", "test", "--format", "glue", "-o", submission, "--json"]
+    verb = [
+        "predict",
+        str(tmp_path / "run"),
+        "--split",
+        "test",
+        "--format",
+        "glue",
+        "-o",
+        submission,
+        "--json",
+    ]
     assert main(verb) == 0
     assert json.loads(capsys.readouterr().out)["files"] == [f"{submission}/SST-2.tsv"]
     predictions = _submission(tmp_path / "submission" / "SST-2.tsv")
@@ -367,7 +458,9 @@ def test_a_submission_for_sst2_through_the_process(bertctl, glue_folder, tiny_mo
     assert set(predictions) <= {"0", "1"}
     official = glue_folder / "SST-2" / "test.tsv"
     before = official.read_bytes()
-    assert bertctl("predict", "run", "--split", "test", "-o", official).returncode == 2, "it is read"
+    assert bertctl("predict", "run", "--split", "test", "-o", official).returncode == 2, (
+        "it is read"
+    )
     assert official.read_bytes() == before
     result = bertctl("evaluate", "run", "--split", "test")
     assert result.returncode == 3, "the server keeps the labels"
@@ -387,7 +480,9 @@ def test_a_submission_for_stsb_has_three_decimals_from_0_to_5(glue_folder, tiny_
     assert _submission(tmp_path / "clipped.tsv") == ["0.000", "2.346", "5.000"]
 
 
-def test_a_submission_for_mnli_is_two_files_and_the_diagnostic_set_a_third(glue_folder, tiny_model, tmp_path):
+def test_a_submission_for_mnli_is_two_files_and_the_diagnostic_set_a_third(
+    glue_folder, tiny_model, tmp_path
+):
     trained = _glue_run("mnli", glue_folder, tiny_model, tmp_path / "run")
     metrics = read(tmp_path / "run" / "metrics.json")
     assert set(metrics["metrics"]) == {"validation_matched", "validation_mismatched"}
@@ -424,11 +519,15 @@ def test_labels_have_the_form_and_the_file_the_name_that_the_server_takes(name, 
     file, form = FORMS[name]
     dataset, (split,) = glue_splits(DataSection(name=name), "test")
     assert split.glue_file == file
-    write_glue([{"prediction": label} for label in dataset.labels], tmp_path / file, dataset=dataset)
+    write_glue(
+        [{"prediction": label} for label in dataset.labels], tmp_path / file, dataset=dataset
+    )
     assert _submission(tmp_path / file) == form
 
 
-@pytest.mark.parametrize(("name", "split"), [("sst2", "validation"), ("demo", "test"), (None, "test")])
+@pytest.mark.parametrize(
+    ("name", "split"), [("sst2", "validation"), ("demo", "test"), (None, "test")]
+)
 def test_what_the_server_takes_no_predictions_for_is_refused(name, split):
     with pytest.raises(UsageError, match="takes no predictions"):
         glue_splits(DataSection(name=name), split)
@@ -438,12 +537,18 @@ def test_a_decision_is_stored_and_applied_by_predict(bertctl, tiny_run, tmp_path
     """On a file where 6 of 16 labels are wrong: the tiny model, which hardly prefers an answer, is too modest there."""
     run = shutil.copytree(tiny_run.path, tmp_path / "run")
     rows = tiny_run.data.read_text().splitlines()
-    rows[1:7] = [row.replace(",pos", ",x").replace(",neg", ",pos").replace(",x", ",neg") for row in rows[1:7]]
+    rows[1:7] = [
+        row.replace(",pos", ",x").replace(",neg", ",pos").replace(",x", ",neg") for row in rows[1:7]
+    ]
     other = tmp_path / "other.csv"
     other.write_text("\n".join(rows) + "\n")
-    (run / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace(str(tiny_run.data), str(other)))
+    (run / "recipe.yaml").write_text(
+        (run / "recipe.yaml").read_text().replace(str(tiny_run.data), str(other))
+    )
     before = json.loads(bertctl("predict", run, "-", input="a fine film\n").stdout)["probabilities"]
-    chosen = bertctl("evaluate", run, "--split", "test", "--calibrate", "--threshold", "f1", "--json")
+    chosen = bertctl(
+        "evaluate", run, "--split", "test", "--calibrate", "--threshold", "f1", "--json"
+    )
     assert chosen.returncode == 0, chosen.stderr
     document = json.loads(chosen.stdout)
     decision = document["decision"]
@@ -462,11 +567,15 @@ def test_a_decision_is_stored_and_applied_by_predict(bertctl, tiny_run, tmp_path
     shutil.copy(tiny_run.path / "metrics.json", run / "metrics.json")
     (run / "decision.json").unlink()
     assert bertctl("evaluate", run, "--split", "test", "--threshold", "f1").returncode == 0
-    answers = [json.loads(line)["prediction"] for line in bertctl("predict", run, other).stdout.splitlines()]
+    answers = [
+        json.loads(line)["prediction"]
+        for line in bertctl("predict", run, other).stdout.splitlines()
+    ]
     again = bertctl("evaluate", run, "--split", "test", "--calibrate", "--json")
     assert json.loads(again.stdout)["decision"]["threshold"] is not None, again.stderr
     assert answers == [
-        line["prediction"] for line in map(json.loads, bertctl("predict", run, other).stdout.splitlines())
+        line["prediction"]
+        for line in map(json.loads, bertctl("predict", run, other).stdout.splitlines())
     ]
 
 
@@ -483,7 +592,11 @@ def test_splits_that_another_evaluate_adds_meanwhile_stay(tiny_run, tmp_path, mo
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "held", other_first)
         evaluate_run(open_run(run), split="test")
-    assert set(json.loads((run / "metrics.json").read_text())["metrics"]) == {"validation", "other", "test"}
+    assert set(json.loads((run / "metrics.json").read_text())["metrics"]) == {
+        "validation",
+        "other",
+        "test",
+    }
 
 
 def test_answers_of_a_run_that_is_not_finished_are_said_to_be(bertctl, tiny_run, tmp_path):
@@ -493,17 +606,27 @@ def test_answers_of_a_run_that_is_not_finished_are_said_to_be(bertctl, tiny_run,
     (run / "status.json").write_text(json.dumps(status | {"state": "interrupted"}))
     done = bertctl("predict", run, "fine")
     assert done.returncode == 0
-    assert f"{run} is not finished (its state is 'interrupted'): this is its best model so far" in done.stderr
+    assert (
+        f"{run} is not finished (its state is 'interrupted'): this is its best model so far"
+        in done.stderr
+    )
 
 
 def test_the_loss_of_a_calibrated_run_is_that_of_its_probabilities(bertctl, tiny_run, tmp_path):
     """It was that of the probabilities before, and stood beside the calibrated ones."""
     run = tmp_path / "run"
     shutil.copytree(tiny_run.path, run)
-    (run / "decision.json").write_text('{"schema": 1, "temperature": 2.5, "fitted_on": "validation"}')
+    (run / "decision.json").write_text(
+        '{"schema": 1, "temperature": 2.5, "fitted_on": "validation"}'
+    )
     done = bertctl("evaluate", run, "--file", tiny_run.data, "-o", tmp_path / "scores", "--json")
     assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in (tmp_path / "scores/predictions/file.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "scores/predictions/file.jsonl").read_text().splitlines()
+    ]
     right = [-math.log(line["probabilities"][line["gold"]]) for line in lines]
     assert [line["loss"] for line in lines] == pytest.approx(right, rel=1e-4)
-    assert json.loads(done.stdout)["metrics"]["file"]["loss"]["value"] == pytest.approx(sum(right) / 16, rel=1e-4)
+    assert json.loads(done.stdout)["metrics"]["file"]["loss"]["value"] == pytest.approx(
+        sum(right) / 16, rel=1e-4
+    )

@@ -39,13 +39,17 @@ def test_a_text_is_answered(tiny_run: TinyRun, bertctl: Run) -> None:
         (["a text", "--format", "glue"], 2, "--format glue answers a GLUE split"),
     ],
 )
-def test_what_is_no_text_is_refused(words: list[str], code: int, said: str, tiny_run: TinyRun, bertctl: Run) -> None:
+def test_what_is_no_text_is_refused(
+    words: list[str], code: int, said: str, tiny_run: TinyRun, bertctl: Run
+) -> None:
     refused = bertctl("predict", tiny_run.path, *words)
     assert (refused.returncode, refused.stdout) == (code, "")
     assert said in refused.stderr
 
 
-@pytest.mark.parametrize("typed", ["my reviews.csv", "/data/my file.jsonl", "./my file", "my tags.conllu.gz"])
+@pytest.mark.parametrize(
+    "typed", ["my reviews.csv", "/data/my file.jsonl", "./my file", "my tags.conllu.gz"]
+)
 @pytest.mark.parametrize(
     "command",
     [
@@ -71,7 +75,9 @@ def test_a_missing_file_is_no_text_though_its_name_has_a_blank(
 
 
 @pytest.mark.parametrize("verb", ["tokenize", "attention MODEL"])
-def test_a_file_where_a_verb_takes_texts_is_refused(verb: str, tiny_run: TinyRun, bertctl: Run, tmp_path: Path) -> None:
+def test_a_file_where_a_verb_takes_texts_is_refused(
+    verb: str, tiny_run: TinyRun, bertctl: Run, tmp_path: Path
+) -> None:
     (tmp_path / "a.csv").write_text("text\nfine\n", encoding="utf-8")
     words = [tiny_run.path / "model" if word == "MODEL" else word for word in verb.split()]
     refused = bertctl(*words, "a.csv")
@@ -80,20 +86,35 @@ def test_a_file_where_a_verb_takes_texts_is_refused(verb: str, tiny_run: TinyRun
     assert "--file a.csv" in refused.stderr
 
 
-def test_a_fine_tuned_model_is_used_like_a_run(tiny_run: TinyRun, bertctl: Run, tmp_path: Path) -> None:
+def test_a_fine_tuned_model_is_used_like_a_run(
+    tiny_run: TinyRun, bertctl: Run, tmp_path: Path
+) -> None:
     model = tmp_path / "somebody" / "opinions"
     shutil.copytree(tiny_run.path / "model", model)
     ours = answers(bertctl("predict", tiny_run.path, tiny_run.data, "--precision", "fp32"))
     theirs = bertctl("predict", "somebody/opinions", tiny_run.data, "--precision", "fp32")
-    assert [answer["prediction"] for answer in answers(theirs)] == [answer["prediction"] for answer in ours]
-    assert "somebody/opinions is a model for text-classification: BertForSequenceClassification" in theirs.stderr
+    assert [answer["prediction"] for answer in answers(theirs)] == [
+        answer["prediction"] for answer in ours
+    ]
+    assert (
+        "somebody/opinions is a model for text-classification: BertForSequenceClassification"
+        in theirs.stderr
+    )
     scored = bertctl("evaluate", model, "--file", tiny_run.data, "-o", "scores", "--json")
     assert scored.returncode == 0, scored.stderr
-    right = sum(answer["prediction"] == label for answer, label in zip(ours, labels_of(tiny_run), strict=True))
-    assert json.loads(scored.stdout)["metrics"]["file"]["accuracy"]["value"] == pytest.approx(right / len(ours))
+    right = sum(
+        answer["prediction"] == label
+        for answer, label in zip(ours, labels_of(tiny_run), strict=True)
+    )
+    assert json.loads(scored.stdout)["metrics"]["file"]["accuracy"]["value"] == pytest.approx(
+        right / len(ours)
+    )
     for words in (["evaluate", model], ["predict", model, "--split", "test"]):
         refused = bertctl(*words)
-        assert (refused.returncode, "a model without data of its own" in refused.stderr) == (2, True)
+        assert (refused.returncode, "a model without data of its own" in refused.stderr) == (
+            2,
+            True,
+        )
 
     config = json.loads((model / "config.json").read_text())
     del config["id2label"], config["label2id"]
@@ -113,7 +134,10 @@ def test_a_fine_tuned_model_is_used_like_a_run(tiny_run: TinyRun, bertctl: Run, 
 
 def test_scores_by_label_come_with_v(tiny_run: TinyRun, bertctl: Run, tmp_path: Path) -> None:
     words = ("evaluate", tiny_run.path, "--file", tiny_run.data, "--overwrite")
-    plain, verbose = bertctl(*words, "-o", "plain"), bertctl(*words, "-o", "verbose", "-v", env={"COLUMNS": "80"})
+    plain, verbose = (
+        bertctl(*words, "-o", "plain"),
+        bertctl(*words, "-o", "verbose", "-v", env={"COLUMNS": "80"}),
+    )
     assert "by label" not in plain.stdout
     assert verbose.stdout.startswith(plain.stdout.rstrip("\n"))
     head, *rows = verbose.stdout.partition("file, by label")[2].strip().splitlines()
@@ -131,7 +155,11 @@ def labels_of(run: TinyRun) -> list[str]:
     ("head", "words", "said"),
     [
         ("TokenClassification", ["Anna was good"], {"words": ["Anna", "was", "good"]}),
-        ("QuestionAnswering", ["--question", "who?", "--context", "Anna was good"], {"question": "who?"}),
+        (
+            "QuestionAnswering",
+            ["--question", "who?", "--context", "Anna was good"],
+            {"question": "who?"},
+        ),
     ],
 )
 def test_models_with_other_heads(
@@ -139,7 +167,9 @@ def test_models_with_other_heads(
 ) -> None:
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(tiny_model, num_labels=2, id2label={0: "O", 1: "B-X"})
+    config = transformers.AutoConfig.from_pretrained(
+        tiny_model, num_labels=2, id2label={0: "O", 1: "B-X"}
+    )
     getattr(transformers, f"BertFor{head}")(config).save_pretrained(tmp_path / "model")
     transformers.AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "model")
     [answer] = answers(bertctl("predict", "model", *words))

@@ -28,9 +28,13 @@ def test_a_text_is_explained_for_a_person(bertctl: Run, tiny_run: TinyRun) -> No
     assert f"faithfulness of {IG}, 1 answer: comprehensiveness" in done.stderr
 
 
-def test_colours_are_for_a_terminal_that_wants_them(nursery, tiny_run: TinyRun, tmp_path: Path) -> None:
+def test_colours_are_for_a_terminal_that_wants_them(
+    nursery, tiny_run: TinyRun, tmp_path: Path
+) -> None:
     for colour in (True, False):
-        env = {name: value for name, value in nursery.env.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
+        env = {name: value for name, value in nursery.env.items() if name != "NO_COLOR"} | {
+            "TERM": "xterm"
+        }
         main, side = os.openpty()
         words = ["explain", str(tiny_run.path), "the film was good", "-q"]
         whole = env if colour else env | {"NO_COLOR": "1"}
@@ -41,8 +45,19 @@ def test_colours_are_for_a_terminal_that_wants_them(nursery, tiny_run: TinyRun, 
         assert ("\x1b[1;32mgood" in shown or "\x1b[32mgood" in shown) is colour, shown
 
 
-def test_a_file_of_rows_becomes_lines_of_json_and_the_same_ones_again(bertctl: Run, tiny_run: TinyRun) -> None:
-    done = bertctl("explain", tiny_run.path, tiny_run.data, "-o", "explained.jsonl", "--faithfulness", 3, "--json")
+def test_a_file_of_rows_becomes_lines_of_json_and_the_same_ones_again(
+    bertctl: Run, tiny_run: TinyRun
+) -> None:
+    done = bertctl(
+        "explain",
+        tiny_run.path,
+        tiny_run.data,
+        "-o",
+        "explained.jsonl",
+        "--faithfulness",
+        3,
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert (summary["examples"], summary["targets"], summary["not_converged"]) == (16, 16, 0)
@@ -51,25 +66,43 @@ def test_a_file_of_rows_becomes_lines_of_json_and_the_same_ones_again(bertctl: R
     assert summary["files"] == ["explained.jsonl"]
 
 
-def test_what_is_printed_is_what_is_written(bertctl: Run, tiny_run: TinyRun, tmp_path: Path) -> None:
+def test_what_is_printed_is_what_is_written(
+    bertctl: Run, tiny_run: TinyRun, tmp_path: Path
+) -> None:
     more = ["--method", "leave-one-out", "--method", IG]
-    assert bertctl("explain", tiny_run.path, tiny_run.data, *more, "-o", "one.jsonl").returncode == 0
-    assert bertctl("explain", tiny_run.path, tiny_run.data, *more, "-o", "two.jsonl").returncode == 0
+    assert (
+        bertctl("explain", tiny_run.path, tiny_run.data, *more, "-o", "one.jsonl").returncode == 0
+    )
+    assert (
+        bertctl("explain", tiny_run.path, tiny_run.data, *more, "-o", "two.jsonl").returncode == 0
+    )
     written = (tmp_path / "one.jsonl").read_text()
     assert written == (tmp_path / "two.jsonl").read_text()
-    assert bertctl("explain", tiny_run.path, tiny_run.data, *more, "--format", "jsonl").stdout == written
+    assert (
+        bertctl("explain", tiny_run.path, tiny_run.data, *more, "--format", "jsonl").stdout
+        == written
+    )
     lines = [json.loads(line) for line in written.splitlines()]
-    assert json.loads(bertctl("explain", tiny_run.path, tiny_run.data, *more, "--json").stdout) == lines
+    assert (
+        json.loads(bertctl("explain", tiny_run.path, tiny_run.data, *more, "--json").stdout)
+        == lines
+    )
     for line in lines:
         [target] = line["targets"]
         assert list(target["methods"]) == more[1::2]
         assert target["label"] == line["prediction"]
-        assert all(line["text"][word["start"] : word["end"]] == word["word"] for word in target["words"])
+        assert all(
+            line["text"][word["start"] : word["end"]] == word["word"] for word in target["words"]
+        )
 
 
-def test_a_page_needs_no_network_and_escapes_what_it_shows(bertctl: Run, tiny_run: TinyRun, tmp_path: Path) -> None:
+def test_a_page_needs_no_network_and_escapes_what_it_shows(
+    bertctl: Run, tiny_run: TinyRun, tmp_path: Path
+) -> None:
     nasty = tmp_path / "nasty.jsonl"
-    nasty.write_text(json.dumps({"text": "<script>alert(1)</script> a good film \u202e" + "x" * 300}) + "\n")
+    nasty.write_text(
+        json.dumps({"text": "<script>alert(1)</script> a good film \u202e" + "x" * 300}) + "\n"
+    )
     done = bertctl("explain", tiny_run.path, nasty, "--text-column", "text", "-o", "page.html")
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "page.html").read_text()
@@ -79,7 +112,9 @@ def test_a_page_needs_no_network_and_escapes_what_it_shows(bertctl: Run, tiny_ru
     assert 'class="passage"' in page
 
 
-def test_the_report_explains_its_most_confident_errors(bertctl: Run, tiny_run: TinyRun, tmp_path: Path) -> None:
+def test_the_report_explains_its_most_confident_errors(
+    bertctl: Run, tiny_run: TinyRun, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     shutil.copytree(tiny_run.path, run)
     predictions = run / "predictions" / "validation.jsonl"
@@ -116,7 +151,9 @@ def test_the_report_explains_its_most_confident_errors(bertctl: Run, tiny_run: T
         (("--question", "who?", "--context", "a film"), "answers no questions"),
     ],
 )
-def test_what_can_not_be_meant_is_refused(words: tuple[str, ...], said: str, bertctl: Run, tiny_run: TinyRun) -> None:
+def test_what_can_not_be_meant_is_refused(
+    words: tuple[str, ...], said: str, bertctl: Run, tiny_run: TinyRun
+) -> None:
     done = bertctl("explain", tiny_run.path, *words)
     assert done.returncode == ExitCode.USAGE, done.stderr
     assert said in done.stderr
@@ -141,13 +178,23 @@ def test_a_long_text_is_explained_as_far_as_it_is_read_from_the_beginning(
 
 
 def test_a_text_that_is_cut_at_a_special_token_of_its_own(bertctl: Run, tiny_run: TinyRun) -> None:
-    [line] = json.loads(bertctl("explain", tiny_run.path, f"{'good ' * 30}[SEP] film", "--json").stdout)
+    [line] = json.loads(
+        bertctl("explain", tiny_run.path, f"{'good ' * 30}[SEP] film", "--json").stdout
+    )
     assert [word["word"] for word in line["targets"][0]["words"]] == ["good"] * 30
 
 
 def test_words_that_share_a_token_are_shown_together(bertctl: Run, tiny_run: TinyRun) -> None:
-    done = bertctl("explain", tiny_run.path, "good 😀👍🏽! a film", "--json")  # three symbols, one unknown token
+    done = bertctl(
+        "explain", tiny_run.path, "good 😀👍🏽! a film", "--json"
+    )  # three symbols, one unknown token
     assert done.returncode == 0, done.stderr
     [target] = json.loads(done.stdout)[0]["targets"]
     assert [word["word"] for word in target["words"]] == ["good", "😀👍🏽", "!", "a", "film"]
-    assert [(word["start"], word["end"]) for word in target["words"]] == [(0, 4), (5, 8), (8, 9), (10, 11), (12, 16)]
+    assert [(word["start"], word["end"]) for word in target["words"]] == [
+        (0, 4),
+        (5, 8),
+        (8, 9),
+        (10, 11),
+        (12, 16),
+    ]

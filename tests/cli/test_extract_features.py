@@ -23,7 +23,16 @@ def _lines(count: int) -> str:
 
 def test_from_stdin_to_npy_with_a_sidecar_and_a_summary(bertctl, tiny_model, tmp_path):
     result = bertctl(
-        "extract-features", "-", "-o", "a.npy", "--model", tiny_model, "--max-length", 40, "--json", input=_lines(7)
+        "extract-features",
+        "-",
+        "-o",
+        "a.npy",
+        "--model",
+        tiny_model,
+        "--max-length",
+        40,
+        "--json",
+        input=_lines(7),
     )
     assert result.returncode == 0, result.stderr
     summary = json.loads(result.stdout)
@@ -33,7 +42,17 @@ def test_from_stdin_to_npy_with_a_sidecar_and_a_summary(bertctl, tiny_model, tmp
     assert (sidecar["rows"], sidecar["complete"], sidecar["layers"]) == (7, True, ["last"])
     assert sidecar["truncated"] == 0
     assert len(sidecar["model_hash"]) == 64
-    again = bertctl("extract-features", "-", "-o", "a.npy", "--model", tiny_model, "--max-length", 40, input="a\n")
+    again = bertctl(
+        "extract-features",
+        "-",
+        "-o",
+        "a.npy",
+        "--model",
+        tiny_model,
+        "--max-length",
+        40,
+        input="a\n",
+    )
     assert again.returncode == 2
     assert "--overwrite" in again.stderr
 
@@ -47,7 +66,11 @@ def test_from_stdin_to_npy_with_a_sidecar_and_a_summary(bertctl, tiny_model, tmp
         (("a.txt", "-o", "a.npy", "--dtype", "int8"), 2, "'float32', 'float16'"),
         (("a.txt", "-o", "a.npy", "--max-length", "400"), 2, "over the 41 positions"),
         (("a.txt", "-o", "a.npy", "--backend", "onyx"), 2, "'auto', 'torch', 'onnx', 'openvino'"),
-        (("a.txt", "-o", "a.npy", "--backend", "auto", "--shard", "1/2"), 2, "--backend torch|onnx|openvino"),
+        (
+            ("a.txt", "-o", "a.npy", "--backend", "auto", "--shard", "1/2"),
+            2,
+            "--backend torch|onnx|openvino",
+        ),
         (("none.txt", "-o", "a.npy"), 4, "none.txt does not exist"),
         (("empty.txt", "-o", "a.npy"), 3, "no rows"),
     ],
@@ -62,7 +85,9 @@ def test_bad_input_is_refused_with_what_fits(bertctl, tiny_model, tmp_path, argu
     assert not (tmp_path / "a.npy").exists()
 
 
-def test_another_backend_gives_the_same_vectors_and_says_that_it_was_checked(bertctl, tiny_model, tmp_path):
+def test_another_backend_gives_the_same_vectors_and_says_that_it_was_checked(
+    bertctl, tiny_model, tmp_path
+):
     pytest.importorskip("openvino", reason="pip install 'bertctl[openvino]'")
     (tmp_path / "a.txt").write_text(_lines(20))
     common = ["extract-features", "a.txt", "--model", tiny_model, "--max-length", 40]
@@ -75,8 +100,12 @@ def test_another_backend_gives_the_same_vectors_and_says_that_it_was_checked(ber
     assert (sidecar["backend"], sidecar["precision"]) == ("openvino", "fp32")
     assert bertctl(*common, "-o", "plain.npy", "--precision", "fp32").returncode == 0
     assert bertctl(*common, "-o", "auto.npy", "--backend", "auto").returncode == 0
-    assert json.loads((tmp_path / "auto.npy.json").read_text())["backend"] == "torch", "20 rows convert nothing"
-    np.testing.assert_allclose(np.load(tmp_path / "other.npy"), np.load(tmp_path / "plain.npy"), atol=1e-5)
+    assert json.loads((tmp_path / "auto.npy.json").read_text())["backend"] == "torch", (
+        "20 rows convert nothing"
+    )
+    np.testing.assert_allclose(
+        np.load(tmp_path / "other.npy"), np.load(tmp_path / "plain.npy"), atol=1e-5
+    )
 
 
 def test_as_much_of_a_text_is_read_as_the_folder_says_unless_it_is_said(
@@ -89,7 +118,16 @@ def test_as_much_of_a_text_is_read_as_the_folder_says_unless_it_is_said(
     (tmp_path / "texts.txt").write_text(f"{text}\n")
     found = {}
     for length in ((), ("--max-length", 7), ("--max-length", 9)):
-        words = ("extract-features", "texts.txt", "-o", "v.npy", "--model", folder, "--overwrite", *length)
+        words = (
+            "extract-features",
+            "texts.txt",
+            "-o",
+            "v.npy",
+            "--model",
+            folder,
+            "--overwrite",
+            *length,
+        )
         done = bertctl(*words, "--pooling", "model", "--precision", "fp32")
         assert done.returncode == 0, done.stderr
         found[length] = np.load(tmp_path / "v.npy")
@@ -101,9 +139,13 @@ def test_as_much_of_a_text_is_read_as_the_folder_says_unless_it_is_said(
     np.testing.assert_allclose(ours, of_folder, atol=1e-6)
 
 
-def test_words_after_a_prompt_stand_where_they_do_in_the_text(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_words_after_a_prompt_stand_where_they_do_in_the_text(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     folder = make_folder("max", tiny_model, tmp_path / "made")
-    (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {"query": "a bad film "}}))
+    (folder / "config_sentence_transformers.json").write_text(
+        json.dumps({"prompts": {"query": "a bad film "}})
+    )
     (tmp_path / "texts.txt").write_text("the food was good\n")
     done = bertctl(
         "extract-features", "texts.txt", "-o", "v.jsonl", "--model", folder, "--max-length", 40, "--words", "first",
@@ -116,7 +158,9 @@ def test_words_after_a_prompt_stand_where_they_do_in_the_text(bertctl: Run, tiny
 
 def test_a_split_of_a_data_set_by_its_name(bertctl, tiny_model, tmp_path):
     common = ["--model", tiny_model, "--max-length", 41]
-    result = bertctl("extract-features", "demo", "-o", "a.parquet", "--split", "test", *common, "--json")
+    result = bertctl(
+        "extract-features", "demo", "-o", "a.parquet", "--split", "test", *common, "--json"
+    )
     assert result.returncode == 0, result.stderr
     table = pq.read_table(tmp_path / "a.parquet")
     assert table.num_rows == json.loads(result.stdout)["rows"] == 150
@@ -124,7 +168,17 @@ def test_a_split_of_a_data_set_by_its_name(bertctl, tiny_model, tmp_path):
     wrong = bertctl("extract-features", "demo", "-o", "b.npy", "--split", "tests", *common)
     assert wrong.returncode == 2
     assert "did you mean test" in wrong.stderr
-    words = bertctl("extract-features", "demo-ner", "-o", "w.npz", "--words", "first", "--split", "test", *common)
+    words = bertctl(
+        "extract-features",
+        "demo-ner",
+        "-o",
+        "w.npz",
+        "--words",
+        "first",
+        "--split",
+        "test",
+        *common,
+    )
     assert words.returncode == 0, words.stderr
     with np.load(tmp_path / "w.npz") as arrays:
         assert arrays["offsets"][-1] == len(arrays["vectors"]) > 100
@@ -133,8 +187,20 @@ def test_a_split_of_a_data_set_by_its_name(bertctl, tiny_model, tmp_path):
 @pytest.mark.slow  # tests/unit/test_features_extract.py cuts off attempts of every format by default
 def test_killed_in_the_middle_and_resumed_it_ends_equal(bertctl, nursery, tiny_model, tmp_path):
     (tmp_path / "a.txt").write_text(_lines(60_000))
-    common = ["a.txt", "--model", str(tiny_model), "--max-length", "40", "--precision", "fp32", "--threads", "1"]
-    process = nursery.start(["extract-features", *common, "-o", "cut.npy"], cwd=tmp_path, env=nursery.env)
+    common = [
+        "a.txt",
+        "--model",
+        str(tiny_model),
+        "--max-length",
+        "40",
+        "--precision",
+        "fp32",
+        "--threads",
+        "1",
+    ]
+    process = nursery.start(
+        ["extract-features", *common, "-o", "cut.npy"], cwd=tmp_path, env=nursery.env
+    )
     deadline = time.monotonic() + 3600
     sidecar = tmp_path / "cut.npy.json"
     while process.poll() is None and time.monotonic() < deadline:
@@ -159,22 +225,40 @@ def test_killed_in_the_middle_and_resumed_it_ends_equal(bertctl, nursery, tiny_m
 @pytest.mark.slow
 def test_two_processes_equal_one_and_exit_codes_hold(bertctl, tiny_model, tmp_path):
     (tmp_path / "a.txt").write_text(_lines(20_000))
-    common = ["a.txt", "--model", tiny_model, "--max-length", 40, "--precision", "fp32", "--threads", 1]
+    common = [
+        "a.txt",
+        "--model",
+        tiny_model,
+        "--max-length",
+        40,
+        "--precision",
+        "fp32",
+        "--threads",
+        1,
+    ]
     two = bertctl("extract-features", *common, "-o", "two.npy", "--num-processes", 2, "--json")
     assert two.returncode == 0, two.stderr
     assert json.loads(two.stdout)["rows"] == 20_000
     assert bertctl("extract-features", *common, "-o", "one.npy").returncode == 0
-    np.testing.assert_allclose(np.load(tmp_path / "two.npy"), np.load(tmp_path / "one.npy"), atol=1e-6)
-    wrong = bertctl("extract-features", *common, "-o", "no.npy", "--num-processes", 2, "--layers", 7)
+    np.testing.assert_allclose(
+        np.load(tmp_path / "two.npy"), np.load(tmp_path / "one.npy"), atol=1e-6
+    )
+    wrong = bertctl(
+        "extract-features", *common, "-o", "no.npy", "--num-processes", 2, "--layers", 7
+    )
     assert wrong.returncode == 2
     assert wrong.stderr.count("no layer 7") == 1
     assert "torch/distributed" not in wrong.stderr
 
 
 @pytest.mark.parametrize("more", [(), ("--pooling", "none")])
-def test_unknown_tokens_are_counted_among_those_that_were_there(bertctl, tiny_model, tmp_path, more):
+def test_unknown_tokens_are_counted_among_those_that_were_there(
+    bertctl, tiny_model, tmp_path, more
+):
     (tmp_path / "a.txt").write_text("good \u65e5" + " \u65e5" * 30 + "\n")
-    result = bertctl("extract-features", "a.txt", "-o", "a.npz", "--model", tiny_model, "--max-length", 8, *more)
+    result = bertctl(
+        "extract-features", "a.txt", "-o", "a.npz", "--model", tiny_model, "--max-length", 8, *more
+    )
     assert "31 of 34 tokens are unknown" in result.stderr
 
 

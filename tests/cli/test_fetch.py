@@ -45,11 +45,21 @@ def repos(tiny_model: Path) -> dict[str, Repo]:
     row = find_dataset("sst2")
     assert row.hub is not None
     files = {path.name: path.read_bytes() for path in tiny_model.iterdir()}
-    unread = ("pytorch_model.bin", "README.md", "onnx/model.onnx", "onnx/config.json", "model.fp16.safetensors")
+    unread = (
+        "pytorch_model.bin",
+        "README.md",
+        "onnx/model.onnx",
+        "onnx/config.json",
+        "model.fp16.safetensors",
+    )
     rows = {"train": 40, "validation": 12, "test": 6}
     return {
         MODEL: Repo({**files, **dict.fromkeys(unread, b"{}")}, COMMIT),
-        DATA: Repo({row.hub.file_of(split): _parquet(n) for split, n in rows.items()}, row.hub.revision, "other"),
+        DATA: Repo(
+            {row.hub.file_of(split): _parquet(n) for split, n in rows.items()},
+            row.hub.revision,
+            "other",
+        ),
     }
 
 
@@ -75,7 +85,8 @@ def _parquet(rows: int) -> bytes:
     features = Features({"sentence": Value("string"), "label": labels, "idx": Value("int32")})
     texts = [f"a {'fine' if i % 2 else 'dull'} film {i}" for i in range(rows)]
     data = Dataset.from_dict(
-        {"sentence": texts, "label": [i % 2 for i in range(rows)], "idx": list(range(rows))}, features=features
+        {"sentence": texts, "label": [i % 2 for i in range(rows)], "idx": list(range(rows))},
+        features=features,
     )
     out = io.BytesIO()
     data.to_parquet(out)
@@ -83,7 +94,13 @@ def _parquet(rows: int) -> bytes:
 
 
 def online(server: HubServer, home: Path, **more: str) -> dict[str, str]:
-    return {"HF_ENDPOINT": server.address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(home), "HF_TOKEN": TOKEN, **more}
+    return {
+        "HF_ENDPOINT": server.address,
+        "HF_HUB_OFFLINE": "0",
+        "HF_HOME": str(home),
+        "HF_TOKEN": TOKEN,
+        **more,
+    }
 
 
 def away(folder: Path) -> dict[str, str]:
@@ -92,7 +109,9 @@ def away(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def made(repos: dict[str, Repo], nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(
+    repos: dict[str, Repo], nursery: Nursery, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """What `fetch --to` makes."""
     folder = tmp_path_factory.mktemp("made")
     with serving(repos) as server:
@@ -120,27 +139,50 @@ def test_what_a_run_reads_is_brought_and_nothing_else(bertctl, hub, repos, tmp_p
     lock = json.loads((tmp_path / "bertctl.lock").read_text())
     data, model = json.loads(done.stdout)["parts"]
     assert [data, model] == lock["parts"]
-    assert (model["name"], model["asked"], model["revision"]) == ("google-bert/bert-base-uncased", "main", COMMIT)
+    assert (model["name"], model["asked"], model["revision"]) == (
+        "google-bert/bert-base-uncased",
+        "main",
+        COMMIT,
+    )
     assert (model["licence"], data["licence"]) == ("apache-2.0", "other")
-    read = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
+    read = {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+    }
     assert set(model["files"]) == read & set(repos[MODEL].files)
     assert model["files"]["config.json"]["bytes"] == len(repos[MODEL].files["config.json"])
     assert [Path(name).name.partition("-")[0] for name in data["files"]] == ["train", "validation"]
     assert set(hub.sent) == {*model["files"], *data["files"]}
-    said = done.stdout + done.stderr + "".join(path.read_text("latin-1") for path in tmp_path.rglob("*.lock"))
+    said = (
+        done.stdout
+        + done.stderr
+        + "".join(path.read_text("latin-1") for path in tmp_path.rglob("*.lock"))
+    )
     assert TOKEN not in said
     assert "s3cret" not in said
-    assert (f"/google-bert/bert-base-uncased/resolve/{COMMIT}/config.json", f"Bearer {TOKEN}") in hub.tokens
+    assert (
+        f"/google-bert/bert-base-uncased/resolve/{COMMIT}/config.json",
+        f"Bearer {TOKEN}",
+    ) in hub.tokens
 
     before = hub.sent.copy()
     assert bertctl("fetch", "sst2", env=online(hub, tmp_path / "home")).returncode == 0
     assert hub.sent == before, "what is here is not loaded again"
 
 
-def test_a_model_of_sentence_transformers_is_brought_with_its_pooling(bertctl, tiny_model, tmp_path):
+def test_a_model_of_sentence_transformers_is_brought_with_its_pooling(
+    bertctl, tiny_model, tmp_path
+):
     """Without 1_Pooling its vectors would be means, whatever it pools by."""
     folder = make_folder("cls", tiny_model, tmp_path / "made")
-    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
     with serving({"models/org/cls": Repo(files, COMMIT)}) as server:
         words = ["similarity", "a good film", "it was bad", "--json", "--model"]
         env = online(server, tmp_path / "home")
@@ -155,7 +197,11 @@ def test_a_model_of_sentence_transformers_is_brought_with_its_pooling(bertctl, t
 def test_a_model_that_transformers_has_cached_gets_its_pooling(bertctl, hub, tiny_model, tmp_path):
     """It has no use for modules.json, so that the vectors were means of a model that pools by its first token."""
     folder = make_folder("cls", tiny_model, tmp_path / "made")
-    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
     words = ["similarity", "a good film", "it was bad", "--json", "--model"]
     env = online(hub, tmp_path / "home")
     hub.repos["models/org/cls"] = Repo(files, COMMIT)
@@ -190,7 +236,9 @@ def test_what_a_cached_model_lacks_is_brought(bertctl, hub, repos, gone, tmp_pat
 
 
 @pytest.mark.parametrize("is_online", [True, False])
-def test_a_part_of_the_weights_that_others_have_not_loaded_is_brought(bertctl, tiny_model, is_online, tmp_path):
+def test_a_part_of_the_weights_that_others_have_not_loaded_is_brought(
+    bertctl, tiny_model, is_online, tmp_path
+):
     """Transformers loads the index first: an end there left a model that was refused as damaged, the hub reachable."""
     from transformers import BertModel
 
@@ -213,14 +261,20 @@ def test_a_part_of_the_weights_that_others_have_not_loaded_is_brought(bertctl, t
     assert is_online or "is not in the cache, and offline mode is on" in done.stderr
 
 
-def test_a_branch_with_a_slash_and_a_file_with_a_space_are_asked_for_as_one_word_each(bertctl, repos, tmp_path):
+def test_a_branch_with_a_slash_and_a_file_with_a_space_are_asked_for_as_one_word_each(
+    bertctl, repos, tmp_path
+):
     """wnut17 and bc5cdr are read at refs/convert/parquet, and the hub knows no `refs`."""
     lines = ["mine:", "  task: text-classification", "  columns: {text: sentence, label: label}"]
     lines += ["  labels: [negative, positive]", "  splits: {train: {}, validation: {}}"]
-    lines += ["  hub: {repo: org/set, revision: refs/convert/parquet, file: 'its rows/{split} #1.parquet'}"]
+    lines += [
+        "  hub: {repo: org/set, revision: refs/convert/parquet, file: 'its rows/{split} #1.parquet'}"
+    ]
     (tmp_path / "datasets.yaml").write_text("\n".join(lines))
     model = "model: {name: bert-base, revision: refs/pr/1, max_length: 16}"
-    (tmp_path / "mine.yaml").write_text(f"task: text-classification\ndata: {{name: mine}}\n{model}\n")
+    (tmp_path / "mine.yaml").write_text(
+        f"task: text-classification\ndata: {{name: mine}}\n{model}\n"
+    )
     rows = {f"its rows/{split} #1.parquet": _parquet(12) for split in ("train", "validation")}
     with serving({MODEL: repos[MODEL], "datasets/org/set": Repo(rows, COMMIT)}) as server:
         done = bertctl("fetch", "mine.yaml", env=online(server, tmp_path / "home"))
@@ -231,17 +285,33 @@ def test_a_branch_with_a_slash_and_a_file_with_a_space_are_asked_for_as_one_word
     assert [part["asked"] for part in parts] == ["refs/convert/parquet", "refs/pr/1"]
 
 
-def test_a_repository_of_which_nothing_is_read_is_refused_and_not_the_folder_here_taken(bertctl, tiny_model, tmp_path):
+def test_a_repository_of_which_nothing_is_read_is_refused_and_not_the_folder_here_taken(
+    bertctl, tiny_model, tmp_path
+):
     """The model of the current folder answered in its name."""
     here = Path(shutil.copytree(tiny_model, tmp_path / "here"))
-    with serving({"models/org/gguf": Repo({"README.md": b"-", "model.gguf": b"-"}, COMMIT)}) as server:
+    with serving(
+        {"models/org/gguf": Repo({"README.md": b"-", "model.gguf": b"-"}, COMMIT)}
+    ) as server:
         env = online(server, tmp_path / "home")
-        for words in (["similarity", "a film", "the food", "--model", "org/gguf"], ["inspect", "org/gguf"]):
+        for words in (
+            ["similarity", "a film", "the food", "--model", "org/gguf"],
+            ["inspect", "org/gguf"],
+        ):
             done = bertctl(*words, env=env, cwd=here)
             assert (done.returncode, done.stdout) == (4, ""), done.stderr
             assert "org/gguf has no file that is read" in done.stderr
-        part = {"kind": "model", "name": "org/gguf", "asked": "main", "revision": COMMIT, "licence": "", "files": {}}
-        (tmp_path / "bertctl.lock").write_text(json.dumps({"schema": 1, "folder": "", "parts": [part]}))
+        part = {
+            "kind": "model",
+            "name": "org/gguf",
+            "asked": "main",
+            "revision": COMMIT,
+            "licence": "",
+            "files": {},
+        }
+        (tmp_path / "bertctl.lock").write_text(
+            json.dumps({"schema": 1, "folder": "", "parts": [part]})
+        )
         assert "bug" not in bertctl("fetch", env=env).stderr
 
 
@@ -254,7 +324,14 @@ def test_a_mirror_with_a_password_is_asked_and_the_password_never_shown(bertctl,
     down = {**env, "HF_ENDPOINT": "http://user:s3cret-word@127.0.0.1:9"}
     (tmp_path / "run" / "model").mkdir(parents=True)
     (tmp_path / "run" / "model" / "config.json").write_text("{}")
-    status = {"schema": 1, "state": "done", "bertctl": "0", "pid": 1, "host": "x", "started": "2026-01-01T00:00:00Z"}
+    status = {
+        "schema": 1,
+        "state": "done",
+        "bertctl": "0",
+        "pid": 1,
+        "host": "x",
+        "started": "2026-01-01T00:00:00Z",
+    }
     (tmp_path / "run" / "status.json").write_text(json.dumps(status))
     for words in (["doctor"], ["doctor", "--json"], ["push", "run", "me/x"], ["fetch", "o/x"]):
         for each in (env, down, {**down, "HF_TOKEN": ""}):
@@ -266,7 +343,9 @@ def test_a_mirror_with_a_password_is_asked_and_the_password_never_shown(bertctl,
     )
 
 
-def test_a_lock_of_which_all_is_here_is_brought_without_the_hub_and_stays_as_it_is(bertctl, hub, repos, tmp_path):
+def test_a_lock_of_which_all_is_here_is_brought_without_the_hub_and_stays_as_it_is(
+    bertctl, hub, repos, tmp_path
+):
     """In each job it ended with code 4 while the hub was away, and `is not in the cache` was not so."""
     env, path = online(hub, tmp_path / "home"), tmp_path / "bertctl.lock"
     assert bertctl("fetch", "sst2", env=env).returncode == 0
@@ -294,7 +373,9 @@ def test_a_cache_that_can_not_be_written_is_not_called_a_wrong_name(bertctl, hub
 def test_recipes_of_pretraining_are_fetched_with_their_corpora(bertctl, hub, tmp_path):
     """`a corpus has no split 'train'` was the answer, for every one of them."""
     env = online(hub, tmp_path / "home")
-    (tmp_path / "own.txt").write_text("\n\n".join(f"the film was good. it was {n} long." for n in range(40)))
+    (tmp_path / "own.txt").write_text(
+        "\n\n".join(f"the film was good. it was {n} long." for n in range(40))
+    )
     own = "task: pretraining\npretraining: {corpus: [own.txt]}\nmodel: {name: bert-base, max_length: 32}\n"
     (tmp_path / "own.yaml").write_text(own)
     done = bertctl("fetch", "pretrain-demo", "own.yaml", env=env)
@@ -305,7 +386,10 @@ def test_recipes_of_pretraining_are_fetched_with_their_corpora(bertctl, hub, tmp
         done = bertctl("pretrain", *words, "--dry-run", "--locked", "--offline", env=env)
         assert done.returncode == 0, done.stderr
     (tmp_path / "own.txt").write_text("another text")
-    assert bertctl("pretrain", "own.yaml", "--dry-run", "--locked", "--offline", env=env).returncode == 4
+    assert (
+        bertctl("pretrain", "own.yaml", "--dry-run", "--locked", "--offline", env=env).returncode
+        == 4
+    )
 
 
 def test_a_hub_that_was_away_for_a_moment_is_not_waited_for_either():
@@ -315,7 +399,9 @@ def test_a_hub_that_was_away_for_a_moment_is_not_waited_for_either():
 
     limit_sessions()
     close_session()
-    busy = Response(429, headers={"Retry-After": "3600"}, request=Request("GET", "http://127.0.0.1:9"))
+    busy = Response(
+        429, headers={"Retry-After": "3600"}, request=Request("GET", "http://127.0.0.1:9")
+    )
     [hook] = get_session().event_hooks["response"]
     with pytest.raises(UnavailableError, match="asks to wait 1 h"):
         hook(busy)
@@ -332,7 +418,10 @@ def test_sizes_before_a_byte_is_loaded_and_a_line_for_a_cache(bertctl, hub, repo
     assert not hub.sent
     assert not (tmp_path / "bertctl.lock").exists()
     asked = len(hub.asked)
-    keys = [bertctl("fetch", *names, "--cache-key", env=env).stdout for names in (["sst2"], ["sst2"], ["sst2", "mrpc"])]
+    keys = [
+        bertctl("fetch", *names, "--cache-key", env=env).stdout
+        for names in (["sst2"], ["sst2"], ["sst2", "mrpc"])
+    ]
     assert keys[0] == keys[1] != keys[2]
     assert keys[0].startswith("bertctl-")
     assert keys[0].count("\n") == 1
@@ -341,8 +430,20 @@ def test_sizes_before_a_byte_is_loaded_and_a_line_for_a_cache(bertctl, hub, repo
 
 @pytest.mark.slow
 def test_a_carried_folder_serves_at_another_path_without_a_network(bertctl, carried, tmp_path):
-    assert not [path for path in carried.rglob("*") if path.is_symlink()], "some disks and archives have no links"
-    words = ["finetune", "sst2", "--locked", "--offline", "--max-length", "32", "-o", tmp_path / "run", "--dry-run"]
+    assert not [path for path in carried.rglob("*") if path.is_symlink()], (
+        "some disks and archives have no links"
+    )
+    words = [
+        "finetune",
+        "sst2",
+        "--locked",
+        "--offline",
+        "--max-length",
+        "32",
+        "-o",
+        tmp_path / "run",
+        "--dry-run",
+    ]
     done = bertctl(*words, cwd=carried, env=away(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "train: 40 examples" in done.stderr
@@ -354,13 +455,27 @@ def test_a_carried_folder_serves_at_another_path_without_a_network(bertctl, carr
 @pytest.mark.slow
 def test_a_run_of_a_carried_folder_from_its_beginning_to_its_scores(bertctl, carried, tmp_path):
     more = ["--locked", "--offline"]
-    words = ["finetune", "sst2", *more, "--max-length", "32", "--epochs", "1", "--precision", "fp32", "-o", "run"]
+    words = [
+        "finetune",
+        "sst2",
+        *more,
+        "--max-length",
+        "32",
+        "--epochs",
+        "1",
+        "--precision",
+        "fp32",
+        "-o",
+        "run",
+    ]
     done = bertctl(*words, cwd=carried, env=away(tmp_path))
     assert done.returncode == 0, done.stderr
     for verb in (["evaluate", "run"], ["predict", "run", "a fine film"]):
         done = bertctl(*verb, *more, cwd=carried, env=away(tmp_path))
         assert done.returncode == 0, done.stderr
-    texts = "".join(path.read_text("latin-1") for path in (carried / "run").rglob("*") if path.is_file())
+    texts = "".join(
+        path.read_text("latin-1") for path in (carried / "run").rglob("*") if path.is_file()
+    )
     assert TOKEN not in texts
 
 
@@ -382,33 +497,48 @@ for file in map(Path, sys.argv[2:]):
 """
 
 
-def test_a_branch_that_moves_while_weights_come_gives_one_commit_whole(bertctl, hub, repos, tmp_path):
+def test_a_branch_that_moves_while_weights_come_gives_one_commit_whole(
+    bertctl, hub, repos, tmp_path
+):
     hub.moves = {MODEL: Repo({**repos[MODEL].files, "README.md": b"{ }"}, "b" * 40)}
     env = online(hub, tmp_path / "home")
     for words in (["inspect", "bert-base"], ["fetch", "bert-base"]):
         done = bertctl(*words, env=env)
         assert done.returncode == 0, done.stderr
         commits = {path.parent.name for path in (tmp_path / "home").rglob("config.json")}
-        [part] = json.loads((tmp_path / "bertctl.lock").read_text())["parts"] if words[0] == "fetch" else [None]
+        [part] = (
+            json.loads((tmp_path / "bertctl.lock").read_text())["parts"]
+            if words[0] == "fetch"
+            else [None]
+        )
         assert commits == ({COMMIT} if part is None else {COMMIT, "b" * 40})
     assert part["revision"] == "b" * 40
     assert bertctl("inspect", "bert-base", "--offline", env=env).returncode == 0
 
 
-def test_the_splits_of_a_run_are_of_one_commit_wherever_the_branch_moves(bertctl, tiny_model, tmp_path):
+def test_the_splits_of_a_run_are_of_one_commit_wherever_the_branch_moves(
+    bertctl, tiny_model, tmp_path
+):
     """It trained on rows of one commit and was scored on those of another, and could not be repeated offline."""
     lines = ["mine:", "  task: text-classification", "  columns: {text: sentence, label: label}"]
     lines += ["  labels: [negative, positive]", "  splits: {train: {}, validation: {}}"]
     lines += ["  hub: {repo: org/set, revision: main, file: '{split}.parquet'}"]
     (tmp_path / "datasets.yaml").write_text("\n".join(lines))
     model = f"model: {{name: {tiny_model}, max_length: 16}}"
-    (tmp_path / "mine.yaml").write_text(f"task: text-classification\ndata: {{name: mine}}\n{model}\n")
-    old, new = (Repo({"train.parquet": _parquet(n), "validation.parquet": _parquet(n)}, c * 40) for n, c in _COMMITS)
+    (tmp_path / "mine.yaml").write_text(
+        f"task: text-classification\ndata: {{name: mine}}\n{model}\n"
+    )
+    old, new = (
+        Repo({"train.parquet": _parquet(n), "validation.parquet": _parquet(n)}, c * 40)
+        for n, c in _COMMITS
+    )
     words = ["finetune", "mine.yaml", "--dry-run"]
     with serving({"datasets/org/set": old}) as server:
         env = online(server, tmp_path / "home")
         assert "train: 12 examples" in bertctl(*words, env=env).stderr
-        for path in (tmp_path / "home").rglob("validation.parquet"):  # as if it had moved between the two
+        for path in (tmp_path / "home").rglob(
+            "validation.parquet"
+        ):  # as if it had moved between the two
             path.unlink()
         server.old[old.commit] = old
         server.repos["datasets/org/set"] = new
@@ -427,7 +557,9 @@ def test_one_flipped_byte_is_refused_by_name_before_torch_is_imported(carried, n
     done = nursery.run_code(FLIPPED, ROOT / "tests" / "faults", *files, cwd=carried, env=env)
     assert done.stdout.split() == ["4"] * 3, done.stderr
     for file in files:
-        assert done.stderr.count(f"error: {file} is not the file in {carried / 'bertctl.lock'}") == 1
+        assert (
+            done.stderr.count(f"error: {file} is not the file in {carried / 'bertctl.lock'}") == 1
+        )
     assert sorted(path.name for path in carried.iterdir()) == ["bertctl.lock", "hub"]
 
 
@@ -435,13 +567,20 @@ def test_what_is_damaged_is_found_and_brought_anew(bertctl, hub, carried, tmp_pa
     [file] = carried.rglob("model.safetensors")
     good = file.read_bytes()
     file.write_bytes(good[:-1])
-    [gone] = carried.rglob("vocab.txt") if list(carried.rglob("vocab.txt")) else carried.rglob("config.json")
+    [gone] = (
+        carried.rglob("vocab.txt")
+        if list(carried.rglob("vocab.txt"))
+        else carried.rglob("config.json")
+    )
     [table] = carried.rglob("train-*.parquet")
     table.unlink()
     checked = bertctl("fetch", "--check", "--json", cwd=carried, env=away(tmp_path))
     assert checked.returncode == 4
     said = json.loads(checked.stdout)
-    assert [str(file) in said["problems"][1], "sst2/train-00000" in said["problems"][0]] == [True, True]
+    assert [str(file) in said["problems"][1], "sst2/train-00000" in said["problems"][0]] == [
+        True,
+        True,
+    ]
     assert gone.exists()
     done = bertctl("fetch", cwd=carried, env=online(hub, tmp_path / "home"))
     assert done.returncode == 0, done.stderr
@@ -462,7 +601,12 @@ def test_what_is_damaged_is_found_and_brought_anew(bertctl, hub, carried, tmp_pa
 )
 def test_what_the_lock_has_not_is_refused_by_every_verb(bertctl, carried, words, said, tmp_path):
     (carried / "x.csv").write_text("text,label\na film,pos\n")
-    done = bertctl(*words, "--locked", cwd=carried, env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "none")})
+    done = bertctl(
+        *words,
+        "--locked",
+        cwd=carried,
+        env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "none")},
+    )
     assert done.returncode in ((2, 4) if said is None else (4,)), done.stderr
     assert said is None or said in done.stderr or "no such file" in done.stderr
 
@@ -514,7 +658,14 @@ def test_how_a_folder_of_ones_own_pools_is_locked_too(bertctl, tiny_model, file,
     ],
 )
 def test_a_lock_that_is_not_one_is_refused_with_what_to_do(bertctl, change, said, tmp_path):
-    part = {"kind": "model", "name": "org/x", "asked": "main", "revision": "0" * 40, "licence": "", "files": {}}
+    part = {
+        "kind": "model",
+        "name": "org/x",
+        "asked": "main",
+        "revision": "0" * 40,
+        "licence": "",
+        "files": {},
+    }
     document = {"schema": 1, "folder": "", "parts": [], **change}
     if isinstance(document["parts"], list):
         document["parts"] = [{**part, **one} for one in document["parts"]]
@@ -528,19 +679,31 @@ def test_a_lock_that_is_not_one_is_refused_with_what_to_do(bertctl, change, said
 
 @pytest.mark.one_process
 def test_without_a_lock_it_is_said_how_to_make_one(bertctl, tmp_path):
-    for words in (["finetune", "demo", "--locked"], ["fetch"], ["fetch", "--check"], ["predict", "x", "y", "--locked"]):
+    for words in (
+        ["finetune", "demo", "--locked"],
+        ["fetch"],
+        ["fetch", "--check"],
+        ["predict", "x", "y", "--locked"],
+    ):
         done = bertctl(*words)
         assert done.returncode == 4
         assert f"there is no lock {tmp_path / 'bertctl.lock'}" in done.stderr
         assert "bertctl fetch RECIPE" in done.stderr
-    for words, said in ((["fetch", "sst3"], "sst2"), (["fetch", "demo", "--list", "--check"], "exclude")):
+    for words, said in (
+        (["fetch", "sst3"], "sst2"),
+        (["fetch", "demo", "--list", "--check"], "exclude"),
+    ):
         done = bertctl(*words)
         assert (done.returncode, said in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["org/na me", "org/é", f"org/{97 * 'x'}"])
 def test_a_name_that_can_be_none_of_the_hub_is_refused_with_what_fits(bertctl, name):
-    for words in (["inspect", name], ["fetch", name], ["finetune", "demo", "--model", name, "--dry-run"]):
+    for words in (
+        ["inspect", name],
+        ["fetch", name],
+        ["finetune", "demo", "--model", name, "--dry-run"],
+    ):
         done = bertctl(*words)
         assert done.returncode == 2, done.stderr
         assert name in done.stderr
@@ -549,7 +712,9 @@ def test_a_name_that_can_be_none_of_the_hub_is_refused_with_what_fits(bertctl, n
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:99999", "http://[::1"])
 def test_an_address_that_is_none_is_refused_with_its_variable(bertctl, address, tmp_path):
-    done = bertctl("fetch", "org/thing", env={"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home")})
+    done = bertctl(
+        "fetch", "org/thing", env={"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home")}
+    )
     assert done.returncode == 2, done.stderr
     assert "HF_ENDPOINT" in done.stderr
 
@@ -558,25 +723,53 @@ QUICK: dict[str, tuple[Fault, int, str]] = {
     "401": (Fault(401), 4, "HF_TOKEN"),
     "403, gated": (Fault(403, headers={"X-Error-Code": "GatedRepo"}), 4, "HF_TOKEN"),
     "404": (Fault(404, headers={"X-Error-Code": "EntryNotFound"}), 4, "404"),
-    "404 of the repository": (Fault(404, "api", headers={"X-Error-Code": "RepoNotFound"}), 4, "revision"),
-    "429 once": (Fault(429, times=1, headers={"Retry-After": "0"}), 0, "hub: Rate limited. Waiting"),
+    "404 of the repository": (
+        Fault(404, "api", headers={"X-Error-Code": "RepoNotFound"}),
+        4,
+        "revision",
+    ),
+    "429 once": (
+        Fault(429, times=1, headers={"Retry-After": "0"}),
+        0,
+        "hub: Rate limited. Waiting",
+    ),
     "429 for an hour": (Fault(429, headers={"Retry-After": "3600"}), 4, "asks to wait 1 h"),
-    "429 until tomorrow": (Fault(429, headers={"RateLimit": '"api";r=0;t=86400'}), 4, "asks to wait 24 h"),
+    "429 until tomorrow": (
+        Fault(429, headers={"RateLimit": '"api";r=0;t=86400'}),
+        4,
+        "asks to wait 24 h",
+    ),
     "503 for an hour": (Fault(503, headers={"Retry-After": "3600"}), 4, "asks to wait 1 h"),
     "closes early once": (Fault("closes", at=300_000, times=1), 0, "resume"),
-    "another content": (Fault("content"), 4, "model.safetensors is damaged or was changed on its way"),
+    "another content": (
+        Fault("content"),
+        4,
+        "model.safetensors is damaged or was changed on its way",
+    ),
     "shorter": (Fault("shorter"), 4, "should be of size 700000"),
     "longer": (Fault("longer"), 4, "sends more than the 700,000 bytes that it has announced"),
-    "a file that unpacks to 90 MB": (Fault("bomb", "config.json"), 4, "bytes that it has announced"),
+    "a file that unpacks to 90 MB": (
+        Fault("bomb", "config.json"),
+        4,
+        "bytes that it has announced",
+    ),
     "a list of files that unpacks to 90 MB": (Fault("bomb", "api"), 4, "is longer than"),
     "redirects in a circle": (Fault("circle"), 4, "redirects"),
     "no ETag": (Fault("no etag"), 4, "no hub"),
 }
 DRIPS: dict[str, tuple[Fault, int, str]] = {
     "a list of files that drips": (Fault("drips", "api"), 4, "so slowly that it was given up"),
-    "a list of files whose headers drip": (Fault("drips headers", "api"), 4, "so slowly that it was given up"),
+    "a list of files whose headers drip": (
+        Fault("drips headers", "api"),
+        4,
+        "so slowly that it was given up",
+    ),
     "a file that drips": (Fault("drips"), 4, "so slowly that it was given up"),
-    "a file whose headers drip": (Fault("drips headers", "vocab.txt"), 4, "so slowly that it was given up"),
+    "a file whose headers drip": (
+        Fault("drips headers", "vocab.txt"),
+        4,
+        "so slowly that it was given up",
+    ),
 }
 """A byte comes before each timeout of the HTTP library, and the last one never comes."""
 
@@ -599,8 +792,12 @@ class Heard(Listener):
         self.said += text + "\n"
 
 
-@pytest.mark.parametrize("name", [*QUICK, *DRIPS, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)])
-def test_a_hub_that_misbehaves_leaves_nothing_half_and_is_gone_on_with(large, name, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "name", [*QUICK, *DRIPS, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)]
+)
+def test_a_hub_that_misbehaves_leaves_nothing_half_and_is_gone_on_with(
+    large, name, tmp_path, monkeypatch
+):
     """In this process, whose library has read its variables long ago: they are set where it keeps them."""
     from huggingface_hub import constants
 
@@ -608,7 +805,11 @@ def test_a_hub_that_misbehaves_leaves_nothing_half_and_is_gone_on_with(large, na
     monkeypatch.setenv("HF_ENDPOINT", large.address)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.delenv("HF_HUB_OFFLINE")
-    values = {"HF_HUB_OFFLINE": False, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_DOWNLOAD_TIMEOUT": 1}
+    values = {
+        "HF_HUB_OFFLINE": False,
+        "HF_HUB_CACHE": str(tmp_path / "hub"),
+        "HF_HUB_DOWNLOAD_TIMEOUT": 1,
+    }
     for constant, value in values.items():
         monkeypatch.setattr(constants, constant, value)
     large.fault, code, said = {**QUICK, **DRIPS, **LONG}[name]
@@ -652,7 +853,10 @@ def test_who_waits_for_a_download_that_is_thrown_away_loads_it_anew(nursery, lar
     for process in (first, second):
         process.communicate()
     assert sorted((first.returncode, second.returncode)) == [0, 4]
-    assert files_of(tmp_path / "home")["model.safetensors"] == large.repos[MODEL].files["model.safetensors"]
+    assert (
+        files_of(tmp_path / "home")["model.safetensors"]
+        == large.repos[MODEL].files["model.safetensors"]
+    )
 
 
 def test_a_folder_to_carry_is_filled_by_two_at_once(nursery, large, tmp_path):
@@ -670,7 +874,10 @@ def test_a_folder_to_carry_is_filled_by_two_at_once(nursery, large, tmp_path):
     second.send_signal(signal.SIGCONT)
     said = second.communicate()[1]
     assert (first.returncode, second.returncode) == (0, 0), said
-    assert files_of(tmp_path / "home")["model.safetensors"] == large.repos[MODEL].files["model.safetensors"]
+    assert (
+        files_of(tmp_path / "home")["model.safetensors"]
+        == large.repos[MODEL].files["model.safetensors"]
+    )
     assert not list((tmp_path / "home").rglob("blobs/*"))
 
 
@@ -678,7 +885,10 @@ def test_a_folder_to_carry_is_filled_by_two_at_once(nursery, large, tmp_path):
 def test_a_part_that_is_no_file_is_neither_followed_nor_waited_for(bertctl, large, kind, tmp_path):
     blobs = tmp_path / "home" / "hub" / "models--google-bert--bert-base-uncased" / "blobs"
     blobs.mkdir(parents=True)
-    part, own = blobs / f"{large.repos[MODEL].etag('model.safetensors')}.bertctl.incomplete", tmp_path / "own.txt"
+    part, own = (
+        blobs / f"{large.repos[MODEL].etag('model.safetensors')}.bertctl.incomplete",
+        tmp_path / "own.txt",
+    )
     own.write_text("mine")
     part.symlink_to(own) if kind == "link" else os.mkfifo(part)
     done = bertctl("fetch", "google-bert/bert-base-uncased", env=online(large, tmp_path / "home"))
@@ -690,7 +900,9 @@ def _wait_for_waiting(path: Path) -> None:
     """Waits until somebody waits for the lock on a file, as the system lists them."""
     for _ in range(180_000):
         if f":{path.stat().st_ino} " in "".join(
-            line for line in Path("/proc/locks").read_text().splitlines(keepends=True) if "->" in line
+            line
+            for line in Path("/proc/locks").read_text().splitlines(keepends=True)
+            if "->" in line
         ):
             return
         time.sleep(0.02)
@@ -716,7 +928,10 @@ def test_a_fetch_that_is_killed_goes_on_where_it_was(nursery, large, kills, tmp_
     large.fault = None
     done = nursery.run(command, env=env, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert files_of(tmp_path / "home")["model.safetensors"] == large.repos[MODEL].files["model.safetensors"]
+    assert (
+        files_of(tmp_path / "home")["model.safetensors"]
+        == large.repos[MODEL].files["model.safetensors"]
+    )
     starts = [start for file, start in large.starts if file == "model.safetensors"]
     assert len(starts) == kills + 1
     for at, start in zip(places, starts[1:], strict=True):
@@ -752,7 +967,9 @@ def _wait_for_part(home: Path, size: int) -> None:
 
 
 @pytest.mark.parametrize("order", [("rows.csv", "tiny"), ("tiny", "rows.csv")])
-def test_a_file_of_rows_goes_with_the_model_that_is_named_beside_it(bertctl, tiny_model, tmp_path, order):
+def test_a_file_of_rows_goes_with_the_model_that_is_named_beside_it(
+    bertctl, tiny_model, tmp_path, order
+):
     (tmp_path / "rows.csv").write_text("text,label\n" + "a good film,pos\na bad film,neg\n" * 20)
     (tmp_path / "tiny").symlink_to(tiny_model)
     away = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "none")}
@@ -761,6 +978,8 @@ def test_a_file_of_rows_goes_with_the_model_that_is_named_beside_it(bertctl, tin
     assert "--train-file" not in done.stderr
     lock = json.loads((tmp_path / "bertctl.lock").read_text())
     assert {part["name"] for part in lock["parts"]} == {"rows.csv", tiny_model.name}
-    refused = bertctl("finetune", "rows.csv", "--model", "bert-large", "--locked", "--dry-run", env=away)
+    refused = bertctl(
+        "finetune", "rows.csv", "--model", "bert-large", "--locked", "--dry-run", env=away
+    )
     assert refused.returncode == 4
     assert "bertctl fetch FILE" in refused.stderr

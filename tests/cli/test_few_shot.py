@@ -24,7 +24,10 @@ SETS = (
 
 def _words(model: Path, rows: Path, *more: object) -> list[str]:
     sets = (word for one in SETS for word in ("--set", one))
-    return [*map(str, ("finetune", "few-shot", "--train-file", rows, "--model", model, *more)), *sets]
+    return [
+        *map(str, ("finetune", "few-shot", "--train-file", rows, "--model", model, *more)),
+        *sets,
+    ]
 
 
 @pytest.fixture
@@ -62,14 +65,22 @@ def test_a_run_that_is_scored_told_and_used_like_any_classifier(
     scored = bertctl("evaluate", "run", "--json")
     assert json.loads(scored.stdout)["metrics"] == metrics["metrics"]
     answered = bertctl("predict", "run", "-", input="the film was good\nit was bad food\n")
-    assert [json.loads(line)["prediction"] for line in answered.stdout.splitlines()] == ["pos", "neg"]
+    assert [json.loads(line)["prediction"] for line in answered.stdout.splitlines()] == [
+        "pos",
+        "neg",
+    ]
     replayed = bertctl("finetune", "run/recipe.yaml", "-o", "replayed", "-q")
     assert replayed.returncode == 0, replayed.stderr
-    assert (tmp_path / "replayed/metrics.json").read_bytes() == (tmp_path / "run/metrics.json").read_bytes()
+    assert (tmp_path / "replayed/metrics.json").read_bytes() == (
+        tmp_path / "run/metrics.json"
+    ).read_bytes()
     page = bertctl("report", "run", "-o", "page.html")
     assert page.returncode == 0, page.stderr
     assert "Few-shot training" in (tmp_path / "page.html").read_text()
-    assert bertctl("gate", "run", "--min", "accuracy=0.01").returncode in (0, 8)  # so few rows may tell nothing
+    assert bertctl("gate", "run", "--min", "accuracy=0.01").returncode in (
+        0,
+        8,
+    )  # so few rows may tell nothing
     # The frozen encoder's score is that of vectors which nobody has trained: other steps leave it.
     other = bertctl(*_words(tiny_model, rows, "-o", "other", "-q"), "--set", "training.max_steps=2")
     assert other.returncode == 0, other.stderr
@@ -79,9 +90,16 @@ def test_a_run_that_is_scored_told_and_used_like_any_classifier(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_a_killed_run_goes_on_with_the_draw_that_is_not_finished(
-    nursery: Nursery, bertctl: Run, tiny_model: Path, rows: Path, tmp_path: Path, number: signal.Signals
+    nursery: Nursery,
+    bertctl: Run,
+    tiny_model: Path,
+    rows: Path,
+    tmp_path: Path,
+    number: signal.Signals,
 ) -> None:
     undisturbed = bertctl(*_words(tiny_model, rows, "-o", "undisturbed", "-q"))
     assert undisturbed.returncode == 0, undisturbed.stderr
@@ -96,20 +114,29 @@ def test_a_killed_run_goes_on_with_the_draw_that_is_not_finished(
         resumed = bertctl(*_words(tiny_model, rows, "-o", run, "--resume"))
         assert resumed.returncode == 0, resumed.stderr
         assert "draw 2 of 2" not in resumed.stderr
-    assert (run / "metrics.json").read_bytes() == (tmp_path / "undisturbed/metrics.json").read_bytes()
+    assert (run / "metrics.json").read_bytes() == (
+        tmp_path / "undisturbed/metrics.json"
+    ).read_bytes()
     finished = bertctl(*_words(tiny_model, rows, "-o", run, "--resume"))
     assert "finished already" in finished.stderr
 
 
 @pytest.mark.slow
-def test_long_texts_are_learned_from_as_they_are_read(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_long_texts_are_learned_from_as_they_are_read(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     """Texts that differ in their ends alone."""
-    for name, words in {"one": ("good fine", "bad dull"), "other": ("food film", "was the")}.items():
+    for name, words in {
+        "one": ("good fine", "bad dull"),
+        "other": ("food film", "was the"),
+    }.items():
         lines = [f"{'the film was it ' * 9}{words[i % 2]} {i},{'pn'[i % 2]}" for i in range(16)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["text,label", *lines]) + "\n")
         for mode in ("tail", "head"):
             out = f"{name}-{mode}"
-            made = bertctl(*_words(tiny_model, tmp_path / f"{name}.csv", "-o", out, "-q", "--long-text", mode))
+            made = bertctl(
+                *_words(tiny_model, tmp_path / f"{name}.csv", "-o", out, "-q", "--long-text", mode)
+            )
             assert made.returncode == 0, made.stderr
     encoders = {
         run: (tmp_path / run / "encoder/model.safetensors").read_bytes()
@@ -133,10 +160,27 @@ def test_long_texts_are_learned_from_as_they_are_read(bertctl: Run, tiny_model: 
     ],
 )  # fmt: skip
 def test_what_can_not_be_learned_is_refused(
-    bertctl: Run, tiny_model: Path, tmp_path: Path, content: str, sets: tuple[str, ...], code: int, said: str
+    bertctl: Run,
+    tiny_model: Path,
+    tmp_path: Path,
+    content: str,
+    sets: tuple[str, ...],
+    code: int,
+    said: str,
 ) -> None:
     (tmp_path / "bad.csv").write_text(content)
-    words = ("finetune", "few-shot", "--train-file", "bad.csv", "--model", tiny_model, "--max-length", 32, "-o", "run")
+    words = (
+        "finetune",
+        "few-shot",
+        "--train-file",
+        "bad.csv",
+        "--model",
+        tiny_model,
+        "--max-length",
+        32,
+        "-o",
+        "run",
+    )
     done = bertctl(*words, *(word for one in sets for word in ("--set", one)), "--json")
     assert done.returncode == code, done.stderr
     assert said in json.loads(done.stdout)["error"]["message"]
@@ -153,18 +197,33 @@ def test_several_processes_are_refused_before_there_is_a_folder(
 
 
 @pytest.mark.one_process
-def test_other_verbs_say_which_one_runs_the_recipe(bertctl: Run, tiny_model: Path, rows: Path) -> None:
+def test_other_verbs_say_which_one_runs_the_recipe(
+    bertctl: Run, tiny_model: Path, rows: Path
+) -> None:
     for verb in ("estimate", "lr-find"):
         done = bertctl(verb, *_words(tiny_model, rows)[1:])
         assert done.returncode == 2, done.stdout
         assert "bertctl finetune" in done.stderr
-    without = bertctl("finetune", rows, "--model", tiny_model, "--set", "few_shot.draws=2", "--dry-run")
+    without = bertctl(
+        "finetune", rows, "--model", tiny_model, "--set", "few_shot.draws=2", "--dry-run"
+    )
     assert without.returncode == 2
     assert "of use only with few_shot.loss" in without.stderr
 
 
-def test_so_many_rows_of_each_label_in_any_training(bertctl: Run, tiny_model: Path, rows: Path) -> None:
-    words = ("--model", tiny_model, "--max-length", 32, "--dry-run", "--json", "--set", "data.train_rows_per_label=3")
+def test_so_many_rows_of_each_label_in_any_training(
+    bertctl: Run, tiny_model: Path, rows: Path
+) -> None:
+    words = (
+        "--model",
+        tiny_model,
+        "--max-length",
+        32,
+        "--dry-run",
+        "--json",
+        "--set",
+        "data.train_rows_per_label=3",
+    )
     done = bertctl("finetune", rows, *words)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["examples"]["train"] == 6
@@ -185,7 +244,9 @@ def test_the_verdict_needs_three_points_and_an_interval_without_zero(
 ) -> None:
     frozen = (0.80, 0.79, 0.80, 0.79, 0.81, 0.80, 0.79)
     recipe = SimpleNamespace(data=SimpleNamespace(split_seed=5))
-    job: Any = SimpleNamespace(recipe=recipe, primary=primary, selection="validation", draws=[range(8)])
+    job: Any = SimpleNamespace(
+        recipe=recipe, primary=primary, selection="validation", draws=[range(8)]
+    )
     found = judged(job, ours, frozen, None)
     assert found["verdict"] == verdict, found["sentence"]
     assert found["sentence"].startswith(f"{verdict}: ")
@@ -195,4 +256,6 @@ def test_the_verdict_needs_three_points_and_an_interval_without_zero(
     assert few["sentence"].endswith("; fewer than 6 draws can't show it")
     assert [row["seed"] for row in found["draws"]] == [*range(5, 12)]
     assert found["deviation"]["few_shot"] == pytest.approx(statistics.stdev(ours))
-    assert found["difference"]["value"] == pytest.approx(statistics.mean(ours) - statistics.mean(frozen))
+    assert found["difference"]["value"] == pytest.approx(
+        statistics.mean(ours) - statistics.mean(frozen)
+    )

@@ -26,9 +26,23 @@ def lines(path: Path) -> list[dict]:
 
 
 def test_the_run_folder_holds_what_is_promised_and_nothing_else(tiny_run):
-    found = {str(path.relative_to(tiny_run.path)) for path in tiny_run.path.rglob("*") if path.is_file()}
-    model = {"model/config.json", "model/model.safetensors", "model/tokenizer.json", "model/tokenizer_config.json"}
-    run = {"status.json", "recipe.yaml", "environment.json", "metrics.json", "performance.json", "history.jsonl"}
+    found = {
+        str(path.relative_to(tiny_run.path)) for path in tiny_run.path.rglob("*") if path.is_file()
+    }
+    model = {
+        "model/config.json",
+        "model/model.safetensors",
+        "model/tokenizer.json",
+        "model/tokenizer_config.json",
+    }
+    run = {
+        "status.json",
+        "recipe.yaml",
+        "environment.json",
+        "metrics.json",
+        "performance.json",
+        "history.jsonl",
+    }
     assert found == run | model | {"predictions/validation.jsonl", "model/README.md", ".lock"}
 
 
@@ -42,9 +56,13 @@ def test_metrics_have_values_intervals_and_counts(tiny_run):
     metrics = read(tiny_run.path / "metrics.json")
     assert metrics["schema"] == 1
     assert metrics["primary"] == {"split": "validation", "name": "accuracy"}
-    assert set(metrics["metrics"]) == {"validation"}, "the test split is scored only where it is named"
+    assert set(metrics["metrics"]) == {"validation"}, (
+        "the test split is scored only where it is named"
+    )
     scored = metrics["metrics"]["validation"]
-    of_labels = {f"{name}:{label}" for name in ("precision", "recall", "f1") for label in ("neg", "pos")}
+    of_labels = {
+        f"{name}:{label}" for name in ("precision", "recall", "f1") for label in ("neg", "pos")
+    }
     assert set(scored) == METRICS | {"f1_micro", "f1_weighted"} | of_labels
     for name, metric in scored.items():
         assert set(metric) == {"value", "low", "high", "n", "higher_is_better"}
@@ -84,8 +102,18 @@ def test_predictions_are_one_line_an_example(tiny_run):
 def test_history_is_one_line_a_logging_step_and_one_an_evaluation(tiny_run):
     history = lines(tiny_run.path / "history.jsonl")
     steps = [line for line in history if "learning_rate" in line]
-    assert [line["step"] for line in steps] == list(range(1, 21)), "each epoch is one step, and ends with a line"
-    keys = {"step", "epoch", "loss", "learning_rate", "grad_norm", "examples_per_second", "tokens_per_second"}
+    assert [line["step"] for line in steps] == list(range(1, 21)), (
+        "each epoch is one step, and ends with a line"
+    )
+    keys = {
+        "step",
+        "epoch",
+        "loss",
+        "learning_rate",
+        "grad_norm",
+        "examples_per_second",
+        "tokens_per_second",
+    }
     assert all(set(line) == keys for line in steps)
     assert steps[0]["learning_rate"] == 0.0, "the first of two warm-up steps"
     assert max(line["learning_rate"] for line in steps) == 5e-3
@@ -97,7 +125,11 @@ def test_history_is_one_line_a_logging_step_and_one_an_evaluation(tiny_run):
 def test_environment_says_what_the_numbers_were_computed_with(tiny_run, tiny_model):
     environment = read(tiny_run.path / "environment.json")
     assert environment["bertctl"] == __version__
-    assert (environment["device"], environment["precision"], environment["seed"]) == ("cpu", "fp32", 42)
+    assert (environment["device"], environment["precision"], environment["seed"]) == (
+        "cpu",
+        "fp32",
+        42,
+    )
     assert environment["packages"]["torch"]
     assert set(environment["data_hashes"]) == {"train", "validation"}
     assert environment["columns"] == {"text": "text", "label": "label"}
@@ -118,7 +150,9 @@ def test_the_saved_recipe_is_whole_and_replayable(tiny_run):
     recipe = load_recipe(str(saved))
     document, fields = yaml.safe_load(saved.read_text()), recipe.model_dump()
     assert document == {name: fields[name] for name in document}
-    assert {"task", "data", "model", "training", "optimizer", "evaluation", "runtime"} <= set(document)
+    assert {"task", "data", "model", "training", "optimizer", "evaluation", "runtime"} <= set(
+        document
+    )
     assert recipe.runtime.precision == "fp32"
     assert isinstance(recipe.runtime.threads, int), "resolved, not left to the next machine"
     assert recipe.training.epochs == 20
@@ -153,10 +187,15 @@ def test_the_answer_is_one_table(tiny_run):
     assert table[1].split()[:4] == ["validation", "accuracy", "*", "1.0000"]
     assert "0.5000" in table[1], "the majority class stands beside it"
     assert {line.split()[1] for line in table[1:-1]} == METRICS
-    assert table[-1].strip() == "Chosen on validation: epoch (best of 20); its scores are a little too good."
+    assert (
+        table[-1].strip()
+        == "Chosen on validation: epoch (best of 20); its scores are a little too good."
+    )
 
 
-def test_a_replay_gives_the_same_bytes_and_weights_and_json_is_one_document(bertctl, tiny_run, tmp_path):
+def test_a_replay_gives_the_same_bytes_and_weights_and_json_is_one_document(
+    bertctl, tiny_run, tmp_path
+):
     """Also: `--quiet` leaves nothing on stderr but warnings (early on the model answers one thing to everything)."""
     result = bertctl("finetune", tiny_run.path / "recipe.yaml", "-o", "again", "--json", "-q")
     assert result.returncode == 0, result.stderr
@@ -177,7 +216,16 @@ def _sha(path: Path) -> str:
 
 def test_a_dry_run_does_everything_but_the_training(bertctl, opinions, tiny_model, tmp_path):
     before = sorted(path.name for path in tmp_path.iterdir())
-    arguments = ["--train-file", opinions, "--model", tiny_model, "--max-length", "32", "--dry-run", "--json"]
+    arguments = [
+        "--train-file",
+        opinions,
+        "--model",
+        tiny_model,
+        "--max-length",
+        "32",
+        "--dry-run",
+        "--json",
+    ]
     result = bertctl("finetune", "text-classification", *arguments, "--set", "training.epochs=2")
     assert result.returncode == 0, result.stderr
     assert "auto: learning rate 0.0005 (" in result.stderr
@@ -192,11 +240,21 @@ def test_a_dry_run_does_everything_but_the_training(bertctl, opinions, tiny_mode
     assert plan["run"].startswith("runs/opinions-"), "a run is named after its data"
 
 
-def test_a_dry_run_prints_a_recipe_for_other_machines(opinions, tiny_model, tmp_path, capsys, monkeypatch):
+def test_a_dry_run_prints_a_recipe_for_other_machines(
+    opinions, tiny_model, tmp_path, capsys, monkeypatch
+):
     """Through the same boundary, inside this process."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").symlink_to(tiny_model)
-    arguments = ["--train-file", opinions.name, "--model", "model", "--max-length", "32", "--dry-run"]
+    arguments = [
+        "--train-file",
+        opinions.name,
+        "--model",
+        "model",
+        "--max-length",
+        "32",
+        "--dry-run",
+    ]
     assert main(["finetune", "text-classification", *arguments]) == 0
     text = capsys.readouterr().out
     (tmp_path / "shown.yaml").write_text(text)
@@ -225,16 +283,36 @@ def test_pairs_with_other_labels_from_the_weights_of_another_run(bertctl, tiny_r
     with (tmp_path / "pairs.csv").open("w") as out:
         out.write("question,answer,kind\n")
         out.writelines(f"{a},{b},{label}\n" for a, b, label in PAIRS)
-    arguments = ["--train-file", "pairs.csv", "--validation-file", "pairs.csv", "--model", tiny_run.path]
+    arguments = [
+        "--train-file",
+        "pairs.csv",
+        "--validation-file",
+        "pairs.csv",
+        "--model",
+        tiny_run.path,
+    ]
     columns = ["--text-column", "question", "--pair-column", "answer", "--label-column", "kind"]
-    settings = ["--max-length", "32", "--epochs", "1", "--precision", "fp32", "--set", "training.evaluate_every=1"]
-    result = bertctl("finetune", "text-classification", *arguments, *columns, *settings, "-o", "pairs")
+    settings = [
+        "--max-length",
+        "32",
+        "--epochs",
+        "1",
+        "--precision",
+        "fp32",
+        "--set",
+        "training.evaluate_every=1",
+    ]
+    result = bertctl(
+        "finetune", "text-classification", *arguments, *columns, *settings, "-o", "pairs"
+    )
     assert result.returncode == 0, result.stderr
     assert "1 of 6 texts" in result.stderr
     assert "train: 6 examples (other: 2, same: 2, unclear: 2)" in result.stderr
     rows = lines(tmp_path / "pairs" / "predictions" / "validation.jsonl")
     assert [(row["text"], row["pair"], row["gold"]) for row in rows] == PAIRS
-    assert rows[5]["tokens"] == 3 + len(["not", "very", "good"]), "a blank text leaves [CLS] [SEP] ... [SEP]"
+    assert rows[5]["tokens"] == 3 + len(["not", "very", "good"]), (
+        "a blank text leaves [CLS] [SEP] ... [SEP]"
+    )
     config = read(tmp_path / "pairs" / "model" / "config.json")
     assert config["id2label"] == {"0": "other", "1": "same", "2": "unclear"}
     from safetensors import safe_open
@@ -243,7 +321,10 @@ def test_pairs_with_other_labels_from_the_weights_of_another_run(bertctl, tiny_r
         with safe_open(path, "np") as file:
             return file.get_tensor("bert.embeddings.position_embeddings.weight")
 
-    new, old = layer(tmp_path / "pairs/model/model.safetensors"), layer(tiny_run.path / "model/model.safetensors")
+    new, old = (
+        layer(tmp_path / "pairs/model/model.safetensors"),
+        layer(tiny_run.path / "model/model.safetensors"),
+    )
     assert np.abs(new - old).max() < 1e-3, "one step away from the run it started from"
     wrong = bertctl("predict", "pairs", "-", input="good film\n")
     assert wrong.returncode == 2
@@ -255,13 +336,36 @@ def test_scores_that_are_all_about_the_mean_are_warned_of(bertctl, tiny_model, t
     """A new head that learns nothing; its answers are no two the same."""
     rows = [f"the film was good {i},{100 * i}" for i in range(16)]
     (tmp_path / "scores.csv").write_text("\n".join(["text,score", *rows]) + "\n")
-    arguments = ["--train-file", "scores.csv", "--label-column", "score", "--model", tiny_model, "-o", "run"]
-    settings = ["--max-length", "32", "--epochs", "1", "--learning-rate", "1e-9", "--precision", "fp32"]
+    arguments = [
+        "--train-file",
+        "scores.csv",
+        "--label-column",
+        "score",
+        "--model",
+        tiny_model,
+        "-o",
+        "run",
+    ]
+    settings = [
+        "--max-length",
+        "32",
+        "--epochs",
+        "1",
+        "--learning-rate",
+        "1e-9",
+        "--precision",
+        "fp32",
+    ]
     result = bertctl("finetune", "text-regression", *arguments, *settings)
     assert result.returncode == 0, result.stderr
-    answers = {row["prediction"] for row in lines(tmp_path / "run" / "predictions" / "validation.jsonl")}
+    answers = {
+        row["prediction"] for row in lines(tmp_path / "run" / "predictions" / "validation.jsonl")
+    }
     assert len(answers) > 1
-    assert f"the model answers about {np.mean(list(answers)):.3g} to every example of validation" in result.stderr
+    assert (
+        f"the model answers about {np.mean(list(answers)):.3g} to every example of validation"
+        in result.stderr
+    )
 
 
 def test_several_labels_from_a_separator_and_from_lists(bertctl, tiny_model, tmp_path):
@@ -272,8 +376,22 @@ def test_several_labels_from_a_separator_and_from_lists(bertctl, tiny_model, tmp
     gold = [["good", "film"], [], ["bad"]]
     objects = [{"text": f"film {i}", "labels": labels} for i, labels in enumerate(gold)]
     (tmp_path / "dev.jsonl").write_text("".join(json.dumps(one) + "\n" for one in objects))
-    arguments = ["--train-file", "train.csv", "--validation-file", "dev.jsonl", "--model", tiny_model]
-    settings = ["--max-length", "32", "--epochs", "1", "--set", "text_classification.label_separator=|"]
+    arguments = [
+        "--train-file",
+        "train.csv",
+        "--validation-file",
+        "dev.jsonl",
+        "--model",
+        tiny_model,
+    ]
+    settings = [
+        "--max-length",
+        "32",
+        "--epochs",
+        "1",
+        "--set",
+        "text_classification.label_separator=|",
+    ]
     result = bertctl("finetune", "text-classification", *arguments, *settings, "-o", "run")
     assert result.returncode == 0, result.stderr
     assert "train: 5 examples (bad: 2, film: 2, food: 2, good: 2)" in result.stderr
@@ -285,8 +403,15 @@ def test_several_labels_from_a_separator_and_from_lists(bertctl, tiny_model, tmp
     for row in rows:
         assert list(row["probabilities"]) == ["bad", "film", "food", "good"]
         assert row["prediction"] == [name for name, p in row["probabilities"].items() if p >= 0.5]
-    assert read(tmp_path / "run" / "model" / "config.json")["problem_type"] == "multi_label_classification"
+    assert (
+        read(tmp_path / "run" / "model" / "config.json")["problem_type"]
+        == "multi_label_classification"
+    )
     from transformers import pipeline
 
-    theirs = pipeline("text-classification", str(tmp_path / "run" / "model"), device=-1, top_k=None)(["film 0"])[0]
-    assert {one["label"]: one["score"] for one in theirs} == pytest.approx(rows[0]["probabilities"], abs=5e-3)
+    theirs = pipeline(
+        "text-classification", str(tmp_path / "run" / "model"), device=-1, top_k=None
+    )(["film 0"])[0]
+    assert {one["label"]: one["score"] for one in theirs} == pytest.approx(
+        rows[0]["probabilities"], abs=5e-3
+    )

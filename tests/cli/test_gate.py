@@ -70,7 +70,11 @@ def runs(tmp_path_factory):
         (["fair", "--min", "accuracy=0.95", "--policy", "point"], 7, "fail"),
         (["fair", "--min", "accuracy=0.85", "--policy", "point"], 0, "pass"),
         (["good", "--max", "loss=0.5", "--min-slice", "label=neg:recall=0.8"], 0, "pass"),
-        (["good", "--baseline", "poor", "--max-drop", "accuracy=0.005", "--max-drop", "f1=0.01"], 0, "pass"),
+        (
+            ["good", "--baseline", "poor", "--max-drop", "accuracy=0.005", "--max-drop", "f1=0.01"],
+            0,
+            "pass",
+        ),
         (["poor", "--baseline", "good", "--max-drop", "f1=0.01"], 7, "fail"),
         (["poor", "--baseline", "good/metrics.json", "--max-drop", "accuracy=0.01"], 7, "fail"),
     ],
@@ -83,7 +87,9 @@ def test_the_exit_code_is_the_verdict(bertctl, runs, arguments, code, verdict):
     as_json = bertctl("gate", *arguments, "--json", cwd=runs["good"].parent)
     document = json.loads(as_json.stdout)
     assert (as_json.returncode, document["exit_code"], document["verdict"]) == (code, code, verdict)
-    assert ("lenient lets it through" in result.stderr) == ("lenient" in arguments and verdict == "inconclusive")
+    assert ("lenient lets it through" in result.stderr) == (
+        "lenient" in arguments and verdict == "inconclusive"
+    )
     assert ("unpaired" in result.stderr) == ("good/metrics.json" in arguments)
 
 
@@ -108,7 +114,9 @@ def test_what_can_not_be_judged_is_refused(bertctl, runs, arguments, code, said)
 
 
 def test_the_answer_names_the_test_and_the_smallest_detectable_drop(bertctl, runs):
-    result = bertctl("gate", runs["fair"], "--baseline", runs["good"], "--max-drop", "accuracy=0.005")
+    result = bertctl(
+        "gate", runs["fair"], "--baseline", runs["good"], "--max-drop", "accuracy=0.005"
+    )
     assert "McNemar, exact" in result.stdout
     assert "detectable" in result.stdout
     assert "examples differ" in result.stdout
@@ -130,7 +138,10 @@ def test_every_pipeline_gets_its_file(bertctl, runs, tmp_path):
     report = (tmp_path / "metrics.txt").read_text().splitlines()
     assert report[0].startswith('bertctl_accuracy{split="validation"} 0.')
     assert 'bertctl_gate_checks{verdict="fail"} 1' in report
-    assert [issue["severity"] for issue in json.loads((tmp_path / "quality.json").read_text())] == ["critical", "major"]
+    assert [issue["severity"] for issue in json.loads((tmp_path / "quality.json").read_text())] == [
+        "critical",
+        "major",
+    ]
     assert "## bertctl gate" in summary.read_text(encoding="utf-8")
     assert "smallest detectable drop" in summary.read_text(encoding="utf-8")
 
@@ -165,10 +176,20 @@ WITHOUT_TORCH = {
 @pytest.mark.parametrize("verb", ["gate", pytest.param("compare", marks=pytest.mark.slow)])
 def test_torch_is_never_imported(runs, verb):
     words = [sys.executable, "-c", IN_A_PROCESS.format(WITHOUT_TORCH[verb])]
-    result = subprocess.run(words, capture_output=True, text=True, check=True, cwd=runs["good"].parent)
+    result = subprocess.run(
+        words, capture_output=True, text=True, check=True, cwd=runs["good"].parent
+    )
     modules = set(result.stdout.splitlines()[-1].split())
     assert "bertctl.metrics.paired" in modules
-    assert not modules & {"torch", "transformers", "datasets", "sklearn", "pyarrow", "scipy.stats", "matplotlib"}
+    assert not modules & {
+        "torch",
+        "transformers",
+        "datasets",
+        "sklearn",
+        "pyarrow",
+        "scipy.stats",
+        "matplotlib",
+    }
 
 
 @pytest.mark.slow  # a clock decides: the processor's own also runs longer where other processes share its cores
@@ -184,7 +205,9 @@ def test_the_answer_comes_within_2_seconds(runs, verb):
 def test_an_inconclusive_check_names_its_ways_out_everywhere(bertctl, runs, tmp_path):
     summary = tmp_path / "summary.md"
     arguments = ["gate", runs["fair"], "--min", "accuracy=0.89", "--junit", tmp_path / "junit.xml"]
-    result = bertctl(*arguments, env={"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)})
+    result = bertctl(
+        *arguments, env={"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
+    )
     assert result.returncode == 8
     document = json.loads(bertctl(*arguments, "--json").stdout)
     [check] = document["checks"]
@@ -192,7 +215,11 @@ def test_an_inconclusive_check_names_its_ways_out_everywhere(bertctl, runs, tmp_
     more, limit, policy = check["ways_out"]
     assert f"About {check['examples_needed']:,} examples would pass it" in more
     assert "--policy point" in policy
-    for text in (result.stdout, (tmp_path / "junit.xml").read_text(), summary.read_text(encoding="utf-8")):
+    for text in (
+        result.stdout,
+        (tmp_path / "junit.xml").read_text(),
+        summary.read_text(encoding="utf-8"),
+    ):
         assert f"{check['examples_needed']:,} examples" in text
         assert "policy" in text
 
@@ -213,7 +240,9 @@ def test_ways_out_are_those_of_the_check(bertctl, runs, arguments, first):
     assert check["verdict"] == "inconclusive"
     assert check["ways_out"][0].startswith(first)
     option, _, limit = check["ways_out"][1].removesuffix(".").rpartition(" ")
-    [again] = json.loads(bertctl("gate", runs["fair"], option.split()[-1], limit, "--json").stdout)["checks"]
+    [again] = json.loads(bertctl("gate", runs["fair"], option.split()[-1], limit, "--json").stdout)[
+        "checks"
+    ]
     assert again["verdict"] == "pass"
     assert again["ways_out"] == []
 

@@ -12,7 +12,9 @@ pytestmark = pytest.mark.one_process
 
 
 def _metrics(lines, task, names, **more):
-    found = {name: contributions_of(lines, task, name).metric(resamples=200).as_json() for name in names}
+    found = {
+        name: contributions_of(lines, task, name).metric(resamples=200).as_json() for name in names
+    }
     return {"metrics": {"validation": found}, "baseline": {}, **more}
 
 
@@ -22,9 +24,18 @@ def runs(tmp_path_factory):
     good, task = classified(400), "text-classification"
     chosen = {"epoch": {"split": "validation", "of": 4}, "threshold": {"split": "other"}}
     made_run(folder / "plain", good, metrics=_metrics(good, task, ["accuracy", "f1"]))
-    made_run(folder / "chosen", good, metrics=_metrics(good, task, ["accuracy", "f1"], selected_on=chosen))
-    rows = [line | {"gold": LABELS[i % 10 > 2], "prediction": LABELS[1]} for i, line in enumerate(classified(400))]
-    made_run(folder / "collapsed", rows, metrics=_metrics(rows, task, ["accuracy", "f1"]), primary="f1")
+    made_run(
+        folder / "chosen",
+        good,
+        metrics=_metrics(good, task, ["accuracy", "f1"], selected_on=chosen),
+    )
+    rows = [
+        line | {"gold": LABELS[i % 10 > 2], "prediction": LABELS[1]}
+        for i, line in enumerate(classified(400))
+    ]
+    made_run(
+        folder / "collapsed", rows, metrics=_metrics(rows, task, ["accuracy", "f1"]), primary="f1"
+    )
     means = [line | {"prediction": 2.5 + 0.03 * (-1) ** i} for i, line in enumerate(scored())]
     regression = _metrics(means, "text-regression", ["pearson", "spearman", "mse"])
     made_run(folder / "mean", means, task="text-regression", primary="spearman", metrics=regression)
@@ -32,7 +43,9 @@ def runs(tmp_path_factory):
     made_run(folder / "near", good, metrics=near)
     grouped = [line | {"cluster": i // 20} for i, line in enumerate(good)]
     made_run(folder / "grouped", grouped, metrics=_metrics(grouped, task, ["accuracy"]))
-    other = [line | {"prediction": line["gold"]} if i < 30 else line for i, line in enumerate(grouped)]
+    other = [
+        line | {"prediction": line["gold"]} if i < 30 else line for i, line in enumerate(grouped)
+    ]
     made_run(folder / "other", other, metrics=_metrics(other, task, ["accuracy"]))
     many = classified(60, [f"label {i:02}" for i in range(20)])
     made_run(folder / "rare", many, metrics=_metrics(many, task, ["f1_macro"]), primary="f1_macro")
@@ -53,8 +66,12 @@ def test_what_the_split_chose_widens_the_interval_and_is_said(bertctl, runs):
     found = _gate(bertctl, runs, "chosen", "--min", limit, code=8)
     (check,) = found["checks"]
     assert check["low"] == pytest.approx(low), "the plain interval stays"
-    assert check["corrected"]["low"] == pytest.approx(value - (value - low) * 2.4977 / 1.95996, abs=1e-4)
-    assert check["corrected"]["high"] == check["high"], "a choice makes scores too good, not too bad"
+    assert check["corrected"]["low"] == pytest.approx(
+        value - (value - low) * 2.4977 / 1.95996, abs=1e-4
+    )
+    assert check["corrected"]["high"] == check["high"], (
+        "a choice makes scores too good, not too bad"
+    )
     assert "best of 4" in check["message"]
     assert any("epoch (best of 4)" in note and "--split test" in note for note in found["notes"])
     assert "threshold" not in " ".join(found["notes"]), "it was chosen on another split"
@@ -62,10 +79,14 @@ def test_what_the_split_chose_widens_the_interval_and_is_said(bertctl, runs):
 
 def test_a_test_split_that_has_chosen_is_not_said_to_need_no_allowance(bertctl, runs):
     lines = classified(400)
-    metrics = _metrics(lines, "text-classification", ["accuracy"], selected_on={"threshold": {"split": "test"}})
+    metrics = _metrics(
+        lines, "text-classification", ["accuracy"], selected_on={"threshold": {"split": "test"}}
+    )
     metrics |= {"metrics": {"test": metrics["metrics"]["validation"]}}
     made_run(runs / "peeked", lines, split="test", metrics=metrics)
-    (note,) = _gate(bertctl, runs, "peeked", "--min", "accuracy=0.5", "--split", "test", code=0)["notes"]
+    (note,) = _gate(bertctl, runs, "peeked", "--min", "accuracy=0.5", "--split", "test", code=0)[
+        "notes"
+    ]
     assert note == "test has also chosen: threshold; intervals allow for it"
 
 
@@ -81,7 +102,9 @@ def test_one_answer_to_everything_passes_nothing_unless_asked(bertctl, runs, pol
     (check,) = _gate(bertctl, runs, *arguments, code=7)["checks"]
     assert "answers 'positive' to everything" in check["message"]
     assert _gate(bertctl, runs, *arguments, "--allow-constant", code=0)["verdict"] == "pass"
-    (check,) = _gate(bertctl, runs, "mean", "--min", "spearman=0.5", "--policy", policy, code=7)["checks"]
+    (check,) = _gate(bertctl, runs, "mean", "--min", "spearman=0.5", "--policy", policy, code=7)[
+        "checks"
+    ]
     assert "answers about 2.5 to everything" in check["message"]
 
 
@@ -96,16 +119,26 @@ def test_nothing_passes_that_is_not_clearly_above_the_constant_answer(bertctl, r
 
 def test_the_constant_answer_is_the_one_that_is_best_by_the_metric(bertctl, runs):
     good = classified(400)
-    lines = [line | {"gold": LABELS[i % 5 == 0], "prediction": LABELS[i != 1]} for i, line in enumerate(good)]
+    lines = [
+        line | {"gold": LABELS[i % 5 == 0], "prediction": LABELS[i != 1]}
+        for i, line in enumerate(good)
+    ]
     metrics = _metrics(lines, "text-classification", ["f1", f"precision:{LABELS[1]}"])
-    metrics["baseline"] = {"validation": dict.fromkeys(metrics["metrics"]["validation"], 0.0)}  # all get LABELS[0]
+    metrics["baseline"] = {
+        "validation": dict.fromkeys(metrics["metrics"]["validation"], 0.0)
+    }  # all get LABELS[0]
     made_run(runs / "rare-label", lines, metrics=metrics, primary="f1")
     for name, best in (("f1", "0.3333"), (f"precision:{LABELS[1]}", "0.2000")):
         (check,) = _gate(bertctl, runs, "rare-label", "--min", f"{name}=0.1", code=8)["checks"]
         assert f"not clearly better than the best constant answer's {best}" in check["message"]
     some, both = [LABELS[0]], list(LABELS)
-    several = [line | {"gold": (some, both)[i % 2], "prediction": both if i else some} for i, line in enumerate(good)]
-    metrics = _metrics(several, "text-classification", ["f1_micro"]) | {"baseline": {"validation": {"f1_micro": 0.4}}}
+    several = [
+        line | {"gold": (some, both)[i % 2], "prediction": both if i else some}
+        for i, line in enumerate(good)
+    ]
+    metrics = _metrics(several, "text-classification", ["f1_micro"]) | {
+        "baseline": {"validation": {"f1_micro": 0.4}}
+    }
     made_run(runs / "several", several, metrics=metrics, primary="f1_micro")
     (check,) = _gate(bertctl, runs, "several", "--min", "f1_micro=0.3", code=8)["checks"]
     assert "not clearly better than the best constant answer's 0.8571" in check["message"]
@@ -119,7 +152,9 @@ def test_recall_that_a_constant_answer_has_in_full_is_judged_by_its_limit_alone(
     for policy in ("strict", "lenient", "point"):
         _gate(bertctl, runs, "recall", "--min", f"{recall}=0.5", "--policy", policy, code=0)
     _gate(bertctl, runs, "recall", "--baseline", "recall", "--max-drop", f"{recall}=0.1", code=0)
-    of_one_label = _metrics(lines, task, ["accuracy"]) | {"baseline": {"validation": {"accuracy": 1.0}}}
+    of_one_label = _metrics(lines, task, ["accuracy"]) | {
+        "baseline": {"validation": {"accuracy": 1.0}}
+    }
     made_run(runs / "one-label", lines, metrics=of_one_label)
     _gate(bertctl, runs, "one-label", "--min", "accuracy=0.5", code=7)
 
@@ -131,7 +166,9 @@ def test_clusters_are_counted_and_several_checks_are_warned_of(bertctl, runs):
     assert "on 400 examples in 20 clusters" in found["checks"][0]["message"]
     assert any("20 clusters are few" in note for note in found["notes"])
     assert any("exactly at all 2 limits" in note and "up to 5 %" in note for note in found["notes"])
-    drop = _gate(bertctl, runs, "other", "--baseline", "grouped", "--max-drop", "accuracy=0.2", code=0)
+    drop = _gate(
+        bertctl, runs, "other", "--baseline", "grouped", "--max-drop", "accuracy=0.2", code=0
+    )
     assert drop["checks"][0]["change"]["clusters"] == 20
     assert drop["checks"][0]["change"]["method"] == "score interval, exchange of clusters"
     compared = bertctl("compare", "grouped", "other", cwd=runs)
@@ -143,7 +180,9 @@ def test_macro_f1_of_rare_labels_is_warned_of(bertctl, runs):
     assert "14 of 18 labels have fewer than 5 examples" in note
 
 
-def test_rows_that_confirm_choose_nothing_and_are_what_the_gate_looks_at(bertctl, opinions, tiny_model, tmp_path):
+def test_rows_that_confirm_choose_nothing_and_are_what_the_gate_looks_at(
+    bertctl, opinions, tiny_model, tmp_path
+):
     done = bertctl(
         "finetune", "text-classification", "--train-file", opinions, "--model", tiny_model, "--epochs", "2",
         "-o", "run", "--confirm-fraction", "0.5", "--set", "data.validation_fraction=0.5", "--max-length", "32",
@@ -158,14 +197,18 @@ def test_rows_that_confirm_choose_nothing_and_are_what_the_gate_looks_at(bertctl
     }
     assert metrics["selected_on"] == {"epoch": {"split": "validation", "of": 2}}
     ids = [
-        {json.loads(line)["id"] for line in (tmp_path / "run/predictions" / f"{split}.jsonl").read_text().splitlines()}
+        {
+            json.loads(line)["id"]
+            for line in (tmp_path / "run/predictions" / f"{split}.jsonl").read_text().splitlines()
+        }
         for split in ("validation", "confirm")
     ]
     assert not ids[0] & ids[1]
     limits = ["--max", "loss=9", "--allow-constant"]
     assert _gate(bertctl, tmp_path, "run", *limits, code=0)["split"] == "confirm"
     on_both = [
-        _gate(bertctl, tmp_path, "run", *limits, "--split", split, code=0) for split in ("confirm", "validation")
+        _gate(bertctl, tmp_path, "run", *limits, "--split", split, code=0)
+        for split in ("confirm", "validation")
     ]
     assert [bool(found["notes"]) for found in on_both] == [False, True]
     again = bertctl("evaluate", "run", "--split", "confirm", "--json", cwd=tmp_path)

@@ -13,8 +13,18 @@ from tests.conftest import Run
 
 pytestmark = pytest.mark.one_process
 
-GOOD = ["the film was good", "a very good film it was", "good food and a bright day", "it was not bad at all"]
-BAD = ["the film was bad", "a very bad film it was", "dull food on a poor day", "it was not good at all"]
+GOOD = [
+    "the film was good",
+    "a very good film it was",
+    "good food and a bright day",
+    "it was not bad at all",
+]
+BAD = [
+    "the film was bad",
+    "a very bad film it was",
+    "dull food on a poor day",
+    "it was not good at all",
+]
 TEXTS = [text for pair in zip(GOOD, BAD, strict=True) for text in pair]
 OTHER = [f"and then {text}" for text in reversed(TEXTS)]
 ROWS = range(len(TEXTS))
@@ -23,7 +33,9 @@ ROWS = range(len(TEXTS))
 def table(separator: str, header: str, *columns: list) -> str:
     out = io.StringIO()
     rows = list(zip(*columns, strict=True))
-    csv.writer(out, delimiter=separator, lineterminator="\n").writerows([header.split(separator)] * bool(header) + rows)
+    csv.writer(out, delimiter=separator, lineterminator="\n").writerows(
+        [header.split(separator)] * bool(header) + rows
+    )
     return out.getvalue()
 
 
@@ -44,7 +56,9 @@ TAGS = [["B-X"] + ["O"] * (len(words) - 1) for words in WORDS]
 PAIRS = [list(zip(words, tags, strict=True)) for words, tags in zip(WORDS, TAGS, strict=True)]
 CONLL = "\n".join("".join(f"{word} {tag}\n" for word, tag in pairs) for pairs in PAIRS)
 STARTS = [text.rindex(text.split()[-1]) for text in TEXTS]
-ANSWERS = [{"text": [text.split()[-1]], "answer_start": [s]} for text, s in zip(TEXTS, STARTS, strict=True)]
+ANSWERS = [
+    {"text": [text.split()[-1]], "answer_start": [s]} for text, s in zip(TEXTS, STARTS, strict=True)
+]
 SQUAD = {"data": [{"title": "t", "paragraphs": [
     {"context": text, "qas": [{"id": str(i), "question": f"what is {i}?", "answers": [
         {"text": text.split()[-1], "answer_start": STARTS[i]}]}]} for i, text in enumerate(TEXTS)]}]}  # fmt: skip
@@ -114,9 +128,13 @@ UNCLEAR = {
 def test_a_file_is_enough(name: str, bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     task, columns, content = RIGHT[name]
     (tmp_path / name).write_text(content, encoding="utf-8")
-    planned = bertctl("finetune", name, "--model", tiny_model, "--max-length", "32", "--dry-run", "--json")
+    planned = bertctl(
+        "finetune", name, "--model", tiny_model, "--max-length", "32", "--dry-run", "--json"
+    )
     assert planned.returncode == 0, planned.stderr
-    [said] = [line for line in planned.stderr.splitlines() if line.startswith(f"{name} looks like {task}")]
+    [said] = [
+        line for line in planned.stderr.splitlines() if line.startswith(f"{name} looks like {task}")
+    ]
     assert all(column in said for column in columns.split())
     assert f"bertctl finetune TASK --train-file {name}" in said
     recipe = json.loads(planned.stdout)["recipe"]
@@ -128,7 +146,9 @@ def test_a_file_is_enough(name: str, bertctl: Run, tiny_model: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("name", UNCLEAR)
-def test_an_unclear_file_is_refused_with_the_choices(name: str, bertctl: Run, tmp_path: Path) -> None:
+def test_an_unclear_file_is_refused_with_the_choices(
+    name: str, bertctl: Run, tmp_path: Path
+) -> None:
     content, said = UNCLEAR[name]
     (tmp_path / name).write_text(content, encoding="utf-8")
     refused = bertctl("finetune", name)
@@ -139,7 +159,9 @@ def test_an_unclear_file_is_refused_with_the_choices(name: str, bertctl: Run, tm
     assert CHOSEN in shown
 
 
-def test_a_wrong_label_among_choices_is_told_of_and_makes_no_other_task(bertctl: Run, tmp_path: Path) -> None:
+def test_a_wrong_label_among_choices_is_told_of_and_makes_no_other_task(
+    bertctl: Run, tmp_path: Path
+) -> None:
     labels = [7, *(i % 2 for i in range(1, len(TEXTS)))]
     choices = lines(question=TEXTS, choices=[["good", "bad"]] * len(TEXTS), label=labels)
     (tmp_path / "choices.jsonl").write_text(choices, encoding="utf-8")
@@ -148,7 +170,9 @@ def test_a_wrong_label_among_choices_is_told_of_and_makes_no_other_task(bertctl:
     assert "choices.jsonl:1: the label 7 points outside its 2 choices" in refused.stderr
 
 
-def test_every_verb_that_takes_a_recipe_takes_a_file(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_every_verb_that_takes_a_recipe_takes_a_file(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     rows = {"text": TEXTS * 3, "similarity": cycle(0.5, 1.5) * 3}
     pq.write_table(pa.table(rows), tmp_path / "train.parquet")
     (tmp_path / "dev.tsv").write_text(table("\t", "text\tsimilarity", OTHER, cycle(0.5, 1.5)))
@@ -168,32 +192,60 @@ def test_every_verb_that_takes_a_recipe_takes_a_file(bertctl: Run, tiny_model: P
     assert "did you mean train.parquet?" in gone.stderr
 
 
-def test_a_column_for_each_label_makes_several_labels(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_a_column_for_each_label_makes_several_labels(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     (tmp_path / "toxic.csv").write_text(RIGHT["toxic.csv"][2])
-    done = bertctl("finetune", "toxic.csv", "--model", tiny_model, "--epochs", "1", "--max-length", "16", "-o", "run")
+    done = bertctl(
+        "finetune",
+        "toxic.csv",
+        "--model",
+        tiny_model,
+        "--epochs",
+        "1",
+        "--max-length",
+        "16",
+        "-o",
+        "run",
+    )
     assert done.returncode == 0, done.stderr
     scored = bertctl("evaluate", "run", "--file", "toxic.csv", "--json")
     assert scored.returncode == 0, scored.stderr
     lines = (tmp_path / "run-on-toxic" / "predictions" / "file.jsonl").read_text().splitlines()
     assert [json.loads(line)["gold"] for line in lines[:3]] == [["severe_toxic"], ["toxic"], []]
-    [answer] = [json.loads(line) for line in bertctl("predict", "run", "a dull film").stdout.splitlines()]
+    [answer] = [
+        json.loads(line) for line in bertctl("predict", "run", "a dull film").stdout.splitlines()
+    ]
     assert list(answer["probabilities"]) == ["severe_toxic", "toxic"]
-    (tmp_path / "words.csv").write_text(RIGHT["toxic.csv"][2].replace(",0", ",false").replace(",1", ",true"))
+    (tmp_path / "words.csv").write_text(
+        RIGHT["toxic.csv"][2].replace(",0", ",false").replace(",1", ",true")
+    )
     guessed = bertctl("finetune", "words.csv", "--model", tiny_model, "--dry-run")
     assert "text from 'comment_text', label from 'toxic, severe_toxic, insult'" in guessed.stderr
     assert bertctl("evaluate", "run", "--file", "words.csv", "-o", "words").returncode == 0
-    assert (tmp_path / "words/metrics.json").read_bytes() == (tmp_path / "run-on-toxic/metrics.json").read_bytes()
+    assert (tmp_path / "words/metrics.json").read_bytes() == (
+        tmp_path / "run-on-toxic/metrics.json"
+    ).read_bytes()
     (tmp_path / "test.csv").write_text(RIGHT["toxic.csv"][2].replace(",1,", ",-1,"))
-    refused = bertctl("finetune", "toxic.csv", "--validation-file", "test.csv", "--model", tiny_model, "--dry-run")
+    refused = bertctl(
+        "finetune", "toxic.csv", "--validation-file", "test.csv", "--model", tiny_model, "--dry-run"
+    )
     assert refused.returncode == 3
     assert "holds '-1' where 0 or 1 is needed" in refused.stderr
 
 
 @pytest.mark.parametrize(
-    ("task", "form"), [(CLASSES, '"text": "..."'), (TAGGED, '"tags": ['), (ASKED, "SQuAD"), (CHOSEN, '"choices": [')]
+    ("task", "form"),
+    [(CLASSES, '"text": "..."'), (TAGGED, '"tags": ['), (ASKED, "SQuAD"), (CHOSEN, '"choices": [')],
 )
-def test_broken_json_is_answered_with_the_form_of_the_task(task: str, form: str, bertctl: Run, tmp_path: Path) -> None:
-    for name, content in {"broken.json": '[{"text": ', "blank.json": " \n", "none.json": "[]"}.items():
+def test_broken_json_is_answered_with_the_form_of_the_task(
+    task: str, form: str, bertctl: Run, tmp_path: Path
+) -> None:
+    for name, content in {
+        "broken.json": '[{"text": ',
+        "blank.json": " \n",
+        "none.json": "[]",
+    }.items():
         (tmp_path / name).write_text(content)
         refused = bertctl("finetune", task, "--train-file", name)
         assert refused.returncode == 3, refused.stderr
@@ -202,7 +254,9 @@ def test_broken_json_is_answered_with_the_form_of_the_task(task: str, form: str,
 
 
 @pytest.mark.parametrize("wrong", [1, len(TEXTS)])
-def test_spans_of_which_some_are_wrong_are_no_labels_of_texts(bertctl: Run, tmp_path: Path, wrong: int) -> None:
+def test_spans_of_which_some_are_wrong_are_no_labels_of_texts(
+    bertctl: Run, tmp_path: Path, wrong: int
+) -> None:
     spans = [[[0, len(text) + 5 * (i < wrong), "X"]] for i, text in enumerate(TEXTS)]
     (tmp_path / "doccano.jsonl").write_text(lines(text=TEXTS, label=spans), encoding="utf-8")
     refused = bertctl("finetune", "doccano.jsonl", "--dry-run")
@@ -211,7 +265,9 @@ def test_spans_of_which_some_are_wrong_are_no_labels_of_texts(bertctl: Run, tmp_
 
 
 @pytest.mark.parametrize("name", ["ner.jsonl", "squad.jsonl", "choices.jsonl"])
-def test_data_check_knows_the_task_of_rows_of_which_one_is_wrong(bertctl: Run, tmp_path: Path, name: str) -> None:
+def test_data_check_knows_the_task_of_rows_of_which_one_is_wrong(
+    bertctl: Run, tmp_path: Path, name: str
+) -> None:
     ends = [{"text": "zz" if not i else text.split()[-1]} for i, text in enumerate(TEXTS)]
     rows = {
         "ner.jsonl": {"words": [text.split() for text in TEXTS],
@@ -224,5 +280,7 @@ def test_data_check_knows_the_task_of_rows_of_which_one_is_wrong(bertctl: Run, t
     checked = bertctl("data", "check", name, "--model", "none/such", "--offline", "--json")
     assert checked.returncode == 3, checked.stderr
     report = json.loads(checked.stdout)
-    assert report["task"] == {"ner.jsonl": TAGGED, "squad.jsonl": ASKED, "choices.jsonl": CHOSEN}[name]
+    assert (
+        report["task"] == {"ner.jsonl": TAGGED, "squad.jsonl": ASKED, "choices.jsonl": CHOSEN}[name]
+    )
     assert report["findings"][0]["examples"][0]["where"].endswith(f"{name}:1")

@@ -43,12 +43,16 @@ def test_recipes_validate_takes_the_recipes_and_refuses_a_wrong_one(
 ) -> None:
     folder = tmp_path / "recipes"
     folder.mkdir()
-    (folder / "good.yaml").write_text("task: text-classification\ndata: {name: demo}\nmodel: {name: minilm}\n")
+    (folder / "good.yaml").write_text(
+        "task: text-classification\ndata: {name: demo}\nmodel: {name: minilm}\n"
+    )
     (tmp_path / "compose.yaml").write_text("services: {}\n")  # no recipe, and not chosen
     done = run_hook(hooks["bertctl-recipes-validate"], [], tmp_path, bertctl)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "recipes/good.yaml: ok\n"
-    (folder / "bad.yaml").write_text("task: text-classification\ndata: {name: demo}\ntraining: {epoch: 3}\n")
+    (folder / "bad.yaml").write_text(
+        "task: text-classification\ndata: {name: demo}\ntraining: {epoch: 3}\n"
+    )
     done = run_hook(hooks["bertctl-recipes-validate"], [], tmp_path, bertctl)
     assert done.returncode == 2
     assert "training.epoch" in done.stderr
@@ -65,6 +69,8 @@ def test_data_check_takes_the_files_of_its_args_and_refuses_faulty_rows(
     done = run_hook(hooks["bertctl-data-check"], arguments, tmp_path, bertctl)
     assert done.returncode == 0, done.stdout + done.stderr
     with (tmp_path / "validation.csv").open("a", encoding="utf-8") as file:
-        file.write((demo / "train.csv").read_text(encoding="utf-8").split("\n", 1)[1])  # all training rows leak
+        file.write(
+            (demo / "train.csv").read_text(encoding="utf-8").split("\n", 1)[1]
+        )  # all training rows leak
     done = run_hook(hooks["bertctl-data-check"], arguments, tmp_path, bertctl)
     assert done.returncode == 3, done.stdout + done.stderr

@@ -38,7 +38,9 @@ def test_inspect_reads_headers_alone():
         "loaded = [name for name in ('torch', 'transformers', 'numpy') if name in sys.modules]\n"
         "print(loaded, code, file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stderr.strip().splitlines()[-1] == "[] 0"
     document = json.loads(done.stdout)
     assert document["parameters"] == document["trainable"] == 22_713_216
@@ -59,7 +61,16 @@ def test_inspect_of_a_run_says_what_was_trained(bertctl: Run, tiny_run: TinyRun,
     assert document["flops"]["length"] == 20
     assert document["run"]["task"] == "text-classification"
     frozen = ["--set", "training.freeze_embeddings=true", "--set", "training.freeze_layers=1"]
-    trained = ["--train-file", tiny_run.data, "--model", tiny_run.path / "model", "--max-length", "32", "--epochs", "1"]
+    trained = [
+        "--train-file",
+        tiny_run.data,
+        "--model",
+        tiny_run.path / "model",
+        "--max-length",
+        "32",
+        "--epochs",
+        "1",
+    ]
     done = bertctl("finetune", "text-classification", *trained, *frozen, "-o", "frozen")
     assert done.returncode == 0, done.stderr
     document = json.loads(bertctl("inspect", "frozen", "--json").stdout)
@@ -78,10 +89,15 @@ def test_inspect_of_a_probe_counts_its_head(bertctl: Run, tiny_model: Path, opin
     assert "probe on" in bertctl("inspect", "probed").stdout
 
 
-def test_two_models_stand_side_by_side(bertctl: Run, tiny_model: Path, tiny_run: TinyRun, opinions: Path):
+def test_two_models_stand_side_by_side(
+    bertctl: Run, tiny_model: Path, tiny_run: TinyRun, opinions: Path
+):
     done = bertctl("inspect", tiny_model, tiny_run.path, "--file", opinions, "--json", "-q")
     document = json.loads(done.stdout)
-    assert [one["trained_as"] for one in document["models"]] == ["BertModel", "BertForSequenceClassification"]
+    assert [one["trained_as"] for one in document["models"]] == [
+        "BertModel",
+        "BertForSequenceClassification",
+    ]
     assert document["layers"]["texts"] == 16
     assert [len(row) for row in document["layers"]["cka"]] == [3, 3, 3]
     assert document["layers"]["cka"][0][0] > 0.9, "the embeddings hardly move"
@@ -101,7 +117,9 @@ def test_a_text_is_walked_through_the_embeddings(bertctl: Run, tiny_model: Path)
 
 def test_masks_are_filled_in_a_text_and_in_files(bertctl: Run, masked: Path, tmp_path: Path):
     text = "the [MASK] was [MASK]"
-    [one] = json.loads(bertctl("fill-mask", masked, text, "--top-k", "2", "--json").stdout)["masks"][:1]
+    [one] = json.loads(bertctl("fill-mask", masked, text, "--top-k", "2", "--json").stdout)[
+        "masks"
+    ][:1]
     assert len(one) == 2
     assert one[0]["score"] >= one[1]["score"]
     table = bertctl("fill-mask", masked, text, "--top-k", "2").stdout
@@ -114,23 +132,50 @@ def test_masks_are_filled_in_a_text_and_in_files(bertctl: Run, masked: Path, tmp
     assert [answer["text"] for answer in answers] == lines
     assert [answer["id"] for answer in answers] == [0, 1, 2]
     assert [each["ids"] for each in answers[0]["masks"][0]] == [each["ids"] for each in one]
-    assert bertctl("fill-mask", masked, "-", "--top-k", "2", input="\n".join(lines)).stdout == streamed
-    assert json.loads(bertctl("fill-mask", masked, "cloze.txt", "--top-k", "2", "--json").stdout) == answers
-    done = bertctl("fill-mask", masked, "cloze.txt", "--targets", "good,goodness", "-o", "answers.csv", "--json")
+    assert (
+        bertctl("fill-mask", masked, "-", "--top-k", "2", input="\n".join(lines)).stdout == streamed
+    )
+    assert (
+        json.loads(bertctl("fill-mask", masked, "cloze.txt", "--top-k", "2", "--json").stdout)
+        == answers
+    )
+    done = bertctl(
+        "fill-mask",
+        masked,
+        "cloze.txt",
+        "--targets",
+        "good,goodness",
+        "-o",
+        "answers.csv",
+        "--json",
+    )
     assert json.loads(done.stdout)["files"] == ["answers.csv"]
     rows = list(csv.DictReader(io.StringIO((tmp_path / "answers.csv").read_text())))
     masks = [json.loads(row["masks"]) for row in rows]
     assert [(row["id"], row["text"], len(each)) for row, each in zip(rows, masks, strict=True)] == [
         ("0", lines[0], 2), ("1", lines[1], 1), ("2", lines[2], 1),
     ]  # fmt: skip
-    assert all({one["word"] for one in mask} == {"good", "goodness"} for each in masks for mask in each)
+    assert all(
+        {one["word"] for one in mask} == {"good", "goodness"} for each in masks for mask in each
+    )
 
 
 def test_neighbours_as_a_table_a_document_and_a_page(bertctl: Run, tmp_path: Path):
     shown = bertctl("vocab", "neighbours", "king - man + woman", "minilm", "--top", "3")
     assert "queen" in shown.stdout.splitlines()[1]
-    (tmp_path / "corpus.txt").write_text("He sat on the <b>bank</b> of the river.\nThe Bank lends money.\n")
-    given = ["bank", "minilm", "--context", "the bank of the river", "--file", "corpus.txt", "-o", "bank.html"]
+    (tmp_path / "corpus.txt").write_text(
+        "He sat on the <b>bank</b> of the river.\nThe Bank lends money.\n"
+    )
+    given = [
+        "bank",
+        "minilm",
+        "--context",
+        "the bank of the river",
+        "--file",
+        "corpus.txt",
+        "-o",
+        "bank.html",
+    ]
     document = json.loads(bertctl("vocab", "neighbours", *given, "--json").stdout)
     assert document["neighbours"][0]["text"].startswith("He sat")
     assert document["places"] == 2
@@ -171,7 +216,10 @@ def test_what_does_not_fit_is_refused_with_a_sentence(
     import shlex
 
     (tmp_path / "x.txt").write_text("no such word\n")
-    words = [{"MASKED": str(masked), "RUN": str(tiny_run.path)}.get(word, word) for word in shlex.split(line)]
+    words = [
+        {"MASKED": str(masked), "RUN": str(tiny_run.path)}.get(word, word)
+        for word in shlex.split(line)
+    ]
     done = bertctl(*words)
     assert done.returncode == ExitCode.USAGE, done.stderr
     assert REFUSED[line] in done.stderr
@@ -207,8 +255,13 @@ def test_files_that_do_not_fit_are_refused(bertctl: Run, masked: Path, tmp_path:
     assert not (tmp_path / "out.jsonl").exists()
     (tmp_path / "long.txt").write_text("a [MASK] " + "x " * 60 + "\n")
     assert "the model reads 41" in bertctl("fill-mask", masked, "long.txt").stderr
-    assert bertctl("inspect", masked, masked, "--file", "nowhere.txt").returncode == ExitCode.UNAVAILABLE
-    none = bertctl("vocab", "neighbours", "bank", "minilm", "--context", "a bank", "--file", "x.txt")
+    assert (
+        bertctl("inspect", masked, masked, "--file", "nowhere.txt").returncode
+        == ExitCode.UNAVAILABLE
+    )
+    none = bertctl(
+        "vocab", "neighbours", "bank", "minilm", "--context", "a bank", "--file", "x.txt"
+    )
     assert none.returncode == ExitCode.DATA
     assert "none of the texts" in none.stderr
     (tmp_path / "folder").mkdir()
@@ -216,7 +269,9 @@ def test_files_that_do_not_fit_are_refused(bertctl: Run, masked: Path, tmp_path:
 
 
 @pytest.mark.parametrize("words", [("evaluate", "run"), ("predict", "run", "good")])
-def test_a_run_of_a_sweep_whose_model_was_not_kept_says_how_to_keep_it(bertctl, tiny_run, tmp_path, words):
+def test_a_run_of_a_sweep_whose_model_was_not_kept_says_how_to_keep_it(
+    bertctl, tiny_run, tmp_path, words
+):
     """It was called the scores of a file, or a folder that is no run."""
     run = tmp_path / "run"
     shutil.copytree(tiny_run.path, run)

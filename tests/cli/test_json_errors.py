@@ -21,7 +21,12 @@ from tests.nursery import make_verbs_once
 RAISED = {
     "bug": (KeyError("surprise"), 1),
     "usage": (RecipeError("my.yaml", ["my.yaml:3: training.epochs: -1 given", "my.yaml:4: no"]), 2),
-    "data": (errors.DataError("rows.csv:7: the label 'x' is not one the model knows", remedy="Labels: y."), 3),
+    "data": (
+        errors.DataError(
+            "rows.csv:7: the label 'x' is not one the model knows", remedy="Labels: y."
+        ),
+        3,
+    ),
     "unavailable": (FileNotFoundError(2, "No such file or directory", "gone.csv"), 4),
     "device": (MemoryError(), 5),
     "diverged": (errors.DivergedError("training diverged at step 1"), 6),
@@ -48,7 +53,9 @@ def test_the_table_has_every_verb() -> None:
     assert len(REFUSED) * len(RAISED) == 441
 
 
-@pytest.mark.parametrize("verb", [verb for verb in REFUSED if REFUSED[verb][0] not in (["--surprise"], ["surplus"])])
+@pytest.mark.parametrize(
+    "verb", [verb for verb in REFUSED if REFUSED[verb][0] not in (["--surprise"], ["surplus"])]
+)
 def test_every_verb_answers_every_error_with_one_document(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,7 +68,9 @@ def test_what_was_found_stands_beside_the_error(bertctl, tmp_path: Path) -> None
     rows = "text,label\n" + "good film,yes\ngood film,no\n" * 4
     (tmp_path / "rows.csv").write_text(rows, encoding="utf-8")
     (tmp_path / "held.csv").write_text("text,label\ngood film,maybe\n", encoding="utf-8")
-    done = bertctl("data", "check", "rows.csv", "held.csv", "--model", "none/such", "--offline", "--json")
+    done = bertctl(
+        "data", "check", "rows.csv", "held.csv", "--model", "none/such", "--offline", "--json"
+    )
     assert done.returncode == 3
     assert one_document(done.stdout, 3)["kind"] == "data"
     assert any(finding["severity"] == "error" for finding in json.loads(done.stdout)["findings"])
@@ -75,7 +84,11 @@ def test_verbs_that_take_nothing_too(
 
 
 def _refused_with_each(
-    verb: str, words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    verb: str,
+    words: list[str],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(folder)
     group, _, name = verb.partition(" ")
@@ -137,7 +150,11 @@ def test_no_verb_at_all_and_ranks_that_are_no_numbers(bertctl) -> None:
         done = bertctl(*words)
         assert done.returncode == 2
         one_document(done.stdout, 2)
-    for environment in ({"RANK": "x", "WORLD_SIZE": "2"}, {"RANK": "0", "WORLD_SIZE": "-2"}, {"RANK": ""}):
+    for environment in (
+        {"RANK": "x", "WORLD_SIZE": "2"},
+        {"RANK": "0", "WORLD_SIZE": "-2"},
+        {"RANK": ""},
+    ):
         done = bertctl("docs", "--json", env=environment)
         name = next(name for name, given in environment.items() if given != "0" and given != "2")
         assert done.returncode == 2
@@ -167,4 +184,6 @@ def test_an_answer_and_then_an_error_are_one_document(bertctl, tiny_run, tmp_pat
     assert (os.path.basename(str(place["file"])), place["line"]) == ("rows.jsonl", 2101)  # noqa: PTH119
     done = bertctl("predict", tiny_run.path, rows)
     assert done.returncode == 3
-    assert len(done.stdout.splitlines()) == 2048, "whole lines that were ready are there without --json"
+    assert len(done.stdout.splitlines()) == 2048, (
+        "whole lines that were ready are there without --json"
+    )

@@ -29,7 +29,9 @@ def cycle(*values: Any) -> list[Any]:
     return [values[i % len(values)] for i in range(len(TEXTS))]
 
 
-VECTORS = [json.dumps([int(i % 2 == 0), int(i % 3 == 0), int(i % 5 == 0)]) for i in range(len(TEXTS))]
+VECTORS = [
+    json.dumps([int(i % 2 == 0), int(i % 3 == 0), int(i % 5 == 0)]) for i in range(len(TEXTS))
+]
 LABELS = "text_classification.labels=[good,film,garden]"
 
 
@@ -45,14 +47,38 @@ def test_vectors_of_0_and_1_are_refused_with_what_to_type_by_every_verb(
     assert "--set text_classification.labels='[a, b, c]'" in " ".join(shown.split())
 
 
-def test_a_run_on_vectors_scores_vectors_names_and_nothing_else(tiny_model: Path, bertctl: Run, tmp_path: Path) -> None:
+def test_a_run_on_vectors_scores_vectors_names_and_nothing_else(
+    tiny_model: Path, bertctl: Run, tmp_path: Path
+) -> None:
     table(tmp_path / "hot.csv", labels=VECTORS)
-    names = [[n for n, flag in zip(("good", "film", "garden"), json.loads(v), strict=True) if flag] for v in VECTORS]
+    names = [
+        [n for n, flag in zip(("good", "film", "garden"), json.loads(v), strict=True) if flag]
+        for v in VECTORS
+    ]
     table(tmp_path / "names.csv", labels=names)
     bad = [*VECTORS[:7], "[1, 0]", *VECTORS[8:]]
     table(tmp_path / "bad.csv", labels=bad)
-    common = ["--model", tiny_model, "--max-length", "16", "--epochs", "1", "--checkpoint-every", "off", "-o", "run"]
-    done = bertctl("finetune", "hot.csv", *common, "--set", LABELS, "--set", "evaluation.bootstrap_resamples=100")
+    common = [
+        "--model",
+        tiny_model,
+        "--max-length",
+        "16",
+        "--epochs",
+        "1",
+        "--checkpoint-every",
+        "off",
+        "-o",
+        "run",
+    ]
+    done = bertctl(
+        "finetune",
+        "hot.csv",
+        *common,
+        "--set",
+        LABELS,
+        "--set",
+        "evaluation.bootstrap_resamples=100",
+    )
     assert done.returncode == 0, done.stderr
     config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
     assert list(config["id2label"].values()) == ["good", "film", "garden"]
@@ -65,8 +91,12 @@ def test_a_run_on_vectors_scores_vectors_names_and_nothing_else(tiny_model: Path
 
     refused = bertctl("evaluate", "run", "--file", "bad.csv")
     assert refused.returncode == 3
-    assert "bad.csv:9: the label is [1, 0], where nearly all rows have a vector of 3" in refused.stderr
-    skipped = bertctl("evaluate", "run", "--file", "bad.csv", "-o", "skipped", "--on-error", "skip", "--json")
+    assert (
+        "bad.csv:9: the label is [1, 0], where nearly all rows have a vector of 3" in refused.stderr
+    )
+    skipped = bertctl(
+        "evaluate", "run", "--file", "bad.csv", "-o", "skipped", "--on-error", "skip", "--json"
+    )
     assert json.loads(skipped.stdout)["skipped"] == 1
     assert json.loads(skipped.stdout)["metrics"]["file"]["accuracy"]["n"] == len(TEXTS) - 1
     answered = bertctl("predict", "run", "bad.csv")
@@ -79,7 +109,18 @@ def test_a_score_that_is_none_is_skipped_by_evaluate_and_counted(
     scores = [f"{i / 4}" for i in range(len(TEXTS))]
     table(tmp_path / "train.csv", score=scores)
     table(tmp_path / "bad.csv", score=[*scores[:3], "n/a", *scores[4:]])
-    common = ["--model", tiny_model, "--max-length", "16", "--epochs", "1", "--checkpoint-every", "off", "-o", "run"]
+    common = [
+        "--model",
+        tiny_model,
+        "--max-length",
+        "16",
+        "--epochs",
+        "1",
+        "--checkpoint-every",
+        "off",
+        "-o",
+        "run",
+    ]
     guessed = bertctl("finetune", "bad.csv", "--model", tiny_model, "--max-length", "16")
     assert guessed.returncode == 3
     assert "bad.csv:5: the label 'n/a' is no finite number" in guessed.stderr
@@ -90,10 +131,14 @@ def test_a_score_that_is_none_is_skipped_by_evaluate_and_counted(
     refused = bertctl("evaluate", "run", "--file", "bad.csv")
     assert refused.returncode == 3
     assert "bad.csv:5: the label 'n/a'" in refused.stderr
-    skipped = bertctl("evaluate", "run", "--file", "bad.csv", "-o", "new", "--on-error", "skip", "--json")
+    skipped = bertctl(
+        "evaluate", "run", "--file", "bad.csv", "-o", "new", "--on-error", "skip", "--json"
+    )
     assert json.loads(skipped.stdout)["skipped"] == 1, skipped.stderr
     one = table(tmp_path / "one.csv", score=["2.5"] * len(TEXTS))
-    scored = json.loads(bertctl("evaluate", "run", "--file", one, "--json").stdout)["metrics"]["file"]
+    scored = json.loads(bertctl("evaluate", "run", "--file", one, "--json").stdout)["metrics"][
+        "file"
+    ]
     assert [scored[name]["value"] for name in ("pearson", "spearman", "r2")] == [None] * 3
     gated = bertctl("gate", "run-on-one", "--min", "pearson=-1", "--policy", "lenient")
     assert gated.returncode == 7, gated.stderr
@@ -118,7 +163,15 @@ def test_scores_with_a_sign_are_no_classes(
     refused = bertctl("finetune", "a.csv")
     assert refused.returncode == 2, refused.stderr
     assert shown in " ".join(refused.stderr.split())
-    words = ["text-regression", "--train-file", "a.csv", "--model", tiny_model, "--max-length", "16"]
+    words = [
+        "text-regression",
+        "--train-file",
+        "a.csv",
+        "--model",
+        tiny_model,
+        "--max-length",
+        "16",
+    ]
     named = bertctl("finetune", *words)
     assert named.returncode == 3
     assert f"for {scores[0]}." in named.stderr
@@ -129,7 +182,10 @@ def test_labels_that_differ_in_case_are_warned_of_before_training(
 ) -> None:
     table(tmp_path / "a.csv", label=cycle("good", "bad", "Good", "bad", "good  film", "good film"))
     common = ("--model", tiny_model, "--max-length", "16")
-    for words in (("finetune", "a.csv", "--dry-run"), ("probe", "a.csv", "--layers", "last", "--set", "probe.folds=2")):
+    for words in (
+        ("finetune", "a.csv", "--dry-run"),
+        ("probe", "a.csv", "--layers", "last", "--set", "probe.folds=2"),
+    ):
         done = bertctl(*words, *common)
         assert done.returncode == 0, done.stderr
         said = " ".join(done.stderr.split())
@@ -142,11 +198,19 @@ def test_labels_that_differ_in_case_are_warned_of_before_training(
 def test_columns_that_are_not_read_are_named_and_a_split_is_warned_of(
     tiny_model: Path, bertctl: Run, tmp_path: Path
 ) -> None:
-    table(tmp_path / "a.csv", label=cycle("good", "bad"), title=cycle("x", "y"), split=cycle("train", "train", "test"))
+    table(
+        tmp_path / "a.csv",
+        label=cycle("good", "bad"),
+        title=cycle("x", "y"),
+        split=cycle("train", "train", "test"),
+    )
     done = bertctl("finetune", "a.csv", "--model", tiny_model, "--max-length", "16", "--dry-run")
     assert "label from 'label' (not read: title, split)" in done.stderr
     said = " ".join(done.stderr.split())
-    assert "the column 'split' has 'train' in 16 rows and 'test' in 8 rows, and all rows are read" in said
+    assert (
+        "the column 'split' has 'train' in 16 rows and 'test' in 8 rows, and all rows are read"
+        in said
+    )
     table(tmp_path / "b.csv", label=cycle("good", "bad"), is_valid=cycle("False", "True", "False"))
     checked = bertctl("data", "check", "b.csv", "--model", tiny_model, "--max-length", "16")
     assert "the column 'is_valid' has 'False' in 16 rows" in " ".join(checked.stdout.split())
@@ -161,17 +225,32 @@ def test_a_label_that_a_sample_has_lost_is_told_of(
 ) -> None:
     table(tmp_path / "a.csv", label=[*cycle("good", "bad")[:-1], "rare"])
     table(tmp_path / "b.csv", label=cycle("good", "rare"))
-    words = ["finetune", "a.csv", "--validation-file", "b.csv", "--model", tiny_model, "--max-length", "16", *limit]
+    words = [
+        "finetune",
+        "a.csv",
+        "--validation-file",
+        "b.csv",
+        "--model",
+        tiny_model,
+        "--max-length",
+        "16",
+        *limit,
+    ]
     refused = bertctl(*words, "--dry-run")
     assert refused.returncode == 3
     said = " ".join(refused.stderr.split())
-    assert "b.csv:3: no training row has the label 'rare': the sample of 6 training rows has lost it" in said
+    assert (
+        "b.csv:3: no training row has the label 'rare': the sample of 6 training rows has lost it"
+        in said
+    )
     assert "text_classification.labels='[bad, good, rare]'" in said
     named = bertctl(*words, "--dry-run", "--set", "text_classification.labels=[bad,good,rare]")
     assert named.returncode == 0, named.stderr
 
 
-def test_candidates_for_the_label_are_filled_columns_with_few_recurring_words(bertctl: Run, tmp_path: Path) -> None:
+def test_candidates_for_the_label_are_filled_columns_with_few_recurring_words(
+    bertctl: Run, tmp_path: Path
+) -> None:
     table(
         tmp_path / "tweets.csv",
         tweet_id=[str(570306133677760513 + i // 2) for i in range(24)],
@@ -195,7 +274,10 @@ def test_columns_of_0_and_1_with_another_number_column_are_named_all_in_one_opti
     table(tmp_path / "a.csv", good=cycle(0, 1), film=cycle(0, 0, 1), label1=cycle("x"))
     refused = bertctl("finetune", "a.csv", "--label-column", "gone")
     assert refused.returncode in (2, 3)
-    table(tmp_path / "b.csv", **{"good": cycle(0, 1), "film": cycle(0, 0, 1), "kind": cycle("x", "y", "z")})
+    table(
+        tmp_path / "b.csv",
+        **{"good": cycle(0, 1), "film": cycle(0, 0, 1), "kind": cycle("x", "y", "z")},
+    )
     refused = bertctl("finetune", "b.csv")
     assert refused.returncode == 2
     assert "--set data.label_columns='[good, film]'" in " ".join(refused.stderr.split())
@@ -213,7 +295,10 @@ def test_a_head_with_the_same_labels_in_another_order_is_kept_and_said_to_be_so(
     table(tmp_path / "a.csv", label=cycle("good", "bad"))
     common = ["--max-length", "16", "--epochs", "1", "--checkpoint-every", "off"]
     order = ["--set", "text_classification.labels=[good,bad]"]
-    assert bertctl("finetune", "a.csv", "--model", tiny_model, *common, *order, "-o", "run").returncode == 0
+    assert (
+        bertctl("finetune", "a.csv", "--model", tiny_model, *common, *order, "-o", "run").returncode
+        == 0
+    )
     again = bertctl("finetune", "a.csv", "--model", "run", *common, "--dry-run")
     said = " ".join(again.stderr.split())
     assert "its trained head is kept, its labels in this run's order" in said
@@ -221,9 +306,19 @@ def test_a_head_with_the_same_labels_in_another_order_is_kept_and_said_to_be_so(
     assert "its trained head is kept" in kept.stderr
 
 
-def test_class_numbers_as_pandas_writes_them_are_classes(tiny_model: Path, bertctl: Run, tmp_path: Path) -> None:
+def test_class_numbers_as_pandas_writes_them_are_classes(
+    tiny_model: Path, bertctl: Run, tmp_path: Path
+) -> None:
     table(tmp_path / "a.csv", label=cycle("0.0", "1.0"))
-    words = ["text-classification", "--train-file", "a.csv", "--model", tiny_model, "--max-length", "16"]
+    words = [
+        "text-classification",
+        "--train-file",
+        "a.csv",
+        "--model",
+        tiny_model,
+        "--max-length",
+        "16",
+    ]
     done = bertctl("finetune", *words, "--dry-run")
     assert done.returncode == 0, done.stderr
     assert "(0: " in done.stderr
@@ -246,7 +341,9 @@ def test_several_labels_in_one_cell_are_warned_of_with_the_option_that_parts_the
     assert done.returncode == 0, done.stderr
 
 
-def test_a_rare_word_for_no_label_is_warned_of(tiny_model: Path, bertctl: Run, tmp_path: Path) -> None:
+def test_a_rare_word_for_no_label_is_warned_of(
+    tiny_model: Path, bertctl: Run, tmp_path: Path
+) -> None:
     table(tmp_path / "a.csv", label=[*cycle("good", "bad")[:-1], "None"])
     table(tmp_path / "b.csv", label=cycle("good", "bad"))
     files = ("a.csv", "--validation-file", "b.csv")
@@ -259,13 +356,20 @@ def test_a_column_of_doubtful_kind_is_asked_for_in_one_remedy(bertctl: Run, tmp_
     refused = bertctl("finetune", "a.csv")
     said = " ".join(refused.stderr.split())
     assert refused.returncode == 2
-    assert "Name the task, or another column: --label-column NAME. The task is named so: bertctl finetune TASK" in said
+    assert (
+        "Name the task, or another column: --label-column NAME. The task is named so: bertctl finetune TASK"
+        in said
+    )
     assert "Add it to the command" not in said
 
 
-@pytest.mark.parametrize("form", ["2026-01-{:02d}", "{:02d}.01.2026", "2026/1/{}", "2026-01-{:02d}T10:00:00"])
+@pytest.mark.parametrize(
+    "form", ["2026-01-{:02d}", "{:02d}.01.2026", "2026/1/{}", "2026-01-{:02d}T10:00:00"]
+)
 @pytest.mark.parametrize("name", ["score", "label"])
-def test_dates_are_no_classes_unless_the_task_says_so(name: str, form: str, bertctl: Run, tmp_path: Path) -> None:
+def test_dates_are_no_classes_unless_the_task_says_so(
+    name: str, form: str, bertctl: Run, tmp_path: Path
+) -> None:
     table(tmp_path / "a.csv", **{name: [form.format(1 + i % 12) for i in range(len(TEXTS))]})
     refused = bertctl("finetune", "a.csv")
     assert refused.returncode == 2

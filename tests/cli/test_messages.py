@@ -52,7 +52,9 @@ def test_recipe_error_lists_every_problem(refusal, tmp_path):
         ("pretrain", "pretrain-demo", "pretraining"),
     ],
 )
-def test_an_unknown_field_points_to_a_recipe_that_has_the_fields_of_its_task(bertctl, refusal, verb, recipe, section):
+def test_an_unknown_field_points_to_a_recipe_that_has_the_fields_of_its_task(
+    bertctl, refusal, verb, recipe, section
+):
     code, said = refusal(verb, recipe, "--set", f"{section}.nonsense=1")
     assert code == ExitCode.USAGE
     (shown,) = re.findall(r"`(bertctl recipes show [\w-]+)` prints every field", said)
@@ -61,7 +63,9 @@ def test_an_unknown_field_points_to_a_recipe_that_has_the_fields_of_its_task(ber
 
 def test_data_error(refusal, tmp_path):
     (tmp_path / "rows.csv").write_text("text,label\na,pos\nb\n")
-    assert refusal("finetune", "text-classification", "--train-file", "rows.csv", "--model", "minilm") == (
+    assert refusal(
+        "finetune", "text-classification", "--train-file", "rows.csv", "--model", "minilm"
+    ) == (
         ExitCode.DATA,
         f"error: {tmp_path}/rows.csv:3: 1 field where the header has 2 (text, label): 'b'\n"
         "A comma inside a field needs quotes around the field. Separator and header can be said: "

@@ -22,7 +22,9 @@ ROWS = [
 
 
 def write_rows(path: Path) -> Path:
-    lines = [json.dumps({"context": c, "choices": choices, "label": label}) for c, choices, label in ROWS]
+    lines = [
+        json.dumps({"context": c, "choices": choices, "label": label}) for c, choices, label in ROWS
+    ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
@@ -39,15 +41,24 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nur
         "--checkpoint-every", "off", "--precision", "fp32",
         "-o", str(folder / "run"), "--set", "training.evaluate_every=120",
     ]  # fmt: skip
-    done = nursery.run([*command, *(word for one in settings for word in ("--set", one))], cwd=folder)
+    done = nursery.run(
+        [*command, *(word for one in settings for word in ("--set", one))], cwd=folder
+    )
     assert done.returncode == 0, done.stderr
     assert "2 to 4 choices; right one 0: 2, 1: 3, 2: 2, 3: 1" in done.stderr
     return folder / "run"
 
 
 def test_a_run_holds_a_prediction_for_every_row(run):
-    lines = [json.loads(line) for line in (run / "predictions" / "validation.jsonl").read_text().splitlines()]
-    assert [line["prediction"] for line in lines] == [line["gold"] for line in lines] == [row[2] for row in ROWS]
+    lines = [
+        json.loads(line)
+        for line in (run / "predictions" / "validation.jsonl").read_text().splitlines()
+    ]
+    assert (
+        [line["prediction"] for line in lines]
+        == [line["gold"] for line in lines]
+        == [row[2] for row in ROWS]
+    )
     assert [len(line["probabilities"]) for line in lines] == [len(row[1]) for row in ROWS]
     assert list(lines[0]) == [
         "id", "context", "choices", "gold", "prediction", "probabilities", "loss", "tokens", "truncated",
@@ -56,7 +67,9 @@ def test_a_run_holds_a_prediction_for_every_row(run):
     assert metrics["primary"] == {"split": "validation", "name": "accuracy"}
     assert metrics["metrics"]["validation"]["accuracy"]["value"] == 1.0
     assert metrics["baseline"]["validation"] == {"accuracy": pytest.approx(3 / 8)}
-    assert json.loads((run / "model" / "config.json").read_text())["architectures"] == ["BertForMultipleChoice"]
+    assert json.loads((run / "model" / "config.json").read_text())["architectures"] == [
+        "BertForMultipleChoice"
+    ]
 
 
 def test_its_own_prediction_file_is_scored_without_naming_a_column(run, bertctl, tmp_path):
@@ -67,9 +80,17 @@ def test_its_own_prediction_file_is_scored_without_naming_a_column(run, bertctl,
     assert json.loads(result.stdout)["metrics"]["file"] == ours
 
 
-def test_predict_reads_stdin_and_other_layouts_and_writes_csv_that_reads_back(run, bertctl, tmp_path):
-    question = {"prompt": "the film was good", "options": ["it was fine", "it was dull"], "answer": "nonsense"}
-    result = bertctl("predict", run, "-", "--input-format", "jsonl", input=json.dumps(question) + "\n")
+def test_predict_reads_stdin_and_other_layouts_and_writes_csv_that_reads_back(
+    run, bertctl, tmp_path
+):
+    question = {
+        "prompt": "the film was good",
+        "options": ["it was fine", "it was dull"],
+        "answer": "nonsense",
+    }
+    result = bertctl(
+        "predict", run, "-", "--input-format", "jsonl", input=json.dumps(question) + "\n"
+    )
     assert result.returncode == 0, result.stderr
     (answer,) = [json.loads(line) for line in result.stdout.splitlines()]
     assert answer["prediction"] == 0, "and the label, which is wrong, is not looked at"

@@ -16,12 +16,34 @@ from tests.conftest import ROOT, Run, TinyRun
 from tests.nursery import Nursery
 from tests.stopping import history_losses
 
-FIELDS = ["--max-length", "32", "--epochs", "2", "--batch-size", "6", "--precision", "fp32", "--threads", "1"]
-SETS = ["--set", "model.dropout=0.0", "--set", "training.log_every=1", "--set", "evaluation.bootstrap_resamples=100"]
+FIELDS = [
+    "--max-length",
+    "32",
+    "--epochs",
+    "2",
+    "--batch-size",
+    "6",
+    "--precision",
+    "fp32",
+    "--threads",
+    "1",
+]
+SETS = [
+    "--set",
+    "model.dropout=0.0",
+    "--set",
+    "training.log_every=1",
+    "--set",
+    "evaluation.bootstrap_resamples=100",
+]
 
 
 def by_two(
-    nursery: Nursery, folder: Path, *words: object, first: tuple[object, ...] = (), second: tuple[object, ...] = ()
+    nursery: Nursery,
+    folder: Path,
+    *words: object,
+    first: tuple[object, ...] = (),
+    second: tuple[object, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
     """One command as two processes that meet as a job system's do; what both said together, and the worse code.
 
@@ -29,23 +51,42 @@ def by_two(
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        meeting = {
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free.getsockname()[1]),
+        }
     envs = [{**nursery.env, **meeting, "RANK": str(rank)} for rank in range(2)]
     typed = [[*map(str, (*words, *own))] for own in (first, second)]
-    running = [nursery.start(each, cwd=folder, env=env) for each, env in zip(typed, envs, strict=True)]
+    running = [
+        nursery.start(each, cwd=folder, env=env) for each, env in zip(typed, envs, strict=True)
+    ]
     said = [process.communicate(timeout=3600) for process in running]
     out, err = ("".join(streams) for streams in zip(*said, strict=True))
     return subprocess.CompletedProcess([], max(process.wait() for process in running), out, err)
 
 
 @pytest.mark.parametrize(
-    "extra", [None, pytest.param(["--set", "training.accumulation_steps=2"], marks=pytest.mark.slow)]
+    "extra",
+    [None, pytest.param(["--set", "training.accumulation_steps=2"], marks=pytest.mark.slow)],
 )
 def test_losses_do_not_depend_on_who_computes_them(
-    bertctl: Run, nursery: Nursery, tiny_model: Path, opinions: Path, tmp_path: Path, extra: list[str] | None
+    bertctl: Run,
+    nursery: Nursery,
+    tiny_model: Path,
+    opinions: Path,
+    tmp_path: Path,
+    extra: list[str] | None,
 ) -> None:
     """16 examples in batches of 6: the last batch is 4, which two processes share too."""
-    command = ["finetune", "text-classification", "--train-file", opinions, "--validation-file", opinions]
+    command = [
+        "finetune",
+        "text-classification",
+        "--train-file",
+        opinions,
+        "--validation-file",
+        opinions,
+    ]
     command += ["--model", tiny_model, *FIELDS, *SETS]
     alone = bertctl(*command, "-o", "alone")
     assert alone.returncode == 0, alone.stderr
@@ -53,7 +94,9 @@ def test_losses_do_not_depend_on_who_computes_them(
     shared = by_two(nursery, tmp_path, *words) if extra is None else bertctl(*words)
     assert shared.returncode == 0, shared.stderr
     assert len(history_losses(tmp_path / "alone")) == 6
-    assert history_losses(tmp_path / "shared") == pytest.approx(history_losses(tmp_path / "alone"), abs=1e-4)
+    assert history_losses(tmp_path / "shared") == pytest.approx(
+        history_losses(tmp_path / "alone"), abs=1e-4
+    )
     assert json.loads(shared.stdout)["run"] == "shared"
     assert shared.stderr.count("run folder") <= 2, "one process speaks"
     if extra is None:
@@ -65,7 +108,18 @@ def test_two_processes_score_to_the_same_bytes(
     bertctl: Run, nursery: Nursery, tiny_run: TinyRun, tmp_path: Path
 ) -> None:
     one = bertctl("evaluate", tiny_run.path, "--file", tiny_run.data, "-o", "one", "--threads", "1")
-    two = by_two(nursery, tmp_path, "evaluate", tiny_run.path, "--file", tiny_run.data, "-o", "two", "--threads", "1")
+    two = by_two(
+        nursery,
+        tmp_path,
+        "evaluate",
+        tiny_run.path,
+        "--file",
+        tiny_run.data,
+        "-o",
+        "two",
+        "--threads",
+        "1",
+    )
     assert (one.returncode, two.returncode) == (0, 0), two.stderr
     for name in ("metrics.json", "predictions/file.jsonl"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
@@ -76,7 +130,17 @@ def test_processes_with_different_jobs_are_refused(
     nursery: Nursery, opinions: Path, tiny_model: Path, tmp_path: Path, other: str
 ) -> None:
     """Where one had fewer rows, the others waited for it without end; another seed trained on other rows, unsaid."""
-    words = ("finetune", "text-classification", "--train-file", opinions, "--model", tiny_model, *FIELDS, "-o", "run")
+    words = (
+        "finetune",
+        "text-classification",
+        "--train-file",
+        opinions,
+        "--model",
+        tiny_model,
+        *FIELDS,
+        "-o",
+        "run",
+    )
     fewer = tmp_path / "fewer.csv"
     fewer.write_text("".join(opinions.read_text().splitlines(keepends=True)[:-4]))
     second = ("--seed", 7) if other == "seed" else ("--train-file", fewer)
@@ -90,18 +154,34 @@ def test_processes_that_go_on_from_other_places_are_refused(
     bertctl: Run, nursery: Nursery, opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     """As where the run is on a disk of the first one: with a checkpoint they waited for each other without end."""
-    words = ["finetune", "text-classification", "--train-file", opinions, "--validation-file", opinions]
+    words = [
+        "finetune",
+        "text-classification",
+        "--train-file",
+        opinions,
+        "--validation-file",
+        opinions,
+    ]
     words += ["--model", tiny_model, *FIELDS]
     done = bertctl(*words, "-o", "run")
     assert done.returncode == 0, done.stderr
     there = by_two(nursery, tmp_path, *words, "--resume-if-any", "-o", "run")
     assert there.returncode == 0, there.stderr
-    refused = by_two(nursery, tmp_path, *words, "--resume-if-any", first=("-o", "run"), second=("-o", "elsewhere"))
+    refused = by_two(
+        nursery,
+        tmp_path,
+        *words,
+        "--resume-if-any",
+        first=("-o", "run"),
+        second=("-o", "elsewhere"),
+    )
     assert refused.returncode == 2, refused.stderr
     assert "have different settings, rows or models" in refused.stderr
 
 
-def test_processes_that_read_other_rows_predict_nothing(nursery: Nursery, tiny_run: TinyRun, tmp_path: Path) -> None:
+def test_processes_that_read_other_rows_predict_nothing(
+    nursery: Nursery, tiny_run: TinyRun, tmp_path: Path
+) -> None:
     """Answers to the rows of one were written as answers to those of the other."""
     for name in ("one", "two"):
         (tmp_path / f"{name}.txt").write_text("".join(f"{name} {i}\n" for i in range(100)))
@@ -119,7 +199,17 @@ def test_processes_that_read_other_vectors_write_none(
     """Each computes every second chunk: the file held vectors of both."""
     for name in ("one", "two"):
         (tmp_path / f"{name}.txt").write_text("".join(f"{name} {i}\n" for i in range(9000)))
-    words = ("extract-features", "--model", tiny_model, "--max-length", 4, "--threads", 1, "-o", "v.npy")
+    words = (
+        "extract-features",
+        "--model",
+        tiny_model,
+        "--max-length",
+        4,
+        "--threads",
+        1,
+        "-o",
+        "v.npy",
+    )
     second = ("one.txt", "--pooling", "cls") if other == "pooling" else ("two.txt",)
     refused = by_two(nursery, tmp_path, *words, first=("one.txt",), second=second)
     assert refused.returncode == 2, refused.stderr
@@ -135,8 +225,15 @@ def test_processes_with_other_models_predict_nothing(
     run = shutil.copytree(tiny_run.path, tmp_path / "run")
     weights = run / "model" / "model.safetensors"
     if other == "model":
-        save_file({name: 2 * values for name, values in load_file(weights).items()}, weights, {"format": "pt"})
-    first, second = (tiny_run.path, "--batch-size", 4), (run, "--batch-size", 4 if other == "model" else 5)
+        save_file(
+            {name: 2 * values for name, values in load_file(weights).items()},
+            weights,
+            {"format": "pt"},
+        )
+    first, second = (
+        (tiny_run.path, "--batch-size", 4),
+        (run, "--batch-size", 4 if other == "model" else 5),
+    )
     words = ("--threads", "1", "-o", "answers.jsonl", tiny_run.data)
     refused = by_two(nursery, tmp_path, "predict", first=(*first, *words), second=(*second, *words))
     assert refused.returncode == 2, refused.stderr
@@ -181,7 +278,9 @@ def test_a_port_that_is_none_or_taken_is_no_bug(bertctl: Run, tiny_run: TinyRun,
     assert f"can't meet at MASTER_PORT={port}" in refused.stderr
 
 
-def test_who_waits_for_the_others_ends_with_the_first_one(nursery: Nursery, tiny_run: TinyRun, tmp_path: Path) -> None:
+def test_who_waits_for_the_others_ends_with_the_first_one(
+    nursery: Nursery, tiny_run: TinyRun, tmp_path: Path
+) -> None:
     """It ended with code 1, as a bug does."""
     code = """if True:
         import sys, time, torch.distributed as dist
@@ -195,9 +294,19 @@ def test_who_waits_for_the_others_ends_with_the_first_one(nursery: Nursery, tiny
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    env = {**nursery.env, "RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    with subprocess.Popen([sys.executable, "-c", code, port], stdout=subprocess.PIPE, text=True) as first:
-        second = nursery.start(["predict", str(tiny_run.path), "--text", "good"], cwd=tmp_path, env=env)
+    env = {
+        **nursery.env,
+        "RANK": "1",
+        "WORLD_SIZE": "3",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", code, port], stdout=subprocess.PIPE, text=True
+    ) as first:
+        second = nursery.start(
+            ["predict", str(tiny_run.path), "--text", "good"], cwd=tmp_path, env=env
+        )
         assert first.stdout is not None
         assert "waits" in first.stdout.readline()
         first.kill()
@@ -210,7 +319,17 @@ def test_how_many_processes_a_machine_has_is_a_number(
     bertctl: Run, tiny_model: Path, opinions: Path, size: str, code: int
 ) -> None:
     env = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": size}
-    done = bertctl("extract-features", opinions, "--model", tiny_model, "--max-length", 8, "-o", "v.npy", env=env)
+    done = bertctl(
+        "extract-features",
+        opinions,
+        "--model",
+        tiny_model,
+        "--max-length",
+        8,
+        "-o",
+        "v.npy",
+        env=env,
+    )
     assert done.returncode == code, done.stderr
     assert code == 0 or "LOCAL_WORLD_SIZE='x' in the environment: a whole number" in done.stderr
 
@@ -233,7 +352,10 @@ def test_packed_stdin_is_unpacked_for_several_processes(tiny_run: TinyRun, tmp_p
     command = [sys.executable, "-m", "bertctl", *map(str, words)]
     done = subprocess.run(command, input=packed, capture_output=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == ["it was fine", "very dull"]
+    assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == [
+        "it was fine",
+        "very dull",
+    ]
 
 
 @pytest.mark.slow
@@ -250,10 +372,20 @@ def test_a_dash_that_is_not_the_input_stays_one_for_several_processes(
 
 
 @pytest.mark.slow
-def test_a_refusal_is_said_once_with_its_own_code(bertctl: Run, tiny_model: Path, opinions: Path) -> None:
+def test_a_refusal_is_said_once_with_its_own_code(
+    bertctl: Run, tiny_model: Path, opinions: Path
+) -> None:
     opinions.write_text(opinions.read_text() + "a text without a label,\n")
     refused = bertctl(
-        *("finetune", "text-classification", "--train-file", opinions, "--model", tiny_model, *FIELDS),
+        *(
+            "finetune",
+            "text-classification",
+            "--train-file",
+            opinions,
+            "--model",
+            tiny_model,
+            *FIELDS,
+        ),
         *("--num-processes", "2"),
     )
     assert refused.returncode == 3, refused.stderr
@@ -274,7 +406,13 @@ def test_processes_that_are_started_together_read_the_same_pipe(
     )
 
     done = subprocess.run(
-        ["bash", "-c", shell], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=600
+        ["bash", "-c", shell],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
     )
 
     assert done.returncode == 0, done.stderr
@@ -290,7 +428,17 @@ def test_processes_that_are_started_one_by_one_share_no_pipe(
 ) -> None:
     os.mkfifo(tmp_path / "rows.csv")
 
-    refused = by_two(nursery, tmp_path, "predict", tiny_run.path, "rows.csv", "--text-column", "text", "-o", "p.jsonl")
+    refused = by_two(
+        nursery,
+        tmp_path,
+        "predict",
+        tiny_run.path,
+        "rows.csv",
+        "--text-column",
+        "text",
+        "-o",
+        "p.jsonl",
+    )
 
     assert refused.returncode == 4, refused.stderr
     assert "each would read a part of it" in refused.stderr

@@ -24,7 +24,9 @@ def wide_model(folder: Path, intermediate: int) -> Path:
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]
-    BertTokenizerFast(vocab={piece: i for i, piece in enumerate(pieces)}, do_lower_case=True).save_pretrained(folder)
+    BertTokenizerFast(
+        vocab={piece: i for i, piece in enumerate(pieces)}, do_lower_case=True
+    ).save_pretrained(folder)
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(pieces),
@@ -48,7 +50,13 @@ def start(model: Path, run: Path, *, batch_size: int, limit: int = 2**40) -> "Po
         rows = [f"{'film ' * 130}{i},{'good' if i % 2 else 'bad'}" for i in range(n)]
         file.write_text("\n".join(["text,label", *rows]) + "\n")
     options: dict[str, object] = {option: file for option, (file, _) in files.items()}
-    options |= {"--model": model, "-o": run, "--max-length": 128, "--batch-size": batch_size, "--epochs": 1}
+    options |= {
+        "--model": model,
+        "-o": run,
+        "--max-length": 128,
+        "--batch-size": batch_size,
+        "--epochs": 1,
+    }
     options |= {"--precision": "fp32", "--threads": 1}
     sets = ["training.log_every=1", "evaluation.bootstrap_resamples=100", "evaluation.batch_size=1"]
     words = [str(word) for pair in options.items() for word in pair]
@@ -56,7 +64,15 @@ def start(model: Path, run: Path, *, batch_size: int, limit: int = 2**40) -> "Po
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
     command = [sys.executable, "-m", "bertctl", "finetune", "text-classification", *words]
     set_limit = partial(resource.setrlimit, resource.RLIMIT_DATA, (limit, limit))
-    return Popen(command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, text=True, env=environment, preexec_fn=set_limit)
+    return Popen(
+        command,
+        stdin=DEVNULL,
+        stdout=DEVNULL,
+        stderr=PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=set_limit,
+    )
 
 
 def memory(process: "Popen[str]") -> int:
@@ -93,7 +109,9 @@ def test_the_step_is_repeated_in_parts_to_the_same_losses(tmp_path: Path) -> Non
     assert "out of memory with 16 examples of 128 tokens" in said
     assert "batch stays 16" in said
     assert len(history_losses(tmp_path / "whole")) == 12
-    assert history_losses(tmp_path / "parts") == pytest.approx(history_losses(tmp_path / "whole"), abs=1e-4)
+    assert history_losses(tmp_path / "parts") == pytest.approx(
+        history_losses(tmp_path / "whole"), abs=1e-4
+    )
 
 
 @pytest.mark.slow

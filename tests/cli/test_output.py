@@ -26,7 +26,9 @@ def test_the_console_script_and_the_module_are_the_same(bertctl):
     script = os.path.join(os.path.dirname(sys.executable), "bertctl")  # noqa: PTH118, PTH120
     if not os.path.exists(script):  # noqa: PTH110
         pytest.skip("bertctl is not installed beside this Python")
-    result = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=3600, check=False)
+    result = subprocess.run(
+        [script, "--help"], capture_output=True, text=True, timeout=3600, check=False
+    )
     assert result.returncode == 0
     assert result.stdout == bertctl("--help").stdout
 
@@ -34,7 +36,9 @@ def test_the_console_script_and_the_module_are_the_same(bertctl):
 def test_windows_is_refused_in_one_sentence():
     code = "import runpy, sys; sys.platform = 'win32'; runpy.run_module('bertctl', run_name='__main__')"
 
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False
+    )
 
     assert (result.returncode, result.stdout) == (2, "")
     assert re.fullmatch(r"bertctl needs Linux, macOS or WSL 2 .*\n", result.stderr)
@@ -73,7 +77,11 @@ def imported(names: tuple[str, ...], *lines: list[str]) -> list[str]:
     """One process runs the command lines in turn; each with its exit code and the modules that are there after it."""
     asked = json.dumps([names, *lines])
     result = subprocess.run(
-        [sys.executable, "-c", IMPORTED, asked], capture_output=True, text=True, timeout=3600, check=False
+        [sys.executable, "-c", IMPORTED, asked],
+        capture_output=True,
+        text=True,
+        timeout=3600,
+        check=False,
     )
     return result.stderr.splitlines()
 
@@ -89,7 +97,11 @@ def test_the_help_of_no_verb_imports_what_is_slow():
 
 
 def test_verbs_that_need_no_model_import_nothing_heavy():
-    lines = [["recipes", "ls", "-q"], ["recipes", "ls", "--models", "--data"], ["recipes", "show", "demo"]]
+    lines = [
+        ["recipes", "ls", "-q"],
+        ["recipes", "ls", "--models", "--data"],
+        ["recipes", "show", "demo"],
+    ]
     assert imported(HEAVY, *lines) == [f"{line} 0 []" for line in lines]
 
 
@@ -136,7 +148,9 @@ def test_a_reader_who_leaves_ends_it_quietly(tiny_run, tmp_path, nursery):
 @pytest.mark.parametrize(("words", "code"), [([], 2), (["--help"], 0), (["sweep", "--help"], 0)])
 def test_help_that_nobody_reads_is_no_error(words, code):
     """`bertctl --help | head -1` under `set -o pipefail`."""
-    process = subprocess.Popen([*BERTCTL, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*BERTCTL, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
@@ -180,7 +194,9 @@ def test_third_party_talk_stays_off_the_screen(tiny_run):
         "scoring ",
     )
     for line in tiny_run.process.stderr.splitlines():
-        assert any(words in line for words in ours) or line.startswith(more) or "peak memory" in line, line
+        assert (
+            any(words in line for words in ours) or line.startswith(more) or "peak memory" in line
+        ), line
 
 
 @pytest.mark.parametrize("name", ["COLUMNS", "LINES"])

@@ -32,7 +32,9 @@ def folder(tmp_path: Path) -> Path:
     home.mkdir()
     for name, first in (("train.csv", 0), ("test.csv", 24)):
         numbers = range(first, first + 24)
-        lines = [f"who is number {i} ?,HUM" if i % 2 else f"where is number {i} ?,LOC" for i in numbers]
+        lines = [
+            f"who is number {i} ?,HUM" if i % 2 else f"where is number {i} ?,LOC" for i in numbers
+        ]
         (home / name).write_text("\n".join(["question,kind", *lines]))
     (home / "datasets.yaml").write_text(DATASETS)
     (home / "my.yaml").write_text(RECIPE)
@@ -40,7 +42,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_finetune_trains_on_it_and_the_saved_recipe_runs_from_anywhere(bertctl, folder, tiny_model):
-    shutil.copytree(tiny_model, folder.parent / "tiny")  # a folder whose name has no slash may be a model of the hub
+    shutil.copytree(
+        tiny_model, folder.parent / "tiny"
+    )  # a folder whose name has no slash may be a model of the hub
     options = ("--model", "tiny", "--epochs", 1, "--max-length", 16)
     result = bertctl("finetune", folder / "my.yaml", "-o", "RUN", *options, cwd=folder.parent)
     assert result.returncode == 0, result.stderr
@@ -92,7 +96,9 @@ def test_validate_and_data_check_know_it(bertctl, folder):
     checked = bertctl("data", "check", folder / "my.yaml", "--json")
     assert checked.returncode == 0, checked.stderr
     assert [split["rows"] for split in json.loads(checked.stdout)["splits"].values()] == [24, 24]
-    (folder / "other.yaml").write_text(f"data:\n  name: treck\n  datasets_file: {folder / 'datasets.yaml'}\n")
+    (folder / "other.yaml").write_text(
+        f"data:\n  name: treck\n  datasets_file: {folder / 'datasets.yaml'}\n"
+    )
     wrong = bertctl("recipes", "validate", folder / "other.yaml")
     assert wrong.returncode == ExitCode.USAGE
     assert "data set 'treck': did you mean trec?" in wrong.stdout + wrong.stderr

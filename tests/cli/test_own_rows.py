@@ -13,7 +13,10 @@ from tests.conftest import Run
 from tests.nursery import Nursery
 
 Row = dict[str, str]
-TRAIN = [{"text": f"the film was {'good' if i % 2 else 'bad'} {i}", "label": "ny"[i % 2]} for i in range(30)]
+TRAIN = [
+    {"text": f"the film was {'good' if i % 2 else 'bad'} {i}", "label": "ny"[i % 2]}
+    for i in range(30)
+]
 VALIDATION = [{"text": f"the food {'fine' if i % 2 else 'dull'} {i}", "label": "ny"[i % 2], "kind": "ab"[i // 6]}
               for i in range(12)]  # fmt: skip
 
@@ -32,7 +35,12 @@ class Trained:
     folder: Path
 
     def restore(self) -> None:
-        for name, rows in (("train", TRAIN), ("held", TRAIN), ("validation", VALIDATION), ("test", VALIDATION)):
+        for name, rows in (
+            ("train", TRAIN),
+            ("held", TRAIN),
+            ("validation", VALIDATION),
+            ("test", VALIDATION),
+        ):
             write(self.folder / f"{name}.csv", rows)
 
 
@@ -46,10 +54,14 @@ def made(tiny_model: Path, nursery: Nursery, tmp_path_factory: pytest.TempPathFa
     slices = ["--set", "evaluation.slice_columns=[kind]", "--set", "evaluation.splits=[validation]"]
     for words in (["held.csv", "-o", "held"], ["train.csv", "-o", "named", *files, *slices]):
         done = nursery.run(
-            list(map(str, ["finetune", *words, *common, *sets])), cwd=trained.folder, env=dict(os.environ)
+            list(map(str, ["finetune", *words, *common, *sets])),
+            cwd=trained.folder,
+            env=dict(os.environ),
         )
         assert done.returncode == 0, done.stderr
-    scored = nursery.run(["evaluate", "named", "--split", "test"], cwd=trained.folder, env=dict(os.environ))
+    scored = nursery.run(
+        ["evaluate", "named", "--split", "test"], cwd=trained.folder, env=dict(os.environ)
+    )
     assert scored.returncode == 0, scored.stderr
     return trained
 
@@ -109,7 +121,9 @@ VERBS: dict[str, list[object]] = {
 
 @pytest.mark.one_process
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_that_reads_a_split_refuses_a_file_that_has_grown(verb: str, trained: Trained, bertctl: Run) -> None:
+def test_every_verb_that_reads_a_split_refuses_a_file_that_has_grown(
+    verb: str, trained: Trained, bertctl: Run
+) -> None:
     write(trained.folder / "held.csv", EDITS["grown"](TRAIN))
     refused = bertctl(*VERBS[verb], cwd=trained.folder)
     assert refused.returncode == 3, refused.stderr
@@ -129,8 +143,13 @@ def test_a_split_that_was_scored_after_the_training_is_compared_with_those_score
 
 
 @pytest.mark.one_process
-def test_columns_that_metrics_are_sliced_by_are_compared_too(trained: Trained, bertctl: Run) -> None:
-    write(trained.folder / "validation.csv", [{**row, "kind": "a"} for row in VALIDATION[:-1]] + VALIDATION[-1:])
+def test_columns_that_metrics_are_sliced_by_are_compared_too(
+    trained: Trained, bertctl: Run
+) -> None:
+    write(
+        trained.folder / "validation.csv",
+        [{**row, "kind": "a"} for row in VALIDATION[:-1]] + VALIDATION[-1:],
+    )
     refused = bertctl("evaluate", "named", cwd=trained.folder)
     assert refused.returncode == 3, refused.stderr
     assert "the columns kind of validation" in refused.stderr
@@ -148,10 +167,14 @@ def test_a_file_that_is_gone_is_named(trained: Trained, bertctl: Run) -> None:
 def test_rows_that_did_not_change_are_scored_as_before(trained: Trained, bertctl: Run) -> None:
     """A training file that has grown is no matter where the validation rows have a file of their own."""
     write(trained.folder / "train.csv", EDITS["grown"](TRAIN))
-    before = json.loads((trained.folder / "named" / "metrics.json").read_text())["metrics"]["validation"]
+    before = json.loads((trained.folder / "named" / "metrics.json").read_text())["metrics"][
+        "validation"
+    ]
     done = bertctl("evaluate", "named", cwd=trained.folder)
     assert done.returncode == 0, done.stderr
-    after = json.loads((trained.folder / "named" / "metrics.json").read_text())["metrics"]["validation"]
+    after = json.loads((trained.folder / "named" / "metrics.json").read_text())["metrics"][
+        "validation"
+    ]
     assert after["accuracy"] == before["accuracy"]
     sampled = bertctl("evaluate", "held", "--max-eval-rows", 2, cwd=trained.folder)
     assert sampled.returncode == 0, sampled.stderr
@@ -160,7 +183,9 @@ def test_rows_that_did_not_change_are_scored_as_before(trained: Trained, bertctl
 
 
 @pytest.mark.one_process
-def test_other_rows_are_scored_as_a_file_in_a_folder_of_their_own(trained: Trained, bertctl: Run) -> None:
+def test_other_rows_are_scored_as_a_file_in_a_folder_of_their_own(
+    trained: Trained, bertctl: Run
+) -> None:
     write(trained.folder / "held.csv", EDITS["grown"](TRAIN))
     done = bertctl("evaluate", "held", "--file", "held.csv", "-o", "elsewhere", cwd=trained.folder)
     assert done.returncode == 0, done.stderr

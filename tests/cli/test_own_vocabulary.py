@@ -16,19 +16,34 @@ CORPUS = "Goodness, the filmgoer was good\nthe FILMGOER and the goodness 22\na f
 
 def test_words_of_a_corpus_enter_a_run(bertctl: Run, tiny_run: TinyRun, tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text(CORPUS)
-    done = bertctl("vocab", "grow", tiny_run.path, "corpus.txt", "--words", "2", "-o", "grown", "--json")
+    done = bertctl(
+        "vocab", "grow", tiny_run.path, "corpus.txt", "--words", "2", "-o", "grown", "--json"
+    )
     found = json.loads(done.stdout)
-    assert [(one["word"], one["count"]) for one in found["words"]] == [("filmgoer", 3), ("goodness", 2)]
+    assert [(one["word"], one["count"]) for one in found["words"]] == [
+        ("filmgoer", 3),
+        ("goodness", 2),
+    ]
     assert found["words"][1]["pieces"] == ["good", "##n", "##e", "##s", "##s"]
     assert found["corpus_pieces"]["before"] - found["corpus_pieces"]["after"] == 3 * 4 + 2 * 4
     assert "2 new words written to grown" in done.stderr
     config, was = (
-        json.loads((folder / "config.json").read_text()) for folder in (tmp_path / "grown", tiny_run.path / "model")
+        json.loads((folder / "config.json").read_text())
+        for folder in (tmp_path / "grown", tiny_run.path / "model")
     )
     assert config == was | {"vocab_size": was["vocab_size"] + 2}
     search = bertctl("vocab", "search", "filmgoer", "grown", "--json").stdout
     assert json.loads(search)["found"] == [{"piece": "filmgoer", "id": was["vocab_size"]}]
-    again = ["finetune", "text-classification", "--train-file", tiny_run.data, "--model", "grown", "--max-length", "16"]
+    again = [
+        "finetune",
+        "text-classification",
+        "--train-file",
+        tiny_run.data,
+        "--model",
+        "grown",
+        "--max-length",
+        "16",
+    ]
     assert bertctl(*again, "--set", "training.max_steps=1", "-o", "again").returncode == 0
     table = bertctl("vocab", "grow", tiny_run.path, "-", "-o", "other", input=CORPUS).stdout
     assert "filmgoer      3  film ##g ##o ##e ##r" in table
@@ -40,7 +55,9 @@ def test_a_model_is_reduced_to_a_corpus(bertctl: Run, tiny_model: Path, tmp_path
     (tmp_path / "corpus.txt").write_text("the film was good\nit was bad\n")
     done = bertctl("vocab", "shrink", tiny_model, "corpus.txt", "-o", "small", "--json")
     sizes = json.loads(done.stdout)["vocabulary"]
-    assert sizes["before"] - sizes["after"] == len(["food", "not", "very", "fine", "poor", "dull", "bright"])
+    assert sizes["before"] - sizes["after"] == len(
+        ["food", "not", "very", "fine", "poor", "dull", "bright"]
+    )
     read, vectors = [], []
     for i, model in enumerate((tiny_model, "small")):
         lines = bertctl("tokenize", "-q", "-f", "corpus.txt", "-m", model).stdout.splitlines()
@@ -52,7 +69,9 @@ def test_a_model_is_reduced_to_a_corpus(bertctl: Run, tiny_model: Path, tmp_path
 
 
 @pytest.mark.parametrize("verb", ["grow", "shrink"])
-def test_a_model_is_replaced_where_that_is_said(verb: str, bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_a_model_is_replaced_where_that_is_said(
+    verb: str, bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     (tmp_path / "corpus.txt").write_text(CORPUS)
     words = ("vocab", verb, tiny_model, "corpus.txt", "-o", "new")
     assert [bertctl(*words).returncode, bertctl(*words).returncode] == [0, 2]
@@ -61,9 +80,13 @@ def test_a_model_is_replaced_where_that_is_said(verb: str, bertctl: Run, tiny_mo
     assert (tmp_path / "new" / "model.safetensors").stat().st_size > 0
     (tmp_path / "new" / "notes.md").write_text("mine")
     refused = bertctl(*words, "--overwrite")
-    assert (refused.returncode, "has more in it than a model" in refused.stderr) == (2, True), refused.stderr
+    assert (refused.returncode, "has more in it than a model" in refused.stderr) == (2, True), (
+        refused.stderr
+    )
     refused = bertctl("vocab", verb, tiny_model, "corpus.txt", "-o", tiny_model, "--overwrite")
-    assert (refused.returncode, "is the model that is read" in refused.stderr) == (2, True), refused.stderr
+    assert (refused.returncode, "is the model that is read" in refused.stderr) == (2, True), (
+        refused.stderr
+    )
 
 
 REFUSED = {
@@ -89,7 +112,9 @@ def test_what_does_not_fit_is_refused_with_a_sentence(
     assert not (tmp_path / "new").exists()
 
 
-def test_a_corpus_without_words_to_gain_is_refused(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_a_corpus_without_words_to_gain_is_refused(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     for content in ("the film was good 22 22\ngoodness\n", ""):
         (tmp_path / "x.txt").write_text(content)
         done = bertctl("vocab", "grow", tiny_model, "x.txt", "-o", "new")

@@ -73,7 +73,11 @@ def test_every_shell_line_runs_offline_in_order(job: dict[str, Any], tmp_path: P
             check=False,
         )
         assert done.returncode == 0, f"{name}\n{done.stdout}\n{done.stderr}"
-    assert {path.name for path in (tmp_path / "reports").iterdir()} == {"data.xml", "gate.xml", "report.html"}
+    assert {path.name for path in (tmp_path / "reports").iterdir()} == {
+        "data.xml",
+        "gate.xml",
+        "report.html",
+    }
     assert "gate" in summary.read_text(encoding="utf-8")
 
 
@@ -88,7 +92,11 @@ def component() -> tuple[dict[str, Any], dict[str, Any]]:
     """Inputs with their defaults, and the job with those put in."""
     spec, _ = yaml.safe_load_all(COMPONENT.read_text(encoding="utf-8"))
     given = {name: row["default"] for name, row in spec["spec"]["inputs"].items()}
-    text = re.sub(r"\$\[\[ inputs\.([\w-]+) \]\]", lambda one: given[one[1]], COMPONENT.read_text(encoding="utf-8"))
+    text = re.sub(
+        r"\$\[\[ inputs\.([\w-]+) \]\]",
+        lambda one: given[one[1]],
+        COMPONENT.read_text(encoding="utf-8"),
+    )
     _, jobs = yaml.safe_load_all(text)
     return given, jobs
 
@@ -101,13 +109,23 @@ def action_lines(**inputs: str) -> list[tuple[dict[str, str], str]]:
     given |= inputs
     needed = [step for step in action["runs"]["steps"] if "run" in step and step["name"] != INSTALL]
     if given["verb"] != "finetune":
-        needed = [step for step in needed if step["name"] not in ("what to fetch", "fetch", "look at the data")]
+        needed = [
+            step
+            for step in needed
+            if step["name"] not in ("what to fetch", "fetch", "look at the data")
+        ]
     if not given["min"] + given["max-drop"]:
         needed = [step for step in needed if step["name"] != "good enough?"]
     assert all(step["shell"] == "bash" for step in needed)
     fill = re.compile(r"\$\{\{ inputs\.([\w-]+) \}\}")
     return [
-        ({name: fill.sub(lambda one: given[one[1]], text) for name, text in step.get("env", {}).items()}, step["run"])
+        (
+            {
+                name: fill.sub(lambda one: given[one[1]], text)
+                for name, text in step.get("env", {}).items()
+            },
+            step["run"],
+        )
         for step in needed
     ]
 
@@ -133,9 +151,13 @@ def test_the_five_lines_and_the_include_name_inputs_that_are_there() -> None:
 
 def fewer(line: str) -> str:
     """The line on few rows, which may teach nothing; the rest of it as it stands."""
-    line = re.sub(r"(bertctl finetune \S+) ", r"\1 --max-train-rows 32 --max-eval-rows 32 --epochs 1 ", line)
+    line = re.sub(
+        r"(bertctl finetune \S+) ", r"\1 --max-train-rows 32 --max-eval-rows 32 --epochs 1 ", line
+    )
     return re.sub(
-        r"bertctl gate (\S+) ", r"bertctl gate \1 --policy lenient --allow-constant ", line.replace("=0.8", "=0.01")
+        r"bertctl gate (\S+) ",
+        r"bertctl gate \1 --policy lenient --allow-constant ",
+        line.replace("=0.8", "=0.01"),
     )
 
 
@@ -144,22 +166,35 @@ def shell(script: str, folder: Path, **variables: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "HF_HUB_OFFLINE": "1", "CI": "true", **variables}
     words = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", fewer(script)]
-    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=3600, check=False)
+    done = subprocess.run(
+        words, cwd=folder, env=env, capture_output=True, text=True, timeout=3600, check=False
+    )
     assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 
 
 @pytest.mark.slow
 def test_the_actions_lines_run(tmp_path: Path) -> None:
-    files = {f"GITHUB_{name}": str(tmp_path / name.lower()) for name in ("STEP_SUMMARY", "OUTPUT", "ENV")}
+    files = {
+        f"GITHUB_{name}": str(tmp_path / name.lower()) for name in ("STEP_SUMMARY", "OUTPUT", "ENV")
+    }
     github = {"GITHUB_ACTIONS": "true", **files}
     few = "--max-train-rows 32 --max-eval-rows 32 --epochs 1"
     for env, script in action_lines(min="accuracy=0.01", options=few):
         said = shell(script, tmp_path, **github, **env)
         assert ("::group::" in said) == ("finetune" in script)
         assert said.count("::group::") == said.count("::endgroup::")
-    assert {path.name for path in (tmp_path / "reports").iterdir()} == {"data.xml", "gate.xml", "report.html"}
-    again = {"verb": "evaluate", "max-drop": "accuracy=0.9", "baseline": "runs/model", "options": "--split test"}
+    assert {path.name for path in (tmp_path / "reports").iterdir()} == {
+        "data.xml",
+        "gate.xml",
+        "report.html",
+    }
+    again = {
+        "verb": "evaluate",
+        "max-drop": "accuracy=0.9",
+        "baseline": "runs/model",
+        "options": "--split test",
+    }
     for env, script in action_lines(**again):
         shell(script, tmp_path, **github, **env)
     assert re.fullmatch(r"key=\S+\n", (tmp_path / "output").read_text())
@@ -181,15 +216,27 @@ def test_gitlabs_lines_run(tmp_path: Path) -> None:
     for number, job in enumerate((page, own)):
         folder = tmp_path / str(number)
         folder.mkdir()
-        variables = {name: str(text).replace("$CI_PROJECT_DIR", str(folder)) for name, text in job["variables"].items()}
+        variables = {
+            name: str(text).replace("$CI_PROJECT_DIR", str(folder))
+            for name, text in job["variables"].items()
+        }
         assert [line.split()[:2] for line in job["before_script"]] == [["pip", "install"]]
         variables |= {"GITLAB_CI": "true", "MIN": "accuracy=0.01 f1=0.0"}
-        said = "".join(shell(line, folder, **variables) for line in (*job["script"], *job["after_script"]))
+        said = "".join(
+            shell(line, folder, **variables) for line in (*job["script"], *job["after_script"])
+        )
         assert "\x1b[0Ksection_start:" in said
         reports = job["artifacts"]["reports"]
         assert list(folder.glob(reports["junit"]))
-        quality = reports["codequality"] if isinstance(reports["codequality"], list) else [reports["codequality"]]
-        assert all((folder / name).is_file() for name in (*quality, reports["metrics"], "reports/report.html"))
+        quality = (
+            reports["codequality"]
+            if isinstance(reports["codequality"], list)
+            else [reports["codequality"]]
+        )
+        assert all(
+            (folder / name).is_file()
+            for name in (*quality, reports["metrics"], "reports/report.html")
+        )
 
 
 @pytest.mark.slow
@@ -200,29 +247,40 @@ def test_jenkins_lines_run(tmp_path: Path) -> None:
     assert len(scripts) == 4
     for script in scripts:
         shell(script, tmp_path)
-    assert {path.name for path in (tmp_path / "reports").iterdir()} == {"data.xml", "gate.xml", "report.html"}
+    assert {path.name for path in (tmp_path / "reports").iterdir()} == {
+        "data.xml",
+        "gate.xml",
+        "report.html",
+    }
 
 
 @pytest.mark.slow
 def test_makes_lines_run_and_nothing_is_made_twice(tmp_path: Path) -> None:
     if shutil.which("make") is None:
         pytest.skip("no make here")
-    text = block("pipeline: make").replace("bertctl finetune $(RECIPE)", "bertctl finetune $(RECIPE) --epochs 1")
+    text = block("pipeline: make").replace(
+        "bertctl finetune $(RECIPE)", "bertctl finetune $(RECIPE) --epochs 1"
+    )
     short = text.replace("--epochs 1", "--epochs 1 --max-train-rows 32 --max-eval-rows 32")
-    (tmp_path / "Makefile").write_text(short.replace("=0.8", "=0.01 --policy lenient --allow-constant"))
+    (tmp_path / "Makefile").write_text(
+        short.replace("=0.8", "=0.01 --policy lenient --allow-constant")
+    )
     shell("make", tmp_path)
-    assert {"demo", "demo.passed", "demo.html"} <= {path.name for path in (tmp_path / "runs").iterdir()}
+    assert {"demo", "demo.passed", "demo.html"} <= {
+        path.name for path in (tmp_path / "runs").iterdir()
+    }
     assert "Nothing to be done" in shell("make", tmp_path, LC_ALL="C")
 
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
     """A folder with a recipe and data of a person's own."""
-    rows = [f"it was a {'fine' if i % 2 else 'poor'} dinner number {i},{'good' if i % 2 else 'bad'}" for i in range(80)]
+    rows = [
+        f"it was a {'fine' if i % 2 else 'poor'} dinner number {i},{'good' if i % 2 else 'bad'}"
+        for i in range(80)
+    ]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    recipe = (
-        "task: text-classification\ndata: {train_file: reviews.csv}\nmodel: {name: minilm}\ntraining: {epochs: 1}\n"
-    )
+    recipe = "task: text-classification\ndata: {train_file: reviews.csv}\nmodel: {name: minilm}\ntraining: {epochs: 1}\n"
     (tmp_path / "mine.yaml").write_text(recipe)
     return tmp_path
 
@@ -244,7 +302,9 @@ def test_dvcs_stages_run(mine: Path) -> None:
 
 @pytest.mark.slow
 def test_pre_commits_hooks_run(mine: Path) -> None:
-    known = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
+    known = {
+        hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    }
     (repository,) = yaml.safe_load(block("pipeline: pre-commit"))["repos"]
     for hook in repository["hooks"]:
         shell(" ".join([known[hook["id"]]["entry"], *hook.get("args", ["mine.yaml"])]), mine)
@@ -276,10 +336,14 @@ def test_yaml_is_as_the_published_schemas_say(schema: str, tmp_path: Path) -> No
             found["on"] = found.pop(True)
         (tmp_path / f"{number}.json").write_text(json.dumps(found))
     files = sorted(map(str, tmp_path.glob("*.json")))
-    done = subprocess.run([program, "--builtin-schema", schema, *files], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [program, "--builtin-schema", schema, *files], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout
     (tmp_path / "0.json").write_text(json.dumps({"runs": 1, "jobs": 2, "stages": 3}))
-    assert subprocess.run([program, "--builtin-schema", schema, files[0]], capture_output=True, check=False).returncode
+    assert subprocess.run(
+        [program, "--builtin-schema", schema, files[0]], capture_output=True, check=False
+    ).returncode
 
 
 def container_stages() -> list[list[str]]:
@@ -323,33 +387,69 @@ def test_the_containers_lines_run_outside_of_one_and_take_at_most_1_6_gb(tmp_pat
         shutil.copy(ROOT / name, source / name)
     for name in ("bertctl", "recipes"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
     for line in container_stages()[0]:
         words = ["bash", "-ec", line.replace("/opt/bertctl", str(target))]
-        done = subprocess.run(words, cwd=source, env=env, capture_output=True, text=True, timeout=1800, check=False)
+        done = subprocess.run(
+            words, cwd=source, env=env, capture_output=True, text=True, timeout=1800, check=False
+        )
         assert done.returncode == 0, f"{line}\n{done.stderr}"
-    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file() and not path.is_symlink())
+    size = sum(
+        path.stat().st_size
+        for path in target.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    )
     assert size <= 1.6e9, f"{size:,} bytes"
     text = CONTAINERFILE.read_text(encoding="utf-8")
-    of = {word: json.loads(found) for word, found in re.findall(r"^(ENTRYPOINT|HEALTHCHECK).*?(\[.*\])$", text, re.M)}
+    of = {
+        word: json.loads(found)
+        for word, found in re.findall(r"^(ENTRYPOINT|HEALTHCHECK).*?(\[.*\])$", text, re.M)
+    }
     clean = {
         "PATH": f"{target / 'bin'}{os.pathsep}/usr/bin:/bin",
         "HF_HUB_OFFLINE": "1",
         "HOME": str(tmp_path),
         "UMASK": "077",
     }
-    few = ["finetune", "demo", "-o", "run", "--max-train-rows", "32", "--max-eval-rows", "32", "--epochs", "1"]
+    few = [
+        "finetune",
+        "demo",
+        "-o",
+        "run",
+        "--max-train-rows",
+        "32",
+        "--max-eval-rows",
+        "32",
+        "--epochs",
+        "1",
+    ]
     for words in (of["HEALTHCHECK"], [*of["ENTRYPOINT"], *few]):
-        done = subprocess.run(words, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=3600, check=False)
+        done = subprocess.run(
+            words,
+            cwd=tmp_path,
+            env=clean,
+            capture_output=True,
+            text=True,
+            timeout=3600,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "metrics.json").stat().st_mode & 0o077 == 0
 
 
 def test_every_action_of_another_repository_is_pinned_by_hash():
     files = [*(ROOT / ".github").rglob("*.yml")]
-    uses = [line.strip() for file in files for line in file.read_text().splitlines() if "uses:" in line]
+    uses = [
+        line.strip() for file in files for line in file.read_text().splitlines() if "uses:" in line
+    ]
 
     foreign = [line for line in uses if "uses: ./" not in line]
 
     assert foreign
-    assert not [line for line in foreign if not re.search(r"uses: [\w/.-]+@[0-9a-f]{40} # v\d", line)]
+    assert not [
+        line for line in foreign if not re.search(r"uses: [\w/.-]+@[0-9a-f]{40} # v\d", line)
+    ]

@@ -21,7 +21,9 @@ ROWS = [(f"it was a {'fine' if number % 2 else 'dull'} film {number:03d}", "pos"
 CONTENTS = {
     "rows.csv": "text,label\n" + "".join(f"{text},{label}\n" for text, label in ROWS),
     "rows.tsv": "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in ROWS),
-    "rows.jsonl": "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in ROWS),
+    "rows.jsonl": "".join(
+        json.dumps({"text": text, "label": label}) + "\n" for text, label in ROWS
+    ),
     "rows.txt": "".join(f"{text}\n" for text, _ in ROWS),
     "two.txt": "it was fine\nit was dull\n",
 }
@@ -53,11 +55,23 @@ VERBS: dict[str, tuple[str, list[str]]] = {
     "predict jsonl": ("rows.jsonl", ["predict", "RUN", "FILE"]),
     "predict lines": ("rows.txt", ["predict", "RUN", "FILE"]),
     "evaluate": ("rows.tsv", ["evaluate", "RUN", "--file", "FILE", "-o", "OUT", "--json"]),
-    "extract-features": ("rows.tsv", ["extract-features", "FILE", "--model", "MODEL", *SHORT, "-o", "out.jsonl"]),
-    "tokenize": ("rows.tsv", ["tokenize", "--file", "FILE", "--text-column", "text", "--model", "MODEL"]),
+    "extract-features": (
+        "rows.tsv",
+        ["extract-features", "FILE", "--model", "MODEL", *SHORT, "-o", "out.jsonl"],
+    ),
+    "tokenize": (
+        "rows.tsv",
+        ["tokenize", "--file", "FILE", "--text-column", "text", "--model", "MODEL"],
+    ),
     "index": ("rows.csv", ["index", "FILE", "--model", "MODEL", *SHORT, "-o", "out.index"]),
-    "mine": ("rows.csv", ["mine", "FILE", "--model", "MODEL", *SHORT, "--threshold", "0.99", "-o", "out.jsonl"]),
-    "cluster": ("rows.csv", ["cluster", "FILE", "--model", "MODEL", *SHORT, "--clusters", "2", "-o", "out.jsonl"]),
+    "mine": (
+        "rows.csv",
+        ["mine", "FILE", "--model", "MODEL", *SHORT, "--threshold", "0.99", "-o", "out.jsonl"],
+    ),
+    "cluster": (
+        "rows.csv",
+        ["cluster", "FILE", "--model", "MODEL", *SHORT, "--clusters", "2", "-o", "out.jsonl"],
+    ),
     "finetune": ("rows.csv", ["finetune", "FILE", "--model", "MODEL", *SHORT, "--dry-run"]),
     "explain": ("two.txt", ["explain", "RUN", "FILE"]),
     "vocab train": ("rows.txt", ["vocab", "train", "FILE", "--size", "60", "-o", "out.vocab"]),
@@ -79,7 +93,8 @@ USUAL = ("predict tsv", "tokenize", "finetune", "vocab train")
 
 
 @pytest.mark.parametrize(
-    "verb", [*USUAL, *(pytest.param(verb, marks=pytest.mark.slow) for verb in VERBS if verb not in USUAL)]
+    "verb",
+    [*USUAL, *(pytest.param(verb, marks=pytest.mark.slow) for verb in VERBS if verb not in USUAL)],
 )
 def test_a_named_pipe_gives_what_a_file_gives(
     verb: str, bertctl: Run, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
@@ -100,7 +115,9 @@ def test_a_named_pipe_gives_what_a_file_gives(
 
 def test_all_rows_of_a_descriptor_are_read(tmp_path: Path) -> None:
     """As of `<(command)`: lines of 32 bytes, so that a buffer ends at the end of a line."""
-    content = "".join(f"good film {number:06d}\tneg............\n" for number in range(5_000)).encode()
+    content = "".join(
+        f"good film {number:06d}\tneg............\n" for number in range(5_000)
+    ).encode()
     reading, writing = os.pipe()
     writer = threading.Thread(target=lambda: (os.write(writing, b""), _write_all(writing, content)))
     writer.start()

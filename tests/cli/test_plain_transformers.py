@@ -42,7 +42,9 @@ def train(nursery, folder, task, model, name, *more):
     return folder / "run"
 
 
-@pytest.mark.parametrize("task", [pytest.param("token-classification", marks=pytest.mark.slow), "text-classification"])
+@pytest.mark.parametrize(
+    "task", [pytest.param("token-classification", marks=pytest.mark.slow), "text-classification"]
+)
 def test_a_pipeline_finds_in_300_tokens_what_predict_finds(
     bertctl, nursery, long_model, tmp_path_factory, tmp_path, task
 ):
@@ -53,11 +55,18 @@ def test_a_pipeline_finds_in_300_tokens_what_predict_finds(
     sentences = [rng.choices([*PLAIN, *TYPES], k=rng.randint(3, 9)) for _ in range(120)]
     if task == "token-classification":
         (folder / "train.conll").write_text(
-            "\n\n".join("\n".join(f"{w} {f'B-{TYPES[w]}' if w in TYPES else 'O'}" for w in s) for s in sentences) + "\n"
+            "\n\n".join(
+                "\n".join(f"{w} {f'B-{TYPES[w]}' if w in TYPES else 'O'}" for w in s)
+                for s in sentences
+            )
+            + "\n"
         )
         run = train(nursery, folder, task, long_model, "train.conll")
     else:
-        rows = [f"{' '.join(s)},{'pos' if s.count('good') > s.count('bad') else 'neg'}" for s in sentences]
+        rows = [
+            f"{' '.join(s)},{'pos' if s.count('good') > s.count('bad') else 'neg'}"
+            for s in sentences
+        ]
         (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
         run = train(nursery, folder, task, long_model, "train.csv")
     settings = json.loads((run / "model/tokenizer_config.json").read_text())
@@ -73,7 +82,9 @@ def test_a_pipeline_finds_in_300_tokens_what_predict_finds(
         return
     cut = bertctl("predict", run, "-", "--precision", "fp32", input=text + "\n")
     assert "a larger --max-length keeps them" in cut.stderr
-    done = bertctl("predict", run, "-", "--max-length", "400", "--precision", "fp32", input=text + "\n")
+    done = bertctl(
+        "predict", run, "-", "--max-length", "400", "--precision", "fp32", input=text + "\n"
+    )
     assert done.returncode == 0, done.stderr
     line = json.loads(done.stdout)
     (answer,) = ask(text)

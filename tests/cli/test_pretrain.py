@@ -13,7 +13,12 @@ from tests.conftest import Run
 from tests.nursery import Nursery
 from tests.stopping import Training, history_losses
 
-SIZE = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+SIZE = {
+    "num_hidden_layers": 1,
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+}
 QUICK = ("--max-length", "32", "--precision", "fp32", "--threads", "1", "--batch-size", "8")
 SETS = ("--set", "training.log_every=1", "--set", "evaluation.bootstrap_resamples=100")
 NEW = ("--from-scratch", "size.json", "--vocab-size", "300")
@@ -30,7 +35,15 @@ def write_corpus(path: Path) -> Path:
         kind = i % 5
         first = f"The {places[kind]} of town {i} has {i + 3} {things[kind]}."
         documents.append(
-            "\n".join([first, *(f"In year {i + k} there were {k} more {things[kind]}." for k in range(i % 4 + 1))])
+            "\n".join(
+                [
+                    first,
+                    *(
+                        f"In year {i + k} there were {k} more {things[kind]}."
+                        for k in range(i % 4 + 1)
+                    ),
+                ]
+            )
         )
     path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     return path
@@ -47,36 +60,54 @@ def _same(one: Path, other: Path) -> None:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
-def test_from_nothing_to_a_model_that_others_use(bertctl: Run, corpus: Path, tmp_path: Path, opinions: Path) -> None:
+def test_from_nothing_to_a_model_that_others_use(
+    bertctl: Run, corpus: Path, tmp_path: Path, opinions: Path
+) -> None:
     done = bertctl("pretrain", corpus, *NEW, *QUICK, *SETS, "--epochs", 2, "-o", "run", "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     found = answer["metrics"]["validation"]
     assert found.keys() == {"perplexity", "masked_accuracy", "order_accuracy", "loss"}
     assert found["loss"]["n"] == 3  # documents: a twentieth of 60
-    assert found["masked_accuracy"]["high"] > found["masked_accuracy"]["low"], "three documents don't make certain"
+    assert found["masked_accuracy"]["high"] > found["masked_accuracy"]["low"], (
+        "three documents don't make certain"
+    )
     assert 3.0 < answer["baseline"]["validation"]["loss"] < 6.0
     assert "head for the order of sentences" not in done.stderr
-    history = [json.loads(line) for line in (tmp_path / "run/history.jsonl").read_text().splitlines()]
+    history = [
+        json.loads(line) for line in (tmp_path / "run/history.jsonl").read_text().splitlines()
+    ]
     steps = [line for line in history if "loss" in line]
     assert all(abs(line["words_loss"] + line["order_loss"] - line["loss"]) < 1e-5 for line in steps)
     samples = [line["samples"] for line in history if "samples" in line]
     assert len(samples) == 2
     assert all(len(texts) == 3 and all("[" in text for text in texts) for texts in samples)
-    assert json.loads((tmp_path / "run/model/config.json").read_text())["architectures"] == ["BertForPreTraining"]
+    assert json.loads((tmp_path / "run/model/config.json").read_text())["architectures"] == [
+        "BertForPreTraining"
+    ]
     filled = bertctl("fill-mask", "run", "The harbour has [MASK].", "--top-k", 2, "--json")
     assert filled.returncode == 0, filled.stderr
     tuned = bertctl("finetune", opinions, "--model", "run", "--epochs", 1, *QUICK, "-o", "tuned")
     assert tuned.returncode == 0, tuned.stderr
-    assert bertctl("extract-features", opinions, "--model", "run", "-o", "v.npy", *QUICK[:4]).returncode == 0
+    assert (
+        bertctl(
+            "extract-features", opinions, "--model", "run", "-o", "v.npy", *QUICK[:4]
+        ).returncode
+        == 0
+    )
 
 
 @pytest.mark.slow
-def test_words_alone_on_weights_without_the_head(bertctl: Run, corpus: Path, tiny_model: Path, tmp_path: Path) -> None:
+def test_words_alone_on_weights_without_the_head(
+    bertctl: Run, corpus: Path, tiny_model: Path, tmp_path: Path
+) -> None:
     options = ("--model", tiny_model, "--no-nsp", *QUICK, "--max-steps", 2)
     done = bertctl("pretrain", corpus, *options, "-o", "run")
     assert done.returncode == 0, done.stderr
-    assert f"{tiny_model} has no masked-word head (its matrix is the table of the tokens' vectors)" in done.stderr
+    assert (
+        f"{tiny_model} has no masked-word head (its matrix is the table of the tokens' vectors)"
+        in done.stderr
+    )
     assert "order_accuracy" not in (tmp_path / "run/metrics.json").read_text()
     again = bertctl("pretrain", corpus, "--model", "run", *options[2:], "-o", "again")
     assert again.returncode == 0, again.stderr
@@ -97,7 +128,9 @@ def test_words_alone_on_weights_without_the_head(bertctl: Run, corpus: Path, tin
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same_bytes(corpus: Path, tmp_path: Path, nursery: Nursery) -> None:
+def test_a_killed_run_goes_on_to_the_same_bytes(
+    corpus: Path, tmp_path: Path, nursery: Nursery
+) -> None:
     words = [
         "pretrain",
         str(corpus),
@@ -123,7 +156,17 @@ def test_a_killed_run_goes_on_to_the_same_bytes(corpus: Path, tmp_path: Path, nu
 
 @pytest.mark.slow
 def test_two_processes_see_the_same_masks(bertctl: Run, corpus: Path, tmp_path: Path) -> None:
-    words = ("pretrain", corpus, *NEW, *QUICK, *SETS, "--max-steps", 6, "--set", "model.dropout=0.0")
+    words = (
+        "pretrain",
+        corpus,
+        *NEW,
+        *QUICK,
+        *SETS,
+        "--max-steps",
+        6,
+        "--set",
+        "model.dropout=0.0",
+    )
     for count in (1, 2):
         done = bertctl(*words, "-o", f"run{count}", "--num-processes", count)
         assert done.returncode == 0, done.stderr
@@ -134,7 +177,9 @@ def test_two_processes_see_the_same_masks(bertctl: Run, corpus: Path, tmp_path: 
 
 
 @pytest.mark.one_process
-def test_a_misspelt_field_of_a_new_bert_is_named(bertctl: Run, corpus: Path, tmp_path: Path) -> None:
+def test_a_misspelt_field_of_a_new_bert_is_named(
+    bertctl: Run, corpus: Path, tmp_path: Path
+) -> None:
     """The model had 12 layers, and nothing was said."""
     sizes = {"hidden_size": 24, "num_hidden_layer": 2, "num_attention_heads": 2, "num_labels": 3}
     (tmp_path / "typo.json").write_text(json.dumps(sizes))
@@ -142,7 +187,9 @@ def test_a_misspelt_field_of_a_new_bert_is_named(bertctl: Run, corpus: Path, tmp
     for _ in range(2):  # it is made once
         done = bertctl(*words)
         assert done.returncode == 0, done.stderr
-        assert "typo.json: nothing comes of 'num_hidden_layer', which no BertConfig has" in done.stderr
+        assert (
+            "typo.json: nothing comes of 'num_hidden_layer', which no BertConfig has" in done.stderr
+        )
 
 
 @pytest.mark.one_process
@@ -166,11 +213,23 @@ def test_refusals(bertctl: Run, corpus: Path, tmp_path: Path, tiny_model: Path) 
         ((corpus, *NEW, "--objective", "clm"), 2, "mlm+nsp"),
         (("same.txt", *NEW), 3, "--allow-duplicates"),
         ((corpus, *NEW, "--mix", "sea=1"), 2, "--mix towns=1"),
-        ((corpus, "a.txt", *other, "--mix", "towns=0.2", "--mix", "a=0.8"), 3, "'a' has no window to train on"),
+        (
+            (corpus, "a.txt", *other, "--mix", "towns=0.2", "--mix", "a=0.8"),
+            3,
+            "'a' has no window to train on",
+        ),
         (("a.txt", *other), 3, "'a' has no window to train on"),
-        (("a.txt", *other, "--from-scratch", "tiny", "--vocab", tiny_model), 3, "'a' has no window to train on"),
+        (
+            ("a.txt", *other, "--from-scratch", "tiny", "--vocab", tiny_model),
+            3,
+            "'a' has no window to train on",
+        ),
         ((corpus, "a.txt", *other, "--mix-temperature", 2), 3, "'a' has no window to train on"),
-        ((corpus, *other[:4], "--no-nsp", "--validation-file", "a.txt"), 3, "no token of its text is masked"),
+        (
+            (corpus, *other[:4], "--no-nsp", "--validation-file", "a.txt"),
+            3,
+            "no token of its text is masked",
+        ),
         ((corpus, *NEW, "--set", "masking.replaced=0.95"), 2, "masking.replaced"),
         ((corpus, "--model", tiny_model, "--max-length", 4096), 2, "positions"),
     ]
@@ -198,18 +257,28 @@ def test_a_damaged_cache_is_said(bertctl: Run, corpus: Path, tmp_path: Path) -> 
     content[-1] ^= 0x80
     ids.write_bytes(content)
     refused = bertctl("pretrain", corpus, *NEW, *QUICK, "--dry-run", env=cache)
-    assert (refused.returncode, "Delete it: it is made anew." in refused.stderr) == (3, True), refused.stderr
+    assert (refused.returncode, "Delete it: it is made anew." in refused.stderr) == (3, True), (
+        refused.stderr
+    )
 
 
 @pytest.mark.one_process
-def test_a_run_is_scored_again_on_what_it_held_out(bertctl: Run, corpus: Path, tmp_path: Path) -> None:
+def test_a_run_is_scored_again_on_what_it_held_out(
+    bertctl: Run, corpus: Path, tmp_path: Path
+) -> None:
     done = bertctl("pretrain", corpus, *NEW, *QUICK, *SETS, "--max-steps", 2, "-o", "run")
     assert done.returncode == 0, done.stderr
-    before = (tmp_path / "run/metrics.json").read_bytes(), (tmp_path / "run/predictions/validation.jsonl").read_bytes()
+    before = (
+        (tmp_path / "run/metrics.json").read_bytes(),
+        (tmp_path / "run/predictions/validation.jsonl").read_bytes(),
+    )
     again = bertctl("evaluate", "run")
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "run/predictions/validation.jsonl").read_bytes() == before[1]
-    assert json.loads((tmp_path / "run/metrics.json").read_text())["metrics"] == json.loads(before[0])["metrics"]
+    assert (
+        json.loads((tmp_path / "run/metrics.json").read_text())["metrics"]
+        == json.loads(before[0])["metrics"]
+    )
     (tmp_path / "a.txt").write_text("a\n")
     refused = bertctl("evaluate", "run", "--file", "a.txt", "-o", "little")
     assert (refused.returncode, "no token of its text is masked" in refused.stderr) == (3, True)
@@ -230,7 +299,10 @@ def test_documents_with_one_masked_token_each_have_a_perplexity() -> None:
 
 @pytest.mark.parametrize("masks", [(1, 1, 1), (7, 4, 5), (7,)])
 def test_the_interval_of_the_perplexity_is_that_of_the_loss(masks: tuple[int, ...]) -> None:
-    lines = [{"gold": n, "prediction": 0, "masked_loss": n * (3.0 + 0.1 * i)} for i, n in enumerate(masks)]
+    lines = [
+        {"gold": n, "prediction": 0, "masked_loss": n * (3.0 + 0.1 * i)}
+        for i, n in enumerate(masks)
+    ]
     [metric] = [one for one in PretrainingAnswers.metrics if one.name == "perplexity"]
     assert metric.contribute is not None
     contributed = metric.contribute(PretrainingAnswers(), lines)

@@ -13,7 +13,10 @@ pytestmark = pytest.mark.one_process
 def _opinions(count: int) -> str:
     rows = ["text,label"]
     for i in range(count):
-        rows += [f"the film was good {'very ' * (i % 4)}{i},pos", f"it was bad food {'not ' * (i % 3)}{i},neg"]
+        rows += [
+            f"the film was good {'very ' * (i % 4)}{i},pos",
+            f"it was bad food {'not ' * (i % 3)}{i},neg",
+        ]
     return "\n".join(rows) + "\n"
 
 
@@ -43,7 +46,10 @@ def test_a_table_a_picture_and_a_run_that_evaluate_and_predict_take(bertctl, tin
     assert json.loads(scored.stdout)["metrics"] == metrics["metrics"]
     answered = bertctl("predict", "run", "-", input="the film was good\nit was bad food\n")
     assert answered.returncode == 0, answered.stderr
-    assert [json.loads(line)["prediction"] for line in answered.stdout.splitlines()] == ["pos", "neg"]
+    assert [json.loads(line)["prediction"] for line in answered.stdout.splitlines()] == [
+        "pos",
+        "neg",
+    ]
     replayed = bertctl("probe", "run/recipe.yaml", "-o", "again", "--json")
     assert replayed.returncode == 0, replayed.stderr
     assert (tmp_path / "again" / "metrics.json").read_bytes() == (run / "metrics.json").read_bytes()
@@ -61,16 +67,31 @@ def test_a_probe_that_is_computed_holds_its_folder(bertctl, nursery, tiny_model,
     probe.send_signal(signal.SIGCONT)
     probe.communicate()
     for second in seconds:
-        assert (second.returncode, "run is in use by process" in second.stderr) == (2, True), second.stderr
+        assert (second.returncode, "run is in use by process" in second.stderr) == (2, True), (
+            second.stderr
+        )
     assert probe.returncode == 0
     assert (tmp_path / "run" / "metrics.json").exists()
 
 
 def test_tags_of_words(bertctl, tiny_model, tmp_path):
-    sentences = [f"the O\nfilm B-THING\nwas O\n{word} O\n{i} O\n" for i in range(30) for word in ("good", "bad")]
+    sentences = [
+        f"the O\nfilm B-THING\nwas O\n{word} O\n{i} O\n"
+        for i in range(30)
+        for word in ("good", "bad")
+    ]
     (tmp_path / "rows.conll").write_text("\n".join(sentences))
     result = bertctl(
-        "probe", "rows.conll", "--model", tiny_model, "--max-length", 40, "-o", "run", "--layers", "1,last"
+        "probe",
+        "rows.conll",
+        "--model",
+        tiny_model,
+        "--max-length",
+        40,
+        "-o",
+        "run",
+        "--layers",
+        "1,last",
     )
     assert result.returncode == 0, result.stderr
     assert "validation entity_f1" in result.stdout
@@ -79,7 +100,9 @@ def test_tags_of_words(bertctl, tiny_model, tmp_path):
     assert json.loads(answered.stdout)["prediction"] == ["O", "B-THING", "O", "O"]
     replayed = bertctl("probe", "run/recipe.yaml", "-o", "again", "-q")
     assert replayed.returncode == 0, replayed.stderr
-    assert (tmp_path / "again" / "metrics.json").read_bytes() == (tmp_path / "run" / "metrics.json").read_bytes()
+    assert (tmp_path / "again" / "metrics.json").read_bytes() == (
+        tmp_path / "run" / "metrics.json"
+    ).read_bytes()
     wrong = bertctl("probe", "squad", "--model", tiny_model, "--max-length", 40)
     assert wrong.returncode == 2
     assert "task is question-answering" in wrong.stderr
@@ -87,7 +110,9 @@ def test_tags_of_words(bertctl, tiny_model, tmp_path):
 
 @pytest.mark.slow
 def test_the_tutorials_recipe_has_twenty_splits(bertctl, tiny_model, tmp_path):
-    (tmp_path / "train.tsv").write_text("".join(line.replace(",", "\t") for line in _opinions(40).splitlines(True)[1:]))
+    (tmp_path / "train.tsv").write_text(
+        "".join(line.replace(",", "\t") for line in _opinions(40).splitlines(True)[1:])
+    )
     result = bertctl(
         "probe", "probe-sst2-tutorial", "--train-file", "train.tsv", "--model", tiny_model, "--max-length", 40,
         "--max-train-rows", 40, "-o", "run", "--json",
@@ -102,7 +127,9 @@ def test_what_is_no_input_is_refused(bertctl, tiny_model, tmp_path):
     result = bertctl("probe", "sst3")
     assert result.returncode == 2
     assert "recipe 'sst3'" in result.stderr
-    (tmp_path / "squad.jsonl").write_text('{"question": "Who?", "context": "Anna.", "answers": ["Anna"]}\n' * 4)
+    (tmp_path / "squad.jsonl").write_text(
+        '{"question": "Who?", "context": "Anna.", "answers": ["Anna"]}\n' * 4
+    )
     result = bertctl("probe", tmp_path / "squad.jsonl", "--model", tiny_model, "--max-length", 32)
     assert result.returncode == 2
     assert "Fine-tune for it" in result.stderr

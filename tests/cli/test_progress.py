@@ -29,7 +29,9 @@ from bertctl.training.loop import _share_of_work
 from tests.conftest import Run, TinyRun
 from tests.nursery import Nursery
 
-LINE = re.compile(r"^(?P<name>[\w, ()%]+?) (?P<done>\d+)(/\d+)?( \(\d+ %\))?(, (?P<left>[^ ].*?) left)?(  .*)?$")
+LINE = re.compile(
+    r"^(?P<name>[\w, ()%]+?) (?P<done>\d+)(/\d+)?( \(\d+ %\))?(, (?P<left>[^ ].*?) left)?(  .*)?$"
+)
 
 
 class Clock:
@@ -50,12 +52,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def seconds(words: str) -> float:
     units = {"d": 86400, "h": 3600, "min": 60, "s": 1}
-    return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+) (d|h|min|s)\b", words))
+    return sum(
+        float(number) * units[unit] for number, unit in re.findall(r"([\d.]+) (d|h|min|s)\b", words)
+    )
 
 
 @pytest.mark.parametrize("whole", [20.0, 100.0, 400.0, 3600.0, 10 * 3600.0])
 @pytest.mark.parametrize("known", [True, False], ids=["a total", "by the bytes"])
-def test_200_000_rows_have_few_lines_each_with_the_time_left(clock, capsys, whole: float, known: bool) -> None:
+def test_200_000_rows_have_few_lines_each_with_the_time_left(
+    clock, capsys, whole: float, known: bool
+) -> None:
     out, rows, begun, lines = Output(), 200_000, clock.now, []
     for done in range(2048, rows + 2048, 2048):
         done = min(done, rows)
@@ -75,7 +81,9 @@ def test_200_000_rows_have_few_lines_each_with_the_time_left(clock, capsys, whol
         found = LINE.match(line)
         assert found, line
         assert found["left"], line
-        assert seconds(found["left"]) == pytest.approx(whole - at, rel=0.02, abs=30 if whole > 3600 else 1.1)
+        assert seconds(found["left"]) == pytest.approx(
+            whole - at, rel=0.02, abs=30 if whole > 3600 else 1.1
+        )
         assert f"{100 * share:.0f} %" in line
         assert re.search(r"  [\d,]+/s$", line)
 
@@ -106,10 +114,14 @@ def test_an_evaluation_is_a_part_of_its_training(clock, capsys) -> None:
     inner = [one for one in lines if "evaluating" in one]
     assert len(lines) <= 40
     assert len(outer) >= 15
-    assert re.fullmatch(r"training 1\d/200 \(\d %\), 2 h \d+ min left  loss 0.5000  examples/s 3.2", outer[0])
+    assert re.fullmatch(
+        r"training 1\d/200 \(\d %\), 2 h \d+ min left  loss 0.5000  examples/s 3.2", outer[0]
+    )
     part = r"training \(\d+ %\), 2 h \d+ min left, evaluating \d+/10 \(\d+ %\), \d+ s left"
     assert any(re.fullmatch(part, line) for line in inner)
-    assert any(line.startswith("training (0 %), evaluating ") for line in inner), "before anything is known"
+    assert any(line.startswith("training (0 %), evaluating ") for line in inner), (
+        "before anything is known"
+    )
 
 
 def test_quiet_says_nothing(clock, capsys) -> None:
@@ -123,7 +135,10 @@ def test_quiet_says_nothing(clock, capsys) -> None:
 def test_the_share_of_a_training_counts_its_evaluations() -> None:
     """100 steps, an evaluation after each 40 and the last, each as long as 20 steps."""
     shares = {step: _share_of_work(step, 100, 40, 20.0) for step in (1, 40, 41, 80, 81, 100)}
-    assert shares == {step: (step + 20 * before) / 160 for step, before in zip(shares, (0, 0, 1, 1, 2, 2), strict=True)}
+    assert shares == {
+        step: (step + 20 * before) / 160
+        for step, before in zip(shares, (0, 0, 1, 1, 2, 2), strict=True)
+    }
 
 
 def test_the_share_of_a_scoring_goes_by_tokens(tiny_recipe_job) -> None:
@@ -187,7 +202,9 @@ def test_how_many_rows_a_file_has_is_known_from_its_first_chunk(tmp_path: Path) 
         settings = DataSection(text_column=None if file.name.startswith("rows.txt") else "text")
         for rows in READERS["text-classification"].stream(file, settings, listener=Heard()):
             read += len(rows)
-            if file.suffix != ".gz" or read == len(TEXTS):  # gzip reads ahead, which is much of so small a file
+            if file.suffix != ".gz" or read == len(
+                TEXTS
+            ):  # gzip reads ahead, which is much of so small a file
                 assert guesses[-1] == pytest.approx(len(TEXTS), rel=0.03), file.name
         assert read == len(TEXTS)
 
@@ -225,7 +242,9 @@ class Reflowing:
             elif part in ("\x1b[?25l", "\x1b[?25h"):
                 self.cursor = part.endswith("h")
             elif part[0] != "\x1b":
-                self.lines[self.row] = line[: self.column].ljust(self.column) + part + line[self.column + len(part) :]
+                self.lines[self.row] = (
+                    line[: self.column].ljust(self.column) + part + line[self.column + len(part) :]
+                )
                 self.column += len(part)
             else:
                 assert part.endswith("m"), f"{part!r}: only colours, erasing and the cursor"
@@ -238,7 +257,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_one_bar_survives_a_resize_and_leaves_the_screen_clean(clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_bar_survives_a_resize_and_leaves_the_screen_clean(
+    clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("CI", raising=False)
     stream, screen = Terminal(), Reflowing()
     monkeypatch.setattr("sys.stderr", stream)
@@ -247,7 +268,12 @@ def test_one_bar_survives_a_resize_and_leaves_the_screen_clean(clock, monkeypatc
     for step in range(1, 61):
         clock.now += 0.2
         out.talk.width = (100, 37, 20, 160)[step // 10 % 4]
-        out.advance("training", step, 60, {"loss": "0.1234", "learning rate": "2.00e-05", "examples/s": 12.0})
+        out.advance(
+            "training",
+            step,
+            60,
+            {"loss": "0.1234", "learning rate": "2.00e-05", "examples/s": 12.0},
+        )
         if step % 7 == 0:
             out.advance("evaluating", 5, 10)
             out.finish("evaluating")
@@ -307,7 +333,11 @@ def test_a_bar_on_a_terminal_that_does_not_fold_leaves_it_clean_too(clock) -> No
 def _on_a_terminal(nursery: Nursery, folder: Path, words: list[object], **variables: str) -> str:
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-    env = {name: value for name, value in nursery.env.items() if name not in ("NO_COLOR", "CI", "COLUMNS")}
+    env = {
+        name: value
+        for name, value in nursery.env.items()
+        if name not in ("NO_COLOR", "CI", "COLUMNS")
+    }
     env |= {"TERM": "xterm-256color", **variables}
     child = nursery.start(list(map(str, words)), cwd=folder, env=env, stderr=theirs)
     os.close(theirs)
@@ -323,7 +353,9 @@ def _on_a_terminal(nursery: Nursery, folder: Path, words: list[object], **variab
     return sent.decode()
 
 
-def test_bars_and_colours_are_where_they_are_wanted(nursery: Nursery, tiny_run: TinyRun, tmp_path: Path) -> None:
+def test_bars_and_colours_are_where_they_are_wanted(
+    nursery: Nursery, tiny_run: TinyRun, tmp_path: Path
+) -> None:
     (tmp_path / "texts.txt").write_text("good film\n" * 300)
     words = ["predict", tiny_run.path, "texts.txt", "--input-format", "lines", "-o", "out.jsonl"]
     sent = _on_a_terminal(nursery, tmp_path, words)
@@ -339,7 +371,9 @@ def test_bars_and_colours_are_where_they_are_wanted(nursery: Nursery, tiny_run: 
 
 
 def test_colours_in_a_pipe_are_ours_alone(bertctl: Run, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("text,label\n\x1b[31mred film,a\n\x1b[31mred film,b\ngood film,a\n")
+    (tmp_path / "rows.csv").write_text(
+        "text,label\n\x1b[31mred film,a\n\x1b[31mred film,b\ngood film,a\n"
+    )
     words = ["data", "check", "rows.csv", "--model", "minilm"]
     plain = bertctl(*words)
     assert "\x1b" not in plain.stdout + plain.stderr
@@ -355,7 +389,12 @@ def test_colours_in_a_pipe_are_ours_alone(bertctl: Run, tmp_path: Path) -> None:
 @pytest.mark.one_process
 def test_tables_in_a_pipe_are_as_wide_as_columns_says(bertctl: Run) -> None:
     widest = {
-        columns: max(map(len, bertctl("recipes", "ls", "--data", env={"COLUMNS": columns}).stdout.splitlines()))
+        columns: max(
+            map(
+                len,
+                bertctl("recipes", "ls", "--data", env={"COLUMNS": columns}).stdout.splitlines(),
+            )
+        )
         for columns in ("", "60", "0", "wide")
     }
     assert widest["60"] <= 60 < widest[""] == widest["0"] == widest["wide"] <= 200
@@ -383,7 +422,9 @@ def test_talk_is_folded_on_github_and_warnings_stand_outside(monkeypatch, capfd)
 
 
 @pytest.mark.parametrize("more", [{"no_groups": True}, {"is_printed": True}, {"quiet": True}])
-def test_nothing_is_folded_where_it_is_not_wanted(monkeypatch, capfd, more: dict[str, bool]) -> None:
+def test_nothing_is_folded_where_it_is_not_wanted(
+    monkeypatch, capfd, more: dict[str, bool]
+) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     out = Output(**more)
     with out.third_party_kept():
@@ -409,7 +450,9 @@ def test_gitlab_has_sections_with_a_name_each(monkeypatch, capfd) -> None:
     assert re.fullmatch(first.format("one") + "warning: two\n" + second.format("three"), said)
 
 
-def test_a_whole_verb_folds_its_talk_and_no_groups_does_not(bertctl: Run, tiny_run: TinyRun) -> None:
+def test_a_whole_verb_folds_its_talk_and_no_groups_does_not(
+    bertctl: Run, tiny_run: TinyRun
+) -> None:
     github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": ""}
     words = ["evaluate", tiny_run.path, "--file", tiny_run.data, "--overwrite", "-o", "scores"]
     said = bertctl(*words, env=github).stderr.splitlines()
@@ -425,12 +468,24 @@ def test_a_whole_verb_folds_its_talk_and_no_groups_does_not(bertctl: Run, tiny_r
 @pytest.mark.one_process
 def test_findings_and_errors_are_annotations_at_their_lines(bertctl: Run, tmp_path: Path) -> None:
     github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": ""}
-    rows = ["text,label", *(f"a fine film number {i},pos" for i in range(5)), *(f"poor one {i},neg" for i in range(5))]
+    rows = [
+        "text,label",
+        *(f"a fine film number {i},pos" for i in range(5)),
+        *(f"poor one {i},neg" for i in range(5)),
+    ]
     (tmp_path / "reviews.csv").write_text("\n".join([*rows, "a fine film number 1,neg"]) + "\n")
     said = bertctl("data", "check", "reviews.csv", "--model", "minilm", env=github).stderr
-    assert re.search(r"^::(warning|error) file=reviews.csv,line=\d+,title=[\w -]+::", said, re.MULTILINE), said
-    (tmp_path / "mine.yaml").write_text("task: text-classification\ndata: {name: demo}\ntraining:\n  epoch: 3\n")
+    assert re.search(
+        r"^::(warning|error) file=reviews.csv,line=\d+,title=[\w -]+::", said, re.MULTILINE
+    ), said
+    (tmp_path / "mine.yaml").write_text(
+        "task: text-classification\ndata: {name: demo}\ntraining:\n  epoch: 3\n"
+    )
     done = bertctl("finetune", "mine.yaml", env=github)
     assert done.returncode == 2
-    assert re.search(r"^::error file=mine.yaml,line=\d,title=bertctl%3A usage::.*training.epoch", done.stderr, re.M)
+    assert re.search(
+        r"^::error file=mine.yaml,line=\d,title=bertctl%3A usage::.*training.epoch",
+        done.stderr,
+        re.M,
+    )
     assert "::" not in bertctl("finetune", "mine.yaml").stderr

@@ -49,14 +49,19 @@ class Handler(BaseHTTPRequestHandler):
             return self._answer({"files": modes})
         if self.path.endswith("/info/lfs/objects/batch"):
             objects = [
-                {**wanted, "actions": {"upload": {"href": f"{self.server.address}/lfs/{wanted['oid']}"}}}
+                {
+                    **wanted,
+                    "actions": {"upload": {"href": f"{self.server.address}/lfs/{wanted['oid']}"}},
+                }
                 for wanted in json.loads(body)["objects"]
             ]
             return self._answer({"transfer": "basic", "objects": objects})
         if "/commit/" in self.path:
             for line in body.decode().splitlines():
                 self._commit(json.loads(line))
-            return self._answer({"commitUrl": f"{self.server.address}/org/thing/commit/abc", "commitOid": "abc"})
+            return self._answer(
+                {"commitUrl": f"{self.server.address}/org/thing/commit/abc", "commitOid": "abc"}
+            )
         return self._answer({"error": f"unknown {self.path}"}, status=404)
 
     def do_PUT(self) -> None:
@@ -81,7 +86,13 @@ class Handler(BaseHTTPRequestHandler):
             self.rfile.readline()
         return b"".join(parts)
 
-    def _answer(self, document: dict[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+    def _answer(
+        self,
+        document: dict[str, Any],
+        *,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         content = json.dumps(document).encode()
         self.server.asked.append(f"{self.command} {self.path}")
         self.send_response(status)
@@ -144,14 +155,23 @@ def run(tmp_path: Path) -> Path:
 
 
 def online(hub: Hub, **more: str) -> dict[str, str]:
-    return {"HF_ENDPOINT": hub.address, "HF_HUB_OFFLINE": "0", "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1", **more}
+    return {
+        "HF_ENDPOINT": hub.address,
+        "HF_HUB_OFFLINE": "0",
+        "HF_TOKEN": TOKEN,
+        "HF_HUB_DISABLE_XET": "1",
+        **more,
+    }
 
 
-def test_the_model_and_its_card_arrive_byte_by_byte_and_nothing_else(bertctl: Run, hub: Hub, run: Path) -> None:
+def test_the_model_and_its_card_arrive_byte_by_byte_and_nothing_else(
+    bertctl: Run, hub: Hub, run: Path
+) -> None:
     done = bertctl("push", run, "org/thing", "--json", env=online(hub))
     assert done.returncode == 0, done.stderr
     assert hub.files == {
-        name: (run / "model" / name).read_bytes() for name in ("README.md", "config.json", "model.safetensors")
+        name: (run / "model" / name).read_bytes()
+        for name in ("README.md", "config.json", "model.safetensors")
     }
     assert hub.summaries == ["bertctl push mine"]
     assert hub.cards == ["# a card\n"]
@@ -165,7 +185,16 @@ def test_the_model_and_its_card_arrive_byte_by_byte_and_nothing_else(bertctl: Ru
 
 def test_what_is_asked_for_is_done(bertctl: Run, hub: Hub, run: Path) -> None:
     (run / "model" / "README.md").unlink()
-    done = bertctl("push", run, "org/thing", "--with-predictions", "--private", "-m", "the second one", env=online(hub))
+    done = bertctl(
+        "push",
+        run,
+        "org/thing",
+        "--with-predictions",
+        "--private",
+        "-m",
+        "the second one",
+        env=online(hub),
+    )
     assert done.returncode == 0, done.stderr
     assert sorted(hub.files) == ["config.json", "model.safetensors", "predictions/validation.jsonl"]
     assert hub.created.get("private") is True or hub.created.get("visibility") == "private"
@@ -174,7 +203,9 @@ def test_what_is_asked_for_is_done(bertctl: Run, hub: Hub, run: Path) -> None:
     assert "no README.md" in done.stderr
 
 
-def test_without_a_token_nothing_is_sent_and_nothing_is_asked(bertctl: Run, hub: Hub, run: Path) -> None:
+def test_without_a_token_nothing_is_sent_and_nothing_is_asked(
+    bertctl: Run, hub: Hub, run: Path
+) -> None:
     done = bertctl("push", run, "org/thing", env=online(hub, HF_TOKEN=""))
     assert done.returncode == 4
     assert "logged in" in done.stderr
@@ -182,8 +213,12 @@ def test_without_a_token_nothing_is_sent_and_nothing_is_asked(bertctl: Run, hub:
     assert hub.asked == []
 
 
-def test_offline_nothing_is_sent_and_torch_is_not_imported(bertctl: Run, hub: Hub, run: Path) -> None:
-    done = bertctl("push", run, "org/thing", "--offline", env=online(hub, PYTHONPROFILEIMPORTTIME="1"))
+def test_offline_nothing_is_sent_and_torch_is_not_imported(
+    bertctl: Run, hub: Hub, run: Path
+) -> None:
+    done = bertctl(
+        "push", run, "org/thing", "--offline", env=online(hub, PYTHONPROFILEIMPORTTIME="1")
+    )
     assert done.returncode == 4
     assert "offline mode" in done.stderr
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
@@ -192,7 +227,9 @@ def test_offline_nothing_is_sent_and_torch_is_not_imported(bertctl: Run, hub: Hu
     assert hub.asked == []
 
 
-def test_a_token_that_may_not_write_is_refused_with_what_to_do(bertctl: Run, hub: Hub, run: Path) -> None:
+def test_a_token_that_may_not_write_is_refused_with_what_to_do(
+    bertctl: Run, hub: Hub, run: Path
+) -> None:
     hub.accepts = "another"
     done = bertctl("push", run, "org/thing", env=online(hub))
     assert done.returncode == 4
@@ -202,7 +239,9 @@ def test_a_token_that_may_not_write_is_refused_with_what_to_do(bertctl: Run, hub
     assert TOKEN not in done.stderr
 
 
-def test_a_hub_that_asks_to_wait_for_a_day_is_not_waited_for(bertctl: Run, hub: Hub, run: Path) -> None:
+def test_a_hub_that_asks_to_wait_for_a_day_is_not_waited_for(
+    bertctl: Run, hub: Hub, run: Path
+) -> None:
     hub.busy = True
     done = bertctl("push", run, "org/thing", env=online(hub))
     assert done.returncode == 4

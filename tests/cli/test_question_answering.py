@@ -9,7 +9,14 @@ from tests.scoring import official_scores
 
 pytestmark = pytest.mark.one_process
 
-SHOWN = ["exact_match", "f1", "has_answer_exact", "has_answer_f1", "no_answer_exact", "no_answer_f1"]
+SHOWN = [
+    "exact_match",
+    "f1",
+    "has_answer_exact",
+    "has_answer_f1",
+    "no_answer_exact",
+    "no_answer_f1",
+]
 SCORER = ["exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1"]
 
 
@@ -31,10 +38,16 @@ def _document():
                         "id": f"food-{i}",
                         "question": "what was the food?",
                         "answers": [
-                            {"text": text, "answer_start": context.index(text)} for text in (last, f"was {last}")
+                            {"text": text, "answer_start": context.index(text)}
+                            for text in (last, f"was {last}")
                         ],
                     },
-                    {"id": f"none-{i}", "question": "what is x?", "answers": [], "is_impossible": True},
+                    {
+                        "id": f"none-{i}",
+                        "question": "what is x?",
+                        "answers": [],
+                        "is_impossible": True,
+                    },
                 ],
             }
         )
@@ -83,14 +96,24 @@ def test_a_run_holds_scores_of_both_kinds_a_threshold_and_lines(trained):
     assert metrics["primary"] == {"split": "validation", "name": "f1"}
     thresholds = ["best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"]
     assert sorted(validation) == sorted([*SHOWN, *thresholds, "loss"])
-    assert validation["f1"]["value"] > metrics["baseline"]["validation"]["f1"] == pytest.approx(1 / 3)
+    assert (
+        validation["f1"]["value"] > metrics["baseline"]["validation"]["f1"] == pytest.approx(1 / 3)
+    )
     chosen = {name: entry["split"] for name, entry in metrics["selected_on"].items()}
     assert chosen == {"epoch": "validation", "threshold": "validation"}
-    assert "epoch (best of 12), threshold" in (run / "model" / "README.md").read_text(), "f1 is marked as best_f1 is"
+    assert "epoch (best of 12), threshold" in (run / "model" / "README.md").read_text(), (
+        "f1 is marked as best_f1 is"
+    )
     assert validation["f1"]["clusters"] == 8, "questions about one text are drawn together"
     decision = json.loads((run / "decision.json").read_text())
-    assert (decision["fitted_on"], isinstance(decision["null_threshold"], float)) == ("validation", True)
-    lines = [json.loads(line) for line in (run / "predictions" / "validation.jsonl").read_text().splitlines()]
+    assert (decision["fitted_on"], isinstance(decision["null_threshold"], float)) == (
+        "validation",
+        True,
+    )
+    lines = [
+        json.loads(line)
+        for line in (run / "predictions" / "validation.jsonl").read_text().splitlines()
+    ]
     assert len(lines) == 24
     assert list(lines[0])[:6] == ["id", "question", "context", "gold", "prediction", "probability"]
     assert {line["id"]: line["gold"] for line in lines} == _gold()
@@ -104,7 +127,15 @@ def test_a_run_holds_scores_of_both_kinds_a_threshold_and_lines(trained):
 def test_the_official_predictions_file_has_the_scores_of_the_run(trained, bertctl, tmp_path):
     run, data, _ = trained
     done = bertctl(
-        "predict", run, data, "--format", "squad", "-o", tmp_path / "predictions.json", "--precision", "fp32"
+        "predict",
+        run,
+        data,
+        "--format",
+        "squad",
+        "-o",
+        tmp_path / "predictions.json",
+        "--precision",
+        "fp32",
     )
     assert done.returncode == 0, done.stderr
     names = ["predictions.json", "predictions.nbest.json", "predictions.null_odds.json"]
@@ -113,7 +144,9 @@ def test_the_official_predictions_file_has_the_scores_of_the_run(trained, bertct
     assert all(predictions[key] in [entry["text"] for entry in n_best[key]] for key in predictions)
     official = official_scores(predictions, _gold(), version=2)
     validation = json.loads((run / "metrics.json").read_text())["metrics"]["validation"]
-    assert [official[name] / 100 for name in SCORER] == pytest.approx([validation[name]["value"] for name in SHOWN])
+    assert [official[name] / 100 for name in SCORER] == pytest.approx(
+        [validation[name]["value"] for name in SHOWN]
+    )
     best = official_scores(predictions, _gold(), null_odds=odds, version=2)
     assert best["best_f1"] / 100 == pytest.approx(validation["best_f1"]["value"])
     assert best["best_f1_thresh"] == pytest.approx(validation["best_f1_thresh"]["value"], abs=1e-4)
@@ -128,7 +161,10 @@ def test_files_are_scored_and_lines_of_json_are_answered(trained, bertctl, tmp_p
     before = json.loads((run / "metrics.json").read_text())["metrics"]["validation"]
     assert json.loads(done.stdout)["metrics"]["file"]["f1"]["value"] == before["f1"]["value"]
     context = _document()["data"][0]["paragraphs"][0]["context"]
-    lines = "".join(json.dumps({"id": i, "question": "what was the film?", "context": context}) + "\n" for i in "xy")
+    lines = "".join(
+        json.dumps({"id": i, "question": "what was the film?", "context": context}) + "\n"
+        for i in "xy"
+    )
     answered = bertctl("predict", run, "-", input=lines)
     assert answered.returncode == 0, answered.stderr
     answers = [json.loads(line) for line in answered.stdout.splitlines()]
@@ -136,7 +172,13 @@ def test_files_are_scored_and_lines_of_json_are_answered(trained, bertctl, tmp_p
     first = (run / "predictions" / "validation.jsonl").read_text().splitlines()[0]
     assert answers[0]["prediction"] == json.loads(first)["prediction"]
     again = bertctl(
-        "evaluate", run, "--file", run / "predictions" / "validation.jsonl", "-o", tmp_path / "again", "--json"
+        "evaluate",
+        run,
+        "--file",
+        run / "predictions" / "validation.jsonl",
+        "-o",
+        tmp_path / "again",
+        "--json",
     )
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["metrics"]["file"]["f1"]["value"] == before["f1"]["value"]
@@ -146,7 +188,9 @@ def test_the_model_loads_in_plain_transformers(trained):
     import transformers
 
     run, _, _ = trained
-    model, info = transformers.AutoModelForQuestionAnswering.from_pretrained(run / "model", output_loading_info=True)
+    model, info = transformers.AutoModelForQuestionAnswering.from_pretrained(
+        run / "model", output_loading_info=True
+    )
     assert type(model).__name__ == "BertForQuestionAnswering"
     assert not info["missing_keys"]
     assert model.config.id2label == {0: "start or none", 1: "end or none"}
@@ -192,13 +236,17 @@ def test_misplaced_answers_can_be_counted_and_left_out(bertctl, tmp_path, tiny_m
 
 
 def test_a_model_trained_on_answers_alone_never_gives_none(trained, bertctl, tmp_path, tiny_model):
-    data = _write(tmp_path / "answerable.json", lambda paragraphs: [p["qas"].pop() for p in paragraphs])
+    data = _write(
+        tmp_path / "answerable.json", lambda paragraphs: [p["qas"].pop() for p in paragraphs]
+    )
     command = _command(data, tiny_model, tmp_path / "run")
     command[command.index("--epochs") + 1] = "1"
     done = bertctl(*command)
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "run" / "decision.json").exists()
-    validation = json.loads((tmp_path / "run" / "metrics.json").read_text())["metrics"]["validation"]
+    validation = json.loads((tmp_path / "run" / "metrics.json").read_text())["metrics"][
+        "validation"
+    ]
     assert sorted(validation) == ["exact_match", "f1", "loss"]
     shutil.copy(trained[1], tmp_path / "all.json")
     answered = bertctl("predict", tmp_path / "run", tmp_path / "all.json")

@@ -15,7 +15,17 @@ FEW_SHOT = (
     "--set", "training.max_steps=2",
 )  # fmt: skip
 FOLD = ("finetune", "rows.csv", "--set", "data.folds=5", "--set", "data.fold=1", "--epochs", "1")
-SWEEP = ("sweep", "rows.csv", "--grid", "optimizer.learning_rate=1e-4", "--folds", "30", "--epochs", "1", "--dry-run")
+SWEEP = (
+    "sweep",
+    "rows.csv",
+    "--grid",
+    "optimizer.learning_rate=1e-4",
+    "--folds",
+    "30",
+    "--epochs",
+    "1",
+    "--dry-run",
+)
 
 
 def rows(rare: int) -> str:
@@ -32,10 +42,26 @@ def rows(rare: int) -> str:
     [
         (PROBE, 4, "4 folds instead of 5, as the label 'so so' has 4 training rows"),
         (PROBE, 2, "2 folds instead of 5, as the label 'so so' has 2 training rows"),
-        (PROBE, 1, "1 label with a single training row ('so so'), which stays in training in every fold"),
-        ((*PROBE, "--set", "probe.folds=3"), 2, "2 folds instead of 3, as the label 'so so' has 2 training rows"),
-        (FEW_SHOT, 2, "labels with fewer than 4 training rows, of which all are taken: 'so so' has 2"),
-        (FEW_SHOT, 1, "labels with fewer than 4 training rows, of which all are taken: 'so so' has 1"),
+        (
+            PROBE,
+            1,
+            "1 label with a single training row ('so so'), which stays in training in every fold",
+        ),
+        (
+            (*PROBE, "--set", "probe.folds=3"),
+            2,
+            "2 folds instead of 3, as the label 'so so' has 2 training rows",
+        ),
+        (
+            FEW_SHOT,
+            2,
+            "labels with fewer than 4 training rows, of which all are taken: 'so so' has 2",
+        ),
+        (
+            FEW_SHOT,
+            1,
+            "labels with fewer than 4 training rows, of which all are taken: 'so so' has 1",
+        ),
         (FOLD, 1, "1 label with a single row, which stays in training: 'so so'"),
         (SWEEP, 2, "--folds 30: 26 folds, as rows.csv has 26 rows"),
     ],
@@ -54,10 +80,22 @@ def test_a_label_with_few_rows(
     assert said in result.stderr.replace(str(tmp_path) + "/", "")
 
 
-def test_a_probe_writes_its_number_of_folds_down(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_a_probe_writes_its_number_of_folds_down(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     (tmp_path / "rows.csv").write_text(rows(3))
     (tmp_path / "held.csv").write_text("text,label\nfine film,pos\npoor food,neg\n")
-    words = (*PROBE, "--validation-file", "held.csv", "--model", tiny_model, "--max-length", 32, "-o", "run")
+    words = (
+        *PROBE,
+        "--validation-file",
+        "held.csv",
+        "--model",
+        tiny_model,
+        "--max-length",
+        32,
+        "-o",
+        "run",
+    )
 
     result = bertctl(*words)
 

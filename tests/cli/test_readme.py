@@ -66,7 +66,12 @@ def test_commands_are_found_and_marks_are_known() -> None:
 def test_no_gate_of_the_pages_passes_whatever_a_model_answers() -> None:
     """Two labels are guessed right half of the time, and no drop of 0.2 is small."""
     pages = [README, *FOLDER.glob("*.md")]
-    lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines() if "gate" in line]
+    lines = [
+        line
+        for page in pages
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if "gate" in line
+    ]
     limits = [(kind, float(value)) for line in lines for kind, value in LIMIT.findall(line)]
     assert len(limits) > 3
     assert [limit for limit in limits if limit[0] == "min" and limit[1] <= 0.5] == []
@@ -80,13 +85,18 @@ def _tier(page: Path) -> Any:
 
 @pytest.mark.parametrize("page", [_tier(page) for page in PAGES])
 def test_every_command_runs(page: Path, nursery: Nursery, tmp_path: Path) -> None:
-    rows = [f"it was a {'fine' if i % 2 else 'poor'} dinner number {i},{'good' if i % 2 else 'bad'}" for i in range(40)]
+    rows = [
+        f"it was a {'fine' if i % 2 else 'poor'} dinner number {i},{'good' if i % 2 else 'bad'}"
+        for i in range(40)
+    ]
     labels = [row.replace(",good", ",positive").replace(",bad", ",negative") for row in rows]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *labels]) + "\n")
     for command in runnable(page):
         fewer = r"\1 \2 --max-train-rows 12 --max-eval-rows 12 --epochs 1 --checkpoint-every off "
         shortened = re.sub(r"(finetune) (demo[a-z-]*|mine.yaml)(?!\S)(?! --dry)", fewer, command)
-        shortened = re.sub(r"(finetune reviews.csv .*)(?= -o)", r"\1 --checkpoint-every off", shortened)
+        shortened = re.sub(
+            r"(finetune reviews.csv .*)(?= -o)", r"\1 --checkpoint-every off", shortened
+        )
         few = "--max-train-rows 12 --max-eval-rows 12"
         shortened = re.sub(r"((?:finetune|sweep) reviews/train.csv)", rf"\1 {few}", shortened)
         shortened = re.sub(r"(pretrain pretrain-demo)", r"\1 --max-steps 4", shortened)
@@ -102,28 +112,47 @@ def test_every_command_runs(page: Path, nursery: Nursery, tmp_path: Path) -> Non
             timeout=3600,
             check=False,
         )
-        verdicts = {0, ExitCode.GATE_NOT_MET, ExitCode.GATE_INCONCLUSIVE} if command.startswith("bertctl gate") else {0}
+        verdicts = (
+            {0, ExitCode.GATE_NOT_MET, ExitCode.GATE_INCONCLUSIVE}
+            if command.startswith("bertctl gate")
+            else {0}
+        )
         assert done.returncode in verdicts, f"{command}\n{done.stderr}"
-    runs = [path.parent for path in tmp_path.rglob("metrics.json") if (path.parent / "status.json").is_file()]
+    runs = [
+        path.parent
+        for path in tmp_path.rglob("metrics.json")
+        if (path.parent / "status.json").is_file()
+    ]
     for run in runs:
         check_run(run)
     trains = re.compile(r"\b(finetune|pretrain|adapt|sweep|probe)\b")
-    assert bool(runs) == any(trains.search(one) and "--dry-run" not in one for one in runnable(page))
+    assert bool(runs) == any(
+        trains.search(one) and "--dry-run" not in one for one in runnable(page)
+    )
 
 
 def test_the_table_of_verbs_is_the_table_of_verbs() -> None:
     from bertctl.cli.app import VERBS
 
     section = README.read_text(encoding="utf-8").split("## The verbs")[1].split("## ")[0]
-    assert sorted(m["verb"] for m in VERBS_TABLE.finditer(section)) == sorted(verb.name for verb in VERBS)
+    assert sorted(m["verb"] for m in VERBS_TABLE.finditer(section)) == sorted(
+        verb.name for verb in VERBS
+    )
 
 
-def test_what_is_unusual_of_a_file_is_said_as_the_readme_says(bertctl, tiny_model: Path, tmp_path: Path) -> None:
+def test_what_is_unusual_of_a_file_is_said_as_the_readme_says(
+    bertctl, tiny_model: Path, tmp_path: Path
+) -> None:
     rows = [f"{word} Gericht {number};{kinds};{'ab'[number % 2]}" for number in range(12)
             for word, kinds in (("gutes", "süß|gut"), ("übles", "übel"))]  # fmt: skip
-    (tmp_path / "orders.csv").write_text("\n".join(["words;kinds;source", *rows]) + "\n", encoding="latin-1")
+    (tmp_path / "orders.csv").write_text(
+        "\n".join(["words;kinds;source", *rows]) + "\n", encoding="latin-1"
+    )
     said = ["--text-column words", "--label-column kinds", "--delimiter ';'", "--encoding latin-1"]
-    said += ["--set 'text_classification.label_separator=|'", "--set 'evaluation.slice_columns=[source]'"]
+    said += [
+        "--set 'text_classification.label_separator=|'",
+        "--set 'evaluation.slice_columns=[source]'",
+    ]
     text = README.read_text(encoding="utf-8")
     for words in said:
         assert words.removesuffix(" words").removesuffix(" kinds") in text

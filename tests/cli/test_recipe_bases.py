@@ -27,7 +27,9 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def test_the_nearest_file_wins_field_by_field_and_paths_are_those_of_each_file(tmp_path: Path) -> None:
+def test_the_nearest_file_wins_field_by_field_and_paths_are_those_of_each_file(
+    tmp_path: Path,
+) -> None:
     write(
         tmp_path,
         {
@@ -53,7 +55,9 @@ def test_the_nearest_file_wins_field_by_field_and_paths_are_those_of_each_file(t
     assert load_recipe(str(tmp_path / "resolved.yaml")) == recipe
 
 
-def test_a_base_of_several_lies_under_all_of_them_and_the_last_one_is_the_nearest(tmp_path: Path) -> None:
+def test_a_base_of_several_lies_under_all_of_them_and_the_last_one_is_the_nearest(
+    tmp_path: Path,
+) -> None:
     write(
         tmp_path,
         {
@@ -79,14 +83,19 @@ def test_a_preset_is_as_near_as_the_file_that_names_it(tmp_path: Path) -> None:
     recipe, origins = trace_recipe(str(tmp_path / "mine.yaml"))
     assert (recipe.training.epochs, recipe.training.patience) == (20, 4)
     assert (recipe.optimizer.warmup_fraction, recipe.optimizer.learning_rate) == (0.1, 1e-4)
-    assert (origins["training.epochs"].kind, origins["training.epochs"].via) == ("base", "preset small-data")
+    assert (origins["training.epochs"].kind, origins["training.epochs"].via) == (
+        "base",
+        "preset small-data",
+    )
 
 
 def test_data_sets_of_ones_own_are_found_beside_the_file_that_names_them(tmp_path: Path) -> None:
     row = "{task: text-classification, columns: {text: t, label: l}, splits: {train: rows.csv}}\n"
     write(tmp_path, {"low/datasets.yaml": f"mine: {row}", "low/all.yaml": "data: {name: mine}\n"})
     write(tmp_path, {"top.yaml": "base: low/all.yaml\n"})
-    assert load_recipe(str(tmp_path / "top.yaml")).data.datasets_file == str(tmp_path / "low" / "datasets.yaml")
+    assert load_recipe(str(tmp_path / "top.yaml")).data.datasets_file == str(
+        tmp_path / "low" / "datasets.yaml"
+    )
 
 
 def test_values_of_the_environment_are_read_as_the_field_wants_them(
@@ -96,7 +105,9 @@ def test_values_of_the_environment_are_read_as_the_field_wants_them(
         tmp_path,
         {
             "mine.yaml": "environment: [EPOCHS, CORPUS, SPLIT, RATE, MODEL]\n"
-            "training:\n  epochs: ${EPOCHS}\n  seed: ${SEEDLESS:-1}${EPOCHS}\n".replace("${SEEDLESS:-1}", "1")
+            "training:\n  epochs: ${EPOCHS}\n  seed: ${SEEDLESS:-1}${EPOCHS}\n".replace(
+                "${SEEDLESS:-1}", "1"
+            )
             + "optimizer:\n  learning_rate: ${RATE:-3e-5}\ndata:\n  train_file: ${CORPUS}/train.csv\n"
             'evaluation:\n  splits: ["${SPLIT}", test]\nmodel:\n  name: ${MODEL:-minilm}\n',
             "plain.yaml": "description: costs ${EPOCHS}\n",
@@ -105,12 +116,18 @@ def test_values_of_the_environment_are_read_as_the_field_wants_them(
     for name, value in {"EPOCHS": "4", "CORPUS": "données", "SPLIT": "7", "MODEL": ""}.items():
         monkeypatch.setenv(name, value)
     recipe, origins = trace_recipe(str(tmp_path / "mine.yaml"))
-    assert (recipe.training.epochs, recipe.training.seed, recipe.optimizer.learning_rate) == (4, 14, 3e-5)
+    assert (recipe.training.epochs, recipe.training.seed, recipe.optimizer.learning_rate) == (
+        4,
+        14,
+        3e-5,
+    )
     assert recipe.data.train_file == str(tmp_path / "données" / "train.csv")
     assert recipe.evaluation.splits == ["7", "test"], "a text stays one"
     assert recipe.model.name == "minilm", "empty is as good as not set"
     assert origins["training.epochs"].via == "${EPOCHS}"
-    assert load_recipe(str(tmp_path / "plain.yaml")).description == "costs ${EPOCHS}", "nobody asked for it"
+    assert load_recipe(str(tmp_path / "plain.yaml")).description == "costs ${EPOCHS}", (
+        "nobody asked for it"
+    )
 
 
 def test_a_list_may_come_from_the_environment(tmp_path: Path, bertctl: Run) -> None:
@@ -120,8 +137,16 @@ def test_a_list_may_come_from_the_environment(tmp_path: Path, bertctl: Run) -> N
         shown = bertctl("recipes", "show", "mine.yaml", env={"LABELS": value})
         assert shown.returncode == 0, shown.stderr
         assert yaml.safe_load(shown.stdout)["text_classification"]["labels"] == labels
-        typed = bertctl("recipes", "show", "mine.yaml", "--set", f"text_classification.labels={value or '[a, b]'}")
-        assert yaml.safe_load(typed.stdout)["text_classification"]["labels"] == labels, "as --set reads it"
+        typed = bertctl(
+            "recipes",
+            "show",
+            "mine.yaml",
+            "--set",
+            f"text_classification.labels={value or '[a, b]'}",
+        )
+        assert yaml.safe_load(typed.stdout)["text_classification"]["labels"] == labels, (
+            "as --set reads it"
+        )
 
 
 @pytest.mark.parametrize(
@@ -150,7 +175,9 @@ def test_names_of_secrets_are_refused_before_they_are_read(
 
 
 @pytest.mark.parametrize("name", ["TOKENIZER_DIR", "KEYWORD", "AUTHOR", "COMPASS", "PATH_OF_ROWS"])
-def test_names_of_other_things_are_not(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_other_things_are_not(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(name, "fine")
     write(tmp_path, {"mine.yaml": f"environment: {name}\nmodel:\n  name: ${{{name}}}\n"})
     assert load_recipe(str(tmp_path / "mine.yaml")).model.name == "fine"
@@ -226,7 +253,9 @@ def test_set_and_show_know_what_belongs_into_a_file(bertctl: Run, opinions: Path
     assert "is a file of rows" in done.stderr
 
 
-def test_show_origin_says_of_each_field_where_its_value_comes_from(tmp_path: Path, bertctl: Run) -> None:
+def test_show_origin_says_of_each_field_where_its_value_comes_from(
+    tmp_path: Path, bertctl: Run
+) -> None:
     write(
         tmp_path,
         {
@@ -244,17 +273,29 @@ def test_show_origin_says_of_each_field_where_its_value_comes_from(tmp_path: Pat
     assert lines["optimizer.learning_rate"] == ["1e-05", "option", "--set"]
     assert lines["training.log_every"] == ["10", "default"]
     fields = json.loads(bertctl(*words, "--json", env={"SEED_OF_ALL": "5"}).stdout)["fields"]
-    assert fields["model.max_length"] == {"value": 64, "from": "base", "place": "low.yaml:2", "via": ""}
+    assert fields["model.max_length"] == {
+        "value": 64,
+        "from": "base",
+        "place": "low.yaml:2",
+        "via": "",
+    }
     assert fields.keys() == dict(own_fields(Recipe())).keys()
 
 
-def test_a_base_is_not_written_over(tmp_path: Path, bertctl: Run, opinions: Path, tiny_model: Path) -> None:
-    write(tmp_path, {"mine.yaml": "base: reports/low.yaml\n", "reports/low.yaml": "training: {epochs: 1}\n"})
+def test_a_base_is_not_written_over(
+    tmp_path: Path, bertctl: Run, opinions: Path, tiny_model: Path
+) -> None:
+    write(
+        tmp_path,
+        {"mine.yaml": "base: reports/low.yaml\n", "reports/low.yaml": "training: {epochs: 1}\n"},
+    )
     words = ("mine.yaml", "--train-file", opinions, "--model", tiny_model)
     done = bertctl("tokenize", "--file", opinions, "--model", tiny_model, "-o", "reports/low.yaml")
     assert done.returncode in (0, 2), "nobody has named it as a base here"
     write(tmp_path, {"reports/low.yaml": "training: {epochs: 1}\n"})
-    done = bertctl("data", "check", *words[:3], "--model", tiny_model, "--junit", "reports/low.yaml")
+    done = bertctl(
+        "data", "check", *words[:3], "--model", tiny_model, "--junit", "reports/low.yaml"
+    )
     assert done.returncode == 2
     assert "is an input of this command" in done.stderr
     assert (tmp_path / "reports" / "low.yaml").read_text() == "training: {epochs: 1}\n"
@@ -326,7 +367,10 @@ def test_diff_says_what_moves_numbers_as_the_hash_does(
 ) -> None:
     one = load_recipe("sst2")
     other = _with(one, dotted, value)
-    write(tmp_path, {"a.yaml": dump_recipe(one, command="x"), "b.yaml": dump_recipe(other, command="x")})
+    write(
+        tmp_path,
+        {"a.yaml": dump_recipe(one, command="x"), "b.yaml": dump_recipe(other, command="x")},
+    )
     found = diff_recipes(str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml"))
     (row,) = found["differences"]
     assert (row["field"], row["moves_numbers"], found["moves_numbers"]) == (dotted, moves, moves)
@@ -362,4 +406,8 @@ def test_a_grid_stands_on_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     )
     monkeypatch.setenv("RATE", "3e-5")
     (setting,) = read_grid(str(tmp_path / "grid.yaml"))
-    assert setting == {"training.batch_size": 8, "training.epochs": 3, "optimizer.learning_rate": 3e-5}
+    assert setting == {
+        "training.batch_size": 8,
+        "training.epochs": 3,
+        "optimizer.learning_rate": 3e-5,
+    }

@@ -77,9 +77,16 @@ def test_ls_as_json_agrees_with_the_recipes(bertctl):
     assert [row["name"] for row in rows] == NAMES
     for row in rows:
         recipe = load_recipe(row["name"])
-        assert (row["epochs"], row["batch_size"]) == (recipe.training.epochs, recipe.training.batch_size)
+        assert (row["epochs"], row["batch_size"]) == (
+            recipe.training.epochs,
+            recipe.training.batch_size,
+        )
         assert row["learning_rate"] == recipe.optimizer.learning_rate
-        assert (row["task"], row["data"], row["model"]) == (recipe.task, recipe.data.name, recipe.model.name)
+        assert (row["task"], row["data"], row["model"]) == (
+            recipe.task,
+            recipe.data.name,
+            recipe.model.name,
+        )
 
 
 def test_ls_models_shows_size_and_vocabulary_of_each(bertctl):
@@ -100,7 +107,9 @@ def test_ls_models_shows_size_and_vocabulary_of_each(bertctl):
         assert row.layers > 0
         assert re.fullmatch("[0-9a-f]{40}|", row.revision)
     rows = json.loads(bertctl("recipes", "ls", "--models", "--json").stdout)["models"]
-    assert {row["name"]: row["vocabulary"] for row in rows} == {row.name: row.vocabulary for row in MODELS.values()}
+    assert {row["name"]: row["vocabulary"] for row in rows} == {
+        row.name: row.vocabulary for row in MODELS.values()
+    }
 
 
 def test_ls_data_shows_labels_metric_and_published_score(bertctl):
@@ -144,11 +153,14 @@ def test_each_recipe_opens_with_its_command_and_says_why(name):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in NAMES if name not in (*DEMOS, *PROBES, *SMALL, *PRETRAINING, *VECTORS)]
+    "name",
+    [name for name in NAMES if name not in (*DEMOS, *PROBES, *SMALL, *PRETRAINING, *VECTORS)],
 )
 def test_each_recipe_is_a_point_of_the_papers_grid_and_leaves_the_test_split_alone(name):
     recipe = load_recipe(name)
-    assert recipe.training.batch_size in ((48,) if name == "squad2" else (16, 32))  # 48: the paper's, section 4.3
+    assert recipe.training.batch_size in (
+        (48,) if name == "squad2" else (16, 32)
+    )  # 48: the paper's, section 4.3
     assert recipe.optimizer.learning_rate in (5e-5, 3e-5, 2e-5)
     assert recipe.training.epochs in (2, 3, 4)
     assert recipe.model.name == ("bert-base-cased" if name == "conll2003" else "bert-base")
@@ -158,17 +170,30 @@ def test_each_recipe_is_a_point_of_the_papers_grid_and_leaves_the_test_split_alo
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_recipe_is_the_preset_on_the_data_of_its_big_brother(name):
     recipe, other = load_recipe(name), load_recipe(name.removesuffix("-small"))
-    assert (recipe.training.preset, recipe.training.epochs, recipe.optimizer.learning_rate) == ("small-data", 20, 2e-5)
-    assert (recipe.data, recipe.model, recipe.evaluation) == (other.data, other.model, other.evaluation)
+    assert (recipe.training.preset, recipe.training.epochs, recipe.optimizer.learning_rate) == (
+        "small-data",
+        20,
+        2e-5,
+    )
+    assert (recipe.data, recipe.model, recipe.evaluation) == (
+        other.data,
+        other.model,
+        other.evaluation,
+    )
     assert recipe.training.batch_size == other.training.batch_size
 
 
 @pytest.mark.parametrize(
-    ("name", "epochs", "rate", "batch"), [("squad", 3, 5e-5, 32), ("squad2", 2, 5e-5, 48), ("swag", 3, 2e-5, 16)]
+    ("name", "epochs", "rate", "batch"),
+    [("squad", 3, 5e-5, 32), ("squad2", 2, 5e-5, 48), ("swag", 3, 2e-5, 16)],
 )
 def test_what_the_paper_says_of_a_set_is_its_recipe(name, epochs, rate, batch):
     recipe = load_recipe(name)
-    assert (recipe.training.epochs, recipe.optimizer.learning_rate, recipe.training.batch_size) == (epochs, rate, batch)
+    assert (recipe.training.epochs, recipe.optimizer.learning_rate, recipe.training.batch_size) == (
+        epochs,
+        rate,
+        batch,
+    )
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
@@ -202,12 +227,17 @@ def test_show_prints_a_recipe_that_reads_back_equal(bertctl, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "name"), [("Büro mails.csv.gz", "Büro-mails"), ("banking/train.csv", "banking"), ("banking/a.csv", "a")]
+    ("file", "name"),
+    [("Büro mails.csv.gz", "Büro-mails"), ("banking/train.csv", "banking"), ("banking/a.csv", "a")],
 )
 def test_the_recipe_of_a_task_takes_the_name_of_the_data(bertctl, tmp_path, file, name):
-    shown = json.loads(bertctl("recipes", "show", GENERIC[2], "--set", f"data.train_file={file}", "--json").stdout)
+    shown = json.loads(
+        bertctl("recipes", "show", GENERIC[2], "--set", f"data.train_file={file}", "--json").stdout
+    )
     assert (shown["name"], shown["description"]) == (name, "")
-    (tmp_path / "mine.yaml").write_text(f"name: {GENERIC[2]}\ndescription: My own words.\ndata: {{train_file: {file}}}")
+    (tmp_path / "mine.yaml").write_text(
+        f"name: {GENERIC[2]}\ndescription: My own words.\ndata: {{train_file: {file}}}"
+    )
     mine = json.loads(bertctl("recipes", "show", "mine.yaml", "--json").stdout)
     assert (mine["name"], mine["description"]) == (name, "My own words.")
 
@@ -222,7 +252,10 @@ def test_show_as_json_holds_every_field(bertctl):
 
 def test_show_a_file_of_ones_own_with_odd_labels(bertctl, tmp_path):
     file = tmp_path / "my recipe.yaml"
-    file.write_text("text_classification: {labels: [no, 'null', größe]}\ndata: {train_file: a.csv}\n", encoding="utf-8")
+    file.write_text(
+        "text_classification: {labels: [no, 'null', größe]}\ndata: {train_file: a.csv}\n",
+        encoding="utf-8",
+    )
     result = bertctl("recipes", "show", file.name)
     assert result.stdout.startswith("# bertctl finetune 'my recipe.yaml'\n")
     assert "labels: ['no', 'null', größe]" in result.stdout
@@ -235,7 +268,9 @@ def test_a_copy_runs_as_the_original_does(name, tmp_path, monkeypatch):
     path = copy_recipe(name, "mine/copy.yaml")
     original = builtin_recipes()[name].read_text(encoding="utf-8")
     first, rest = path.read_text(encoding="utf-8").split("\n", 1)
-    assert first == re.sub(rf" {name}(?= --| \w+\.txt|$)", " mine/copy.yaml", original.split("\n", 1)[0])
+    assert first == re.sub(
+        rf" {name}(?= --| \w+\.txt|$)", " mine/copy.yaml", original.split("\n", 1)[0]
+    )
     assert rest == original.split("\n", 1)[1]
     assert check_recipe("mine/copy.yaml") is None
     assert load_recipe("mine/copy.yaml") == load_recipe(name)
@@ -330,7 +365,9 @@ def test_validate_lists_every_problem_of_every_file(bertctl, tmp_path):
 
 
 def test_validate_takes_hub_ids_and_folders_without_looking_for_them(bertctl, tmp_path):
-    (tmp_path / "a.yaml").write_text("model: {name: someone/some-bert}\ndata: {train_file: not-here.csv}\n")
+    (tmp_path / "a.yaml").write_text(
+        "model: {name: someone/some-bert}\ndata: {train_file: not-here.csv}\n"
+    )
     (tmp_path / "b.yaml").write_text("model: {name: bert-base-uncased}\n")
     assert bertctl("recipes", "validate", "a.yaml", "b.yaml").returncode == 0
 
@@ -357,9 +394,7 @@ def test_refusals_have_their_exit_code_and_no_traceback(bertctl, arguments, code
     assert "Traceback" not in result.stderr
 
 
-HEAVY = (
-    "{'torch','transformers','datasets','accelerate','evaluate','sklearn','scipy','pyarrow','numpy','huggingface_hub'}"
-)
+HEAVY = "{'torch','transformers','datasets','accelerate','evaluate','sklearn','scipy','pyarrow','numpy','huggingface_hub'}"
 
 
 def test_nothing_heavy_is_imported(tmp_path):
@@ -376,7 +411,9 @@ def test_nothing_heavy_is_imported(tmp_path):
         f"codes = [main(['recipes', *call]) for call in {calls!r}]; loaded = {HEAVY} & set(sys.modules); "
         "sys.exit(f'imported: {loaded}' if loaded else max(codes))"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
     assert result.returncode == 0, result.stderr
 
 
@@ -385,15 +422,21 @@ def run_from(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedP
     folder.mkdir(exist_ok=True)
     environment = {**os.environ, "PYTHONPATH": str(site)}
     command = [sys.executable, "-m", "bertctl", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=environment, check=False
+    )
 
 
 def test_an_installed_package_finds_its_recipes(tmp_path):
     """The layout of a wheel: the folder that pyproject.toml forces into it, and a stranger's `recipes` beside it."""
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"][
+        "build"
+    ]
     assert build["targets"]["wheel"]["force-include"] == {"recipes": "bertctl/_recipes"}
     site = tmp_path / "site"
-    shutil.copytree(ROOT / "bertctl", site / "bertctl", ignore=shutil.ignore_patterns("__pycache__", "_recipes"))
+    shutil.copytree(
+        ROOT / "bertctl", site / "bertctl", ignore=shutil.ignore_patterns("__pycache__", "_recipes")
+    )
     (site / "recipes").mkdir()
     (site / "recipes" / "stranger.yaml").write_text("name: stranger")
     without = run_from(site, tmp_path / "cwd", "recipes", "ls")
@@ -406,13 +449,28 @@ def test_an_installed_package_finds_its_recipes(tmp_path):
 
 def test_the_wheel_ships_the_recipes_and_the_templates(tmp_path):
     pytest.importorskip("hatchling", reason="hatchling builds the wheel; pip install hatchling")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
+    command = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        "wheel",
+        "-d",
+        str(tmp_path / "dist"),
+    ]
     subprocess.run(command, capture_output=True, cwd=ROOT, check=True)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        found = [name for name in archive.namelist() if re.fullmatch(r"bertctl/_recipes/[\w-]+\.yaml", name)]
+        found = [
+            name
+            for name in archive.namelist()
+            if re.fullmatch(r"bertctl/_recipes/[\w-]+\.yaml", name)
+        ]
         assert len(found) == len(NAMES)
-        templates = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("bertctl/reporting/templates/*")}
+        templates = {
+            path.relative_to(ROOT).as_posix() for path in ROOT.glob("bertctl/reporting/templates/*")
+        }
         assert len(templates) == 6
         assert templates <= set(archive.namelist())
         archive.extractall(tmp_path / "site")

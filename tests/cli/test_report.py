@@ -23,7 +23,9 @@ def run(tmp_path):
     return made_run(tmp_path / "run", classified(900))
 
 
-@pytest.mark.parametrize(("name", "start"), [("report.html", "<!DOCTYPE html>"), ("report.md", "## made")])
+@pytest.mark.parametrize(
+    ("name", "start"), [("report.html", "<!DOCTYPE html>"), ("report.md", "## made")]
+)
 def test_the_suffix_says_the_format(bertctl, run, tmp_path, name, start):
     done = bertctl("report", run, "-o", name)
     assert done.returncode == 0, done.stderr
@@ -56,7 +58,13 @@ def test_pages_in_the_run_are_linked(bertctl, run, tmp_path):
 def test_json_says_what_was_written(bertctl, run, tmp_path):
     answer = json.loads(bertctl("report", run, "-o", "r.html", "--json").stdout)
     size = (tmp_path / "r.html").stat().st_size
-    assert answer == {"run": str(run), "split": "validation", "format": "html", "bytes": size, "report": "r.html"}
+    assert answer == {
+        "run": str(run),
+        "split": "validation",
+        "format": "html",
+        "bytes": size,
+        "report": "r.html",
+    }
     text = json.loads(bertctl("report", run, "--format", "md", "--json").stdout)["text"]
     assert text.startswith("## made\n")
 
@@ -64,9 +72,15 @@ def test_json_says_what_was_written(bertctl, run, tmp_path):
 def test_numbers_are_slices_by_size_and_many_of_them_ranges(bertctl, tmp_path):
     lines = classified(201)
     for number, line in enumerate(lines):
-        line |= {"price": f"{number / 4:.2f}" if number else "", "stars": (number + 1) % 3, "shop": f"s{number % 25}"}
+        line |= {
+            "price": f"{number / 4:.2f}" if number else "",
+            "stars": (number + 1) % 3,
+            "shop": f"s{number % 25}",
+        }
     recipe = {"evaluation": {"slice_columns": ["price", "stars", "shop"]}}
-    text = bertctl("report", made_run(tmp_path / "sliced", lines, recipe=recipe), "--format", "md").stdout
+    text = bertctl(
+        "report", made_run(tmp_path / "sliced", lines, recipe=recipe), "--format", "md"
+    ).stdout
     text = text[text.index("### By slice") :]
     names = [line.split("|")[1].strip(" `") for line in text.splitlines() if line.startswith("| ")]
     parts = {"price": ["0.25 to 10", "10 to 20", "20 to 30.25", "30.25 to 40", "40 to 50", "(missing)"],
@@ -78,7 +92,9 @@ def test_numbers_are_slices_by_size_and_many_of_them_ranges(bertctl, tmp_path):
 
 
 def test_how_many_errors(bertctl, run):
-    few, none = (bertctl("report", run, "--format", "md", "--errors", count).stdout for count in (3, 0))
+    few, none = (
+        bertctl("report", run, "--format", "md", "--errors", count).stdout for count in (3, 0)
+    )
     rows = few[few.index("### Most confident errors") :].split("###")[1].splitlines()
     assert sum(line.startswith("| `") for line in rows) == 3
     assert "Most confident errors" not in none
@@ -116,7 +132,9 @@ def test_a_run_of_another_version_or_without_a_recipe_is_told_as_what_it_is(bert
     (run / "metrics.json").write_text(json.dumps({**metrics, "schema": 99}))
     done = bertctl("report", run)
     assert done.returncode == 3
-    assert "schema: input should be 1, 99 given (written by another bertctl than this " in done.stderr
+    assert (
+        "schema: input should be 1, 99 given (written by another bertctl than this " in done.stderr
+    )
     (run / "metrics.json").write_text(json.dumps(metrics))
     (run / "recipe.yaml").unlink()
     done = bertctl("report", run)
@@ -139,7 +157,9 @@ def test_a_trained_run_has_a_card_that_a_later_score_is_added_to(bertctl, tiny_r
     assert {result.dataset_split for result in card.data.eval_results} == {"validation"}
     assert str(tiny_run.path) not in card.content
     assert bertctl("report", folder, "-o", tmp_path / "r.html").returncode == 0
-    assert card.data.model_name == "opinions", "a run is named after its data, not after the recipe of its task"
+    assert card.data.model_name == "opinions", (
+        "a run is named after its data, not after the recipe of its task"
+    )
     assert "\n# opinions\n" in card.content
     assert "<h1>opinions</h1>" in (tmp_path / "r.html").read_text(encoding="utf-8")
     for text in (card.content, (tmp_path / "r.html").read_text(encoding="utf-8")):
@@ -148,5 +168,7 @@ def test_a_trained_run_has_a_card_that_a_later_score_is_added_to(bertctl, tiny_r
     assert done.returncode == 0, done.stderr
     later = ModelCard.load(folder / "model" / "README.md")
     assert {result.dataset_split for result in later.data.eval_results} == {"validation", "test"}
-    answer = json.loads(bertctl("report", folder, "--split", "test", "-o", tmp_path / "t.html", "--json").stdout)
+    answer = json.loads(
+        bertctl("report", folder, "--split", "test", "-o", tmp_path / "t.html", "--json").stdout
+    )
     assert answer["split"] == "test"

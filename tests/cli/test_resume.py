@@ -24,13 +24,16 @@ from tests.tiny_recipes import tiny_recipe
 
 
 @pytest.fixture(scope="module")
-def training(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery) -> Training:
+def training(
+    tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery
+) -> Training:
     """A run of 24 steps, done once without a disturbance."""
     return Training(tmp_path_factory.mktemp("training"), tiny_model, nursery, epochs=2)
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
+    ("number", "code"),
+    [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
 )
 def test_a_stopped_run_saves_and_goes_on_to_the_same_end(
     training: Training, tmp_path: Path, number: signal.Signals, code: int
@@ -46,7 +49,9 @@ def test_a_stopped_run_saves_and_goes_on_to_the_same_end(
     assert 7 <= step < 24, "it stopped after the step it was in"
     for verb in ("gate --min accuracy=0", "evaluate", "report"):
         unfinished = training.typed(f"bertctl {verb} '{run}'")
-        assert (unfinished.returncode, "--resume" in unfinished.stderr) == (4, True), unfinished.stderr
+        assert (unfinished.returncode, "--resume" in unfinished.stderr) == (4, True), (
+            unfinished.stderr
+        )
     goes_on = training.typed(hint)
     assert goes_on.returncode == 0, goes_on.stderr
     assert f"going on after step {step} of 24" in goes_on.stderr
@@ -65,7 +70,9 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(training: Training, tmp_p
 
 
 @pytest.mark.slow
-def test_max_steps_end_a_run_within_an_epoch_and_a_resumed_one_too(training: Training, tmp_path: Path) -> None:
+def test_max_steps_end_a_run_within_an_epoch_and_a_resumed_one_too(
+    training: Training, tmp_path: Path
+) -> None:
     """An epoch has 12 steps: 3 are less than one, 30 are two and a half, and `--epochs 2` says nothing."""
     few, most = ("--set", "training.max_steps=3"), ("--set", "training.max_steps=30")
     planned = training.start(tmp_path / "planned", *most, "--dry-run")
@@ -80,7 +87,11 @@ def test_max_steps_end_a_run_within_an_epoch_and_a_resumed_one_too(training: Tra
     assert steps[-1]["learning_rate"] < 0.05 * 5e-3, "the schedule ends where the run does"
     metrics = json.loads((whole / "metrics.json").read_text())
     assert metrics["steps"] == 30
-    assert [line["step"] for line in _history(whole) if "validation_accuracy" in line] == [12, 24, 30]
+    assert [line["step"] for line in _history(whole) if "validation_accuracy" in line] == [
+        12,
+        24,
+        30,
+    ]
     training.disturbed(cut, signal.SIGKILL, *most, after_steps=14)
     assert json.loads((cut / "status.json").read_text())["state"] == "running"
     training.resume(cut, *most)
@@ -115,7 +126,12 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_is_used(
 
 
 @pytest.mark.parametrize(
-    "damage", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("deleted", "flipped")), "a link", "cut"]
+    "damage",
+    [
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("deleted", "flipped")),
+        "a link",
+        "cut",
+    ],
 )
 def test_history_and_recipe_are_put_back_and_leftovers_cleared(
     training: Training, stopped: Path, tmp_path: Path, damage: str
@@ -145,7 +161,9 @@ def test_history_and_recipe_are_put_back_and_leftovers_cleared(
         shutil.copytree(stopped / "checkpoints", run / "checkpoints")
         (run / "model" / ".bertctl-0123456789abcdef.part").mkdir()
         assert "finished already" in training.resume(run).stderr
-        assert not [path for path in run.rglob("*") if path.name == "checkpoints" or path.suffix == ".part"]
+        assert not [
+            path for path in run.rglob("*") if path.name == "checkpoints" or path.suffix == ".part"
+        ]
 
 
 @pytest.mark.slow
@@ -163,7 +181,9 @@ def test_a_damaged_status_is_noticed_before_anything_is_trained(
     assert (run / "history.jsonl").read_bytes() == before
 
 
-def test_a_run_with_other_data_or_settings_is_refused(training: Training, stopped: Path, tmp_path: Path) -> None:
+def test_a_run_with_other_data_or_settings_is_refused(
+    training: Training, stopped: Path, tmp_path: Path
+) -> None:
     run = shutil.copytree(stopped, tmp_path / "run")
     other = tmp_path / "other.csv"
     other.write_text(training.data.read_text().replace("dull 0", "dull and grey"))
@@ -176,7 +196,9 @@ def test_a_run_with_other_data_or_settings_is_refused(training: Training, stoppe
     assert sorted(p.name for p in run.iterdir()) == sorted(p.name for p in stopped.iterdir())
 
 
-def test_a_finished_run_that_cannot_say_what_it_was_of_is_no_answer(training: Training, tmp_path: Path) -> None:
+def test_a_finished_run_that_cannot_say_what_it_was_of_is_no_answer(
+    training: Training, tmp_path: Path
+) -> None:
     run = shutil.copytree(training.undisturbed, tmp_path / "run")
     (run / "environment.json").unlink()
     other = training.start(run, "--resume-if-any", "--learning-rate", "1e-4")
@@ -184,7 +206,9 @@ def test_a_finished_run_that_cannot_say_what_it_was_of_is_no_answer(training: Tr
     assert "environment.json is missing" in other.stderr
 
 
-def test_resume_needs_a_checkpoint_and_resume_if_any_does_not(training: Training, tmp_path: Path) -> None:
+def test_resume_needs_a_checkpoint_and_resume_if_any_does_not(
+    training: Training, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     missing = training.start(run, "--resume")
     assert missing.returncode == 4, missing.stderr
@@ -207,10 +231,14 @@ def test_two_commands_on_one_folder(training: Training, tmp_path: Path) -> None:
     finally:
         process.kill()
         process.communicate()
-    assert training.start(run, "--overwrite").returncode == 0, "a lock whose holder is dead holds nobody back"
+    assert training.start(run, "--overwrite").returncode == 0, (
+        "a lock whose holder is dead holds nobody back"
+    )
 
 
-def test_resume_of_a_run_that_trains_without_checkpoints_says_who_trains_it(training: Training, tmp_path: Path) -> None:
+def test_resume_of_a_run_that_trains_without_checkpoints_says_who_trains_it(
+    training: Training, tmp_path: Path
+) -> None:
     run, own = tmp_path / "run", ("--epochs", "200", "--checkpoint-every", "off")
     process = training.popen(run, *own)
     try:
@@ -253,14 +281,21 @@ def test_a_run_that_fails_ends_the_checkpoint_that_is_being_written(
     monkeypatch.setattr(RunWriter, "add_history", fails)
     folder = RunFolder.create(tmp_path / "run")
     with pytest.raises(UnavailableError, match="disk is full"):
-        run(prepare(tiny_recipe(tiny_model, opinions, **{"training.checkpoint_every": "1 steps"})), folder)
+        run(
+            prepare(tiny_recipe(tiny_model, opinions, **{"training.checkpoint_every": "1 steps"})),
+            folder,
+        )
     assert (folder.checkpoints / "step-00000001" / "manifest.json").exists()
     assert not list(folder.path.rglob("*.part"))
 
 
 @pytest.mark.parametrize("few_shot", [False, True])
 def test_a_run_that_is_stopped_while_its_checkpoints_go_is_done(
-    tiny_model: Path, opinions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_shot: bool
+    tiny_model: Path,
+    opinions: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    few_shot: bool,
 ) -> None:
     real, run = shutil.rmtree, tmp_path / "run"
 

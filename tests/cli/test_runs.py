@@ -59,24 +59,61 @@ def test_ls_shows_what_each_run_has_reached(runs: Path, bertctl: Run) -> None:
     os.utime(runs / "made-1" / "status.json", (1e9 + 1, 1e9 + 1))
     done = bertctl("runs", "ls")
     lines = [line.split() for line in done.stdout.splitlines()]
-    header = ["run", "kind", "recipe", "model", "split", "score", "95", "%", "interval", "state", "size", "age"]
+    header = [
+        "run",
+        "kind",
+        "recipe",
+        "model",
+        "split",
+        "score",
+        "95",
+        "%",
+        "interval",
+        "state",
+        "size",
+        "age",
+    ]
     assert lines[0] == header
-    assert [line[0] for line in lines[1:-1]] == [f"runs/made-{number}" for number in (5, 4, 3, 2, 1, 0)], "newest first"
-    scored = ["fine-tuning", "made", "minilm", "validation", "accuracy", "0.8667", "0.8367", "to", "0.8867", "done"]
+    assert [line[0] for line in lines[1:-1]] == [
+        f"runs/made-{number}" for number in (5, 4, 3, 2, 1, 0)
+    ], "newest first"
+    scored = [
+        "fine-tuning",
+        "made",
+        "minilm",
+        "validation",
+        "accuracy",
+        "0.8667",
+        "0.8367",
+        "to",
+        "0.8867",
+        "done",
+    ]
     assert lines[1][1:11] == scored
-    assert lines[4][1:5] == ["fine-tuning", "made", "minilm", "done"], "a score that can't be read is none"
+    assert lines[4][1:5] == ["fine-tuning", "made", "minilm", "done"], (
+        "a score that can't be read is none"
+    )
     assert "failed" in lines[5]
     assert "killed" in lines[6]
     assert done.stdout.splitlines()[-1].startswith("6 runs in runs, ")
     document = json.loads(bertctl("runs", "ls", "runs", "--json").stdout)
     (one,) = [row for row in document["runs"] if row["run"] == "runs/made-5"]
-    assert (one["recipe"], one["split"], one["metric"], one["state"]) == ("made", "validation", "accuracy", "done")
+    assert (one["recipe"], one["split"], one["metric"], one["state"]) == (
+        "made",
+        "validation",
+        "accuracy",
+        "done",
+    )
     assert one["score"]["value"] == pytest.approx(0.8667, abs=1e-4)
-    assert one["bytes"] == sum(path.stat().st_size for path in (runs / "made-5").rglob("*") if path.is_file())
+    assert one["bytes"] == sum(
+        path.stat().st_size for path in (runs / "made-5").rglob("*") if path.is_file()
+    )
     assert one["age_seconds"] > 1e7
 
 
-@pytest.mark.parametrize(("order", "first"), [("name", 0), ("age", 4), ("score", 5), ("size", 1), ("state", 3)])
+@pytest.mark.parametrize(
+    ("order", "first"), [("name", 0), ("age", 4), ("score", 5), ("size", 1), ("state", 3)]
+)
 def test_ls_is_sorted(runs: Path, bertctl: Run, order: str, first: int) -> None:
     for number in (0, 2, 3, 4, 5):
         (runs / f"made-{number}" / "log.txt").write_text("x" * 1000)
@@ -103,7 +140,9 @@ def test_rm_deletes_what_is_named(runs: Path, bertctl: Run) -> None:
 def test_rm_deletes_a_run_once_that_is_named_in_two_ways(runs: Path, bertctl: Run) -> None:
     """It was deleted under the first name, and refused as missing under the second."""
     run = runs / "made-2"
-    done = bertctl("runs", "rm", run, run.relative_to(runs.parent), f"{runs.name}/../{runs.name}/{run.name}")
+    done = bertctl(
+        "runs", "rm", run, run.relative_to(runs.parent), f"{runs.name}/../{runs.name}/{run.name}"
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "1 run deleted\n"
     assert not run.exists()
@@ -124,7 +163,9 @@ def test_rm_deletes_a_run_once_that_is_named_in_two_ways(runs: Path, bertctl: Ru
         (("runs/there",), "is running on another-machine"),
     ],
 )
-def test_rm_deletes_nothing_where_a_name_is_no_run(runs: Path, bertctl: Run, names: tuple[str, ...], said: str) -> None:
+def test_rm_deletes_nothing_where_a_name_is_no_run(
+    runs: Path, bertctl: Run, names: tuple[str, ...], said: str
+) -> None:
     made_run(runs / "there", classified(4))
     set_status(runs / "there", state="running", host="another-machine")
     before = everything(runs.parent)
@@ -169,7 +210,9 @@ def test_gc_deletes_only_finished_runs_beyond_the_best(runs: Path, bertctl: Run)
     done = bertctl("runs", "gc", "--keep-best", "3")
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1].startswith("1 run of 6 deleted, ")
-    left = {name: content for name, content in before.items() if not name.startswith("runs/made-2/")}
+    left = {
+        name: content for name, content in before.items() if not name.startswith("runs/made-2/")
+    }
     assert everything(runs.parent) == left
     assert bertctl("runs", "gc").returncode == 2, "how many stay must be said"
     assert bertctl("runs", "gc", "--keep-best", "0").returncode == 2
@@ -199,7 +242,10 @@ def test_gc_ranks_runs_among_their_like(tmp_path: Path) -> None:
     names = [Path(run.run).name for run in beyond_best(list_runs(tmp_path), 1)]
     assert names == ["a-high", "a-low"]
     for name, value in (("l-1", 0.3), ("l-2", 0.2)):
-        metrics = made_run(tmp_path / "losses" / name, classified(8), primary="nll", value=value) / "metrics.json"
+        metrics = (
+            made_run(tmp_path / "losses" / name, classified(8), primary="nll", value=value)
+            / "metrics.json"
+        )
         document = json.loads(metrics.read_text())
         document["metrics"]["validation"]["nll"]["higher_is_better"] = False
         metrics.write_text(json.dumps(document))
@@ -234,7 +280,9 @@ def test_a_run_scored_on_other_rows_since_stands_by_itself(runs: Path, bertctl: 
     assert {path.name for path in runs.glob("made-*")} == {"made-0", "made-5"}
 
 
-def test_a_run_of_the_real_process_is_listed_and_deleted_whole(tmp_path: Path, bertctl: Run, tiny_run: TinyRun) -> None:
+def test_a_run_of_the_real_process_is_listed_and_deleted_whole(
+    tmp_path: Path, bertctl: Run, tiny_run: TinyRun
+) -> None:
     shutil.copytree(tiny_run.path, tmp_path / "runs" / "real")
     (row,) = json.loads(bertctl("runs", "ls", "--json").stdout)["runs"]
     metrics = json.loads((tiny_run.path / "metrics.json").read_text())["metrics"]["validation"]
@@ -250,7 +298,9 @@ def test_a_run_of_the_real_process_is_listed_and_deleted_whole(tmp_path: Path, b
     assert "nowhere" in done.stderr
 
 
-@pytest.mark.parametrize("words", [("finetune", "demo"), ("probe", "demo"), ("evaluate", "{run}", "--file", "{data}")])
+@pytest.mark.parametrize(
+    "words", [("finetune", "demo"), ("probe", "demo"), ("evaluate", "{run}", "--file", "{data}")]
+)
 def test_no_other_run_takes_the_place_of_one_of_a_sweep(
     tmp_path: Path, bertctl: Run, tiny_run: TinyRun, words: tuple[str, ...]
 ) -> None:
@@ -265,19 +315,29 @@ def test_no_other_run_takes_the_place_of_one_of_a_sweep(
     assert everything(tmp_path) == before
 
 
-def test_a_file_of_a_run_that_is_a_link_to_itself_is_no_bug(tmp_path: Path, bertctl: Run, tiny_run: TinyRun) -> None:
+def test_a_file_of_a_run_that_is_a_link_to_itself_is_no_bug(
+    tmp_path: Path, bertctl: Run, tiny_run: TinyRun
+) -> None:
     run = tmp_path / "run"
     shutil.copytree(tiny_run.path, run)
     weights = run / "model" / "model.safetensors"
     weights.unlink()
     weights.symlink_to(weights.name)
-    for verb, code in ((("report", run, "-o", "page.md"), 0), (("predict", run, "good", "-o", "out.jsonl"), 4)):
+    for verb, code in (
+        (("report", run, "-o", "page.md"), 0),
+        (("predict", run, "good", "-o", "out.jsonl"), 4),
+    ):
         done = bertctl(*verb)
         assert done.returncode == code, done.stderr
 
 
-def test_ls_tells_a_probe_and_the_scores_of_a_file_from_a_fine_tuning(runs: Path, bertctl: Run) -> None:
+def test_ls_tells_a_probe_and_the_scores_of_a_file_from_a_fine_tuning(
+    runs: Path, bertctl: Run
+) -> None:
     (runs / "made-0" / "probe.safetensors").touch()
     (runs / "made-1" / "environment.json").unlink()
-    kinds = {Path(row["run"]).name: row["kind"] for row in json.loads(bertctl("runs", "ls", "--json").stdout)["runs"]}
+    kinds = {
+        Path(row["run"]).name: row["kind"]
+        for row in json.loads(bertctl("runs", "ls", "--json").stdout)["runs"]
+    }
     assert [kinds[f"made-{number}"] for number in range(3)] == ["probe", "scores", "fine-tuning"]

@@ -21,7 +21,10 @@ def rows(path: Path, labels: list[str], *, start: int = 0) -> Path:
 @pytest.mark.parametrize(
     ("sets", "sentence"),
     [
-        (["training.patience=2"], "training ends after 2 evaluations on validation without a better accuracy"),
+        (
+            ["training.patience=2"],
+            "training ends after 2 evaluations on validation without a better accuracy",
+        ),
         (["training.patience=1"], "training ends after 1 evaluation on validation without"),
         (
             ["training.patience=2", "evaluation.primary_metric=loss"],
@@ -60,10 +63,21 @@ def test_validation_rows_that_are_training_rows_are_named(
         "most of it": [*lines[:9], "something else,good"],
     }
     (tmp_path / "dev.csv").write_text("\n".join(others[how]) + "\n")
-    command = ["finetune", train, "--validation-file", tmp_path / "dev.csv", "--model", tiny_model, *DRY]
+    command = [
+        "finetune",
+        train,
+        "--validation-file",
+        tmp_path / "dev.csv",
+        "--model",
+        tiny_model,
+        *DRY,
+    ]
     done = bertctl(*command)
     assert done.returncode == 0, done.stderr
-    assert "of validation are training rows, too, so its scores say nothing about new ones" in done.stderr
+    assert (
+        "of validation are training rows, too, so its scores say nothing about new ones"
+        in done.stderr
+    )
     rows(tmp_path / "dev.csv", ["good", "bad"] * 4, start=100)
     assert "are training rows, too" not in bertctl(*command).stderr
 
@@ -78,7 +92,10 @@ def test_a_label_that_a_sample_of_the_training_rows_lost_is_explained(
         "finetune", train, "--validation-file", dev, "--model", tiny_model, *DRY, *option
     )  # fmt: skip
     assert refused.returncode == 3, refused.stderr
-    assert "no training row has the label 'rare': the sample of 4 training rows has lost it" in refused.stderr
+    assert (
+        "no training row has the label 'rare': the sample of 4 training rows has lost it"
+        in refused.stderr
+    )
     assert "data.train_rows_per_label=N" in refused.stderr
     whole = bertctl("finetune", train, "--validation-file", dev, "--model", tiny_model, *DRY)
     assert whole.returncode == 0, whole.stderr
@@ -98,5 +115,7 @@ def test_what_nobody_asked_for_is_not_called_asked(tiny_run: TinyRun, bertctl: R
     assert scored.returncode == 0, scored.stderr
     assert "compute: cpu (as in training)" in scored.stderr
     assert "as asked" not in scored.stderr
-    asked = bertctl("evaluate", tiny_run.path, "--file", tiny_run.data, "-o", "asked", "--device", "cpu")
+    asked = bertctl(
+        "evaluate", tiny_run.path, "--file", tiny_run.data, "-o", "asked", "--device", "cpu"
+    )
     assert "compute: cpu (as set), fp32 (as in training)" in asked.stderr

@@ -37,7 +37,11 @@ def masked(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 def test_a_text_as_a_table_and_as_a_document(bertctl: Run, masked: Path) -> None:
     document = json.loads(bertctl("score", masked, TEXT, "--json").stdout)
     assert [one["piece"] for one in document["pieces"]] == PIECES
-    assert [TEXT[one["start"] : one["end"]] for one in document["pieces"]][3:6] == ["good", "n", "e"]
+    assert [TEXT[one["start"] : one["end"]] for one in document["pieces"]][3:6] == [
+        "good",
+        "n",
+        "e",
+    ]
     scores = [one["log_likelihood"] for one in document["pieces"]]
     assert document["tokens"] == len(PIECES)
     assert document["log_likelihood"] == pytest.approx(sum(scores))
@@ -46,16 +50,21 @@ def test_a_text_as_a_table_and_as_a_document(bertctl: Run, masked: Path) -> None
     assert document["pll"] == "within-word"
     alone = json.loads(bertctl("score", masked, TEXT, "--pll", "token", "--json").stdout)
     differ = [
-        a["log_likelihood"] != b["log_likelihood"] for a, b in zip(document["pieces"], alone["pieces"], strict=True)
+        a["log_likelihood"] != b["log_likelihood"]
+        for a, b in zip(document["pieces"], alone["pieces"], strict=True)
     ]
-    assert differ == [piece in ("good", "##n", "##e", "##s") and i != 7 for i, piece in enumerate(PIECES)]
+    assert differ == [
+        piece in ("good", "##n", "##e", "##s") and i != 7 for i, piece in enumerate(PIECES)
+    ]
     shown = bertctl("score", masked, TEXT).stdout
     assert shown.splitlines()[0] == TEXT
     assert f"{document['log_likelihood']:.4f} of 12 tokens" in shown
     assert "##n" in shown
 
 
-def test_both_sides_of_a_pair_have_their_columns_in_a_table(bertctl: Run, masked: Path, tmp_path: Path) -> None:
+def test_both_sides_of_a_pair_have_their_columns_in_a_table(
+    bertctl: Run, masked: Path, tmp_path: Path
+) -> None:
     (tmp_path / "pairs.csv").write_text("text,pair\nthe good film,film bad\n", encoding="utf-8")
     assert bertctl("score", masked, "pairs.csv", "-o", "scored.csv").returncode == 0
     assert bertctl("score", masked, "pairs.csv", "-o", "scored.jsonl").returncode == 0
@@ -70,7 +79,9 @@ def test_both_sides_of_a_pair_have_their_columns_in_a_table(bertctl: Run, masked
 
 def test_the_odd_word_stands_out_in_colour(bertctl: Run, masked: Path) -> None:
     pieces = json.loads(bertctl("score", masked, TEXT, "--json").stdout)["pieces"]
-    line = bertctl("score", masked, TEXT, env={"NO_COLOR": "", "FORCE_COLOR": "1"}).stdout.splitlines()[0]
+    line = bertctl(
+        "score", masked, TEXT, env={"NO_COLOR": "", "FORCE_COLOR": "1"}
+    ).stdout.splitlines()[0]
     odd = [one for one in pieces if one["log_likelihood"] < -5]
     assert odd
     assert line.count("\x1b[1;31m") <= len(odd)
@@ -84,19 +95,27 @@ def test_files_are_answered_line_by_line(bertctl: Run, masked: Path, tmp_path: P
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(answer["id"], answer["text"]) for answer in answers] == list(enumerate(lines))
     assert bertctl("score", masked, "-", input="\n".join(lines) + "\n").stdout == done.stdout
-    perplexity = math.exp(-sum(one["log_likelihood"] for one in answers) / sum(one["tokens"] for one in answers))
+    perplexity = math.exp(
+        -sum(one["log_likelihood"] for one in answers) / sum(one["tokens"] for one in answers)
+    )
     assert f"pseudo-perplexity {perplexity:.4g}" in done.stderr
     whole = json.loads(bertctl("score", masked, "texts.txt", "--json").stdout)
     assert whole["answers"] == answers
     assert (whole["texts"], whole["pseudo_perplexity"]) == (3, pytest.approx(perplexity))
-    written = json.loads(bertctl("score", masked, "texts.txt", "-o", "scored.jsonl", "--json").stdout)
+    written = json.loads(
+        bertctl("score", masked, "texts.txt", "-o", "scored.jsonl", "--json").stdout
+    )
     assert (tmp_path / "scored.jsonl").read_text() == done.stdout
     assert written.pop("files") == ["scored.jsonl"]
     assert written == {name: value for name, value in whole.items() if name != "answers"}
 
 
 def test_which_of_two_is_likelier(bertctl: Run, masked: Path, tmp_path: Path) -> None:
-    texts = [("the film was good", "the film was dull"), ("a fine film", "fine a film"), ("it was bad", "it bad was")]
+    texts = [
+        ("the film was good", "the film was dull"),
+        ("a fine film", "fine a film"),
+        ("it was bad", "it bad was"),
+    ]
     (tmp_path / "each.txt").write_text("".join(f"{text}\n" for both in texts for text in both))
     lines = bertctl("score", masked, "each.txt").stdout.splitlines()
     each = [json.loads(line)["log_likelihood"] for line in lines]
@@ -105,7 +124,10 @@ def test_which_of_two_is_likelier(bertctl: Run, masked: Path, tmp_path: Path) ->
     assert one["right"] == (scores[0][0] > scores[0][1])
     assert one["difference"] == pytest.approx(scores[0][0] - scores[0][1], abs=1e-4)
     which = "first" if one["right"] else "second"
-    assert f"the {which} is likelier" in bertctl("score", masked, texts[0][0], "--pair", texts[0][1]).stdout
+    assert (
+        f"the {which} is likelier"
+        in bertctl("score", masked, texts[0][0], "--pair", texts[0][1]).stdout
+    )
     rows = [{"sentence_good": good, "sentence_bad": bad} for good, bad in texts]
     (tmp_path / "blimp.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = bertctl("score", masked, "blimp.jsonl")
@@ -134,7 +156,10 @@ def test_what_does_not_fit_is_refused_with_a_sentence(
     line: str, bertctl: Run, masked: Path, tiny_run: TinyRun, tmp_path: Path
 ) -> None:
     (tmp_path / "x.txt").write_text("a film\n")
-    words = [{"MASKED": str(masked), "RUN": str(tiny_run.path)}.get(word, word) for word in shlex.split(line)]
+    words = [
+        {"MASKED": str(masked), "RUN": str(tiny_run.path)}.get(word, word)
+        for word in shlex.split(line)
+    ]
     done = bertctl(*words)
     assert done.returncode == ExitCode.USAGE, done.stderr
     assert REFUSED[line] in done.stderr
@@ -144,7 +169,10 @@ def test_what_does_not_fit_is_refused_with_a_sentence(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("a film\n" + "x " * 60 + "\n", "text 2 has 62 tokens, special ones included, and the model reads 41"),
+        (
+            "a film\n" + "x " * 60 + "\n",
+            "text 2 has 62 tokens, special ones included, and the model reads 41",
+        ),
         ("a film\n\u200b\n", "text 2 is empty"),
         ("", "no texts to score"),
     ],

@@ -48,7 +48,9 @@ def terminal(nursery, tmp_path):
         env = {**nursery.env, "TERM": "xterm-256color"}
         env.pop("COLUMNS", None)  # the terminal says it
         words = list(map(str, arguments))
-        child = nursery.start(words, cwd=tmp_path, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+        child = nursery.start(
+            words, cwd=tmp_path, env=env, stdin=theirs, stdout=theirs, stderr=theirs
+        )
         os.close(theirs)
         sent = b""
         with contextlib.suppress(OSError):  # nobody holds the other end any more
@@ -99,7 +101,13 @@ def intents(tmp_path):
         writer.writerow(["text", "intent", "channel"])
         for number in range(5 * len(LABELS)):
             label = LABELS[number % len(LABELS)]
-            writer.writerow([f"{'very ' * (number % 3)}{label.replace('_', ' ')} was {number}", label, number % 3])
+            writer.writerow(
+                [
+                    f"{'very ' * (number % 3)}{label.replace('_', ' ')} was {number}",
+                    label,
+                    number % 3,
+                ]
+            )
         writer.writerow(["very activate card was 0", LABELS[5], 0])
         writer.writerow(["the card was fine", LABELS[0], 0])
         writer.writerow(["the card was fine", LABELS[0], 0])
@@ -130,12 +138,28 @@ HOW = ["--device", "cpu", "--precision", "fp32", "--threads", 1, "--max-length",
 
 
 @pytest.mark.one_process
-def test_a_dry_run_ends_with_rows_steps_and_memory(terminal, bertctl, intents, tiny_model, tmp_path):
-    words = ["finetune", "text-classification", "--train-file", intents.name, "--model", tiny_model, *HOW]
+def test_a_dry_run_ends_with_rows_steps_and_memory(
+    terminal, bertctl, intents, tiny_model, tmp_path
+):
+    words = [
+        "finetune",
+        "text-classification",
+        "--train-file",
+        intents.name,
+        "--model",
+        tiny_model,
+        *HOW,
+    ]
     words += ["--text-column", "text", "--label-column", "intent", "--dry-run"]
     lines = shown(terminal(*words))
     assert len(lines) <= LINES
-    assert [line.split()[0] for line in lines[-6:-1]] == ["rows", "steps", "baselines", "memory", "recipe"]
+    assert [line.split()[0] for line in lines[-6:-1]] == [
+        "rows",
+        "steps",
+        "baselines",
+        "memory",
+        "recipe",
+    ]
     recorded("finetune-dry-run", lines)
     piped = bertctl(*words)
     (tmp_path / "kept.yaml").write_text(piped.stdout, encoding="utf-8")
@@ -145,10 +169,21 @@ def test_a_dry_run_ends_with_rows_steps_and_memory(terminal, bertctl, intents, t
 
 def test_a_training_shows_a_bar_with_the_time_left(terminal, tiny_model, tmp_path):
     rows = [
-        f"the film was {('good', 'bad')[number % 2]} {number},{('pos', 'neg')[number % 2]}" for number in range(400)
+        f"the film was {('good', 'bad')[number % 2]} {number},{('pos', 'neg')[number % 2]}"
+        for number in range(400)
     ]
     (tmp_path / "films.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
-    words = ["finetune", "text-classification", "--train-file", "films.csv", "--model", tiny_model, *HOW, "-o", "run"]
+    words = [
+        "finetune",
+        "text-classification",
+        "--train-file",
+        "films.csv",
+        "--model",
+        tiny_model,
+        *HOW,
+        "-o",
+        "run",
+    ]
     words += ["--text-column", "text", "--label-column", "label", "--learning-rate", "3e-3"]
     words += ["--epochs", "3", "--set", "evaluation.bootstrap_resamples=100"]
     sent = terminal(*words)
@@ -160,8 +195,27 @@ def test_a_training_shows_a_bar_with_the_time_left(terminal, tiny_model, tmp_pat
 
 @pytest.mark.slow
 def test_a_wide_terminal_has_room_for_all_figures(terminal, opinions, tiny_model):
-    words = ["finetune", "text-classification", "--train-file", opinions, "--model", tiny_model, *HOW, "-o", "run"]
-    more = ["--epochs", 30, "--batch-size", 4, "--set", "training.evaluate_every=60", "--checkpoint-every", "off"]
+    words = [
+        "finetune",
+        "text-classification",
+        "--train-file",
+        opinions,
+        "--model",
+        tiny_model,
+        *HOW,
+        "-o",
+        "run",
+    ]
+    more = [
+        "--epochs",
+        30,
+        "--batch-size",
+        4,
+        "--set",
+        "training.evaluate_every=60",
+        "--checkpoint-every",
+        "off",
+    ]
     sent = terminal(*words, *more, columns=120)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sent)
     bars = re.findall(r"training [━─]+ \d+/120 (.*?)(?:\r|\n|$)", plain)

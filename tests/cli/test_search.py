@@ -38,7 +38,10 @@ COLUMNS = ("--text-column", "body", "--id-column", "id")
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     """Ten texts with ids of their own, the first and the last of them equal."""
-    rows = [{"id": f"row-{i}", "body": text, "label": "pos" if i % 2 else "neg"} for i, text in enumerate(TEXTS)]
+    rows = [
+        {"id": f"row-{i}", "body": text, "label": "pos" if i % 2 else "neg"}
+        for i, text in enumerate(TEXTS)
+    ]
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -73,16 +76,30 @@ def made(bertctl: Run, model: Path, *more: object, corpus: str = "corpus.jsonl")
     return json.loads(done.stdout)
 
 
-def test_an_index_is_found_in_as_by_hand(bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path) -> None:
+def test_an_index_is_found_in_as_by_hand(
+    bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path
+) -> None:
     document = made(bertctl, tiny_model)
     check("index", json.loads((tmp_path / "x" / "index.json").read_text()), "index.json")
-    assert (document["rows"], document["size"], document["pooling"], document["max_length"]) == (10, 36, "mean", 41)
+    assert (document["rows"], document["size"], document["pooling"], document["max_length"]) == (
+        10,
+        36,
+        "mean",
+        41,
+    )
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
     vectors = vectors_of(bertctl, tiny_model, "texts.txt", tmp_path)
     np.testing.assert_allclose(np.load(tmp_path / "x" / "vectors.npy"), vectors, atol=1e-6)
     found = lines(bertctl("search", "x", "texts.txt", "-k", 3).stdout)
-    assert [(one["query_id"], one["rank"]) for one in found[:4]] == [("0", 1), ("0", 2), ("0", 3), ("1", 1)]
-    order = np.argsort(-np.round(vectors.astype(np.float64) @ vectors.T, 9), axis=1, kind="stable")[:, :3]
+    assert [(one["query_id"], one["rank"]) for one in found[:4]] == [
+        ("0", 1),
+        ("0", 2),
+        ("0", 3),
+        ("1", 1),
+    ]
+    order = np.argsort(-np.round(vectors.astype(np.float64) @ vectors.T, 9), axis=1, kind="stable")[
+        :, :3
+    ]
     assert [one["id"] for one in found] == [f"row-{i}" for i in order.ravel()]
     assert [one["id"] for one in found[:2]] == ["row-0", "row-9"], "equal texts in their order"
     assert found[0] == {
@@ -96,7 +113,11 @@ def test_every_form_of_answer(bertctl: Run, tiny_model: Path, corpus: Path, tmp_
     assert table.stdout.splitlines()[1].split()[:4] == ["0", "bright", "1", "1.0000"]
     document = json.loads(bertctl("search", "x", TEXTS[4], "-k", 2, "--json").stdout)
     assert (document["index"], document["count"], document["answers"][0]["id"]) == ("x", 2, "row-4")
-    written = json.loads(bertctl("search", "x", "corpus.jsonl", "-k", 2, "-o", "found.csv", "--json", *COLUMNS).stdout)
+    written = json.loads(
+        bertctl(
+            "search", "x", "corpus.jsonl", "-k", 2, "-o", "found.csv", "--json", *COLUMNS
+        ).stdout
+    )
     assert (written["count"], written["files"]) == (20, ["found.csv"])
     with (tmp_path / "found.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -105,23 +126,36 @@ def test_every_form_of_answer(bertctl: Run, tiny_model: Path, corpus: Path, tmp_
     assert lines(piped.stdout)[0]["id"] == "row-4"
     packed = tmp_path / "more.csv.gz"
     packed.write_bytes(gzip.compress(b"id,text\nq,bright\n"))
-    assert lines(bertctl("search", "x", packed, "-k", 1, "--id-column", "id").stdout)[0]["query_id"] == "q"
+    assert (
+        lines(bertctl("search", "x", packed, "-k", 1, "--id-column", "id").stdout)[0]["query_id"]
+        == "q"
+    )
     assert len(lines(bertctl("search", "x", packed, "-k", 99).stdout)) == 10, "all there are"
 
 
-def test_it_grows_and_goes_on_where_it_was_killed(bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path) -> None:
+def test_it_grows_and_goes_on_where_it_was_killed(
+    bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path
+) -> None:
     whole = made(bertctl, tiny_model)
     files = {path.name: path.read_bytes() for path in (tmp_path / "x").glob("[!.]*")}
     assert bertctl("index", corpus, "-o", "x", "--model", tiny_model).returncode == 2
     made(bertctl, tiny_model, "--resume")
-    assert {path.name: path.read_bytes() for path in (tmp_path / "x").glob("[!.]*")} == files, "nothing was left to do"
+    assert {path.name: path.read_bytes() for path in (tmp_path / "x").glob("[!.]*")} == files, (
+        "nothing was left to do"
+    )
     (tmp_path / "more.txt").write_text("fine food\na film\n")
     for more in ((), ("--text-column", "column1")):
         refused = bertctl("index", "more.txt", "-o", "x", "--append", *more)
-        assert (refused.returncode, "more.txt has no column" in refused.stderr) == (3, True), refused.stderr
-    assert "'body'" in bertctl("index", "more.txt", "-o", "x", "--append").stderr, "as the index was made"
+        assert (refused.returncode, "more.txt has no column" in refused.stderr) == (3, True), (
+            refused.stderr
+        )
+    assert "'body'" in bertctl("index", "more.txt", "-o", "x", "--append").stderr, (
+        "as the index was made"
+    )
     (tmp_path / "more.csv").write_text("id,body,text\nrow-10,fine food,no\nrow-11,a film,no\n")
-    assert (tmp_path / "x" / ".lock").exists(), "what is made anew keeps the lock that its maker holds"
+    assert (tmp_path / "x" / ".lock").exists(), (
+        "what is made anew keeps the lock that its maker holds"
+    )
     with hold(tmp_path / "x" / ".lock"):  # as another process does that adds to it
         refused = bertctl("index", "more.csv", "-o", "x", "--append")
     assert (refused.returncode, "x is in use by" in refused.stderr) == (2, True), refused.stderr
@@ -135,7 +169,8 @@ def test_it_grows_and_goes_on_where_it_was_killed(bertctl: Run, tiny_model: Path
     ]
     assert (
         lines(
-            bertctl("search", "x", "fine food", "-k", 1, "-o", "f.jsonl").stdout or (tmp_path / "f.jsonl").read_text()
+            bertctl("search", "x", "fine food", "-k", 1, "-o", "f.jsonl").stdout
+            or (tmp_path / "f.jsonl").read_text()
         )[0]["text"]
         == "fine food"
     )
@@ -147,7 +182,8 @@ def test_it_grows_and_goes_on_where_it_was_killed(bertctl: Run, tiny_model: Path
     grown = bertctl("index", "keyed.jsonl", "-o", "x", "--append", "--id-column", "key")
     assert grown.returncode == 0, grown.stderr
     assert (
-        "1 text of keyed.jsonl has an id that another text there or in the index has, such as 'row-10'" in grown.stderr
+        "1 text of keyed.jsonl has an id that another text there or in the index has, such as 'row-10'"
+        in grown.stderr
     )
     # As after a kill: more in the files than index.json says, which is not complete.
     made(bertctl, tiny_model, "--overwrite")
@@ -180,13 +216,18 @@ def test_rows_that_can_not_be_added_leave_the_index_as_it_was(
     assert bertctl("search", "x", "fine food").returncode == 0
 
 
-def test_what_is_whole_is_not_computed_again(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_what_is_whole_is_not_computed_again(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     texts = [f"the film was {'very ' * (i % 5)}good {i}" for i in range(600)]
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     words = ("index", "texts.txt", "-o", "x", "--model", tiny_model)
     assert bertctl(*words).returncode == 0
     folder = tmp_path / "x"
-    document, rows = json.loads((folder / "index.json").read_text()), (folder / "rows.jsonl").read_bytes()
+    document, rows = (
+        json.loads((folder / "index.json").read_text()),
+        (folder / "rows.jsonl").read_bytes(),
+    )
     vectors = np.load(folder / "vectors.npy")
     assert (document["rows"], document["corpus"]["rows"], len(vectors)) == (600, 600, 600)
     # What a kill leaves after a chunk of 256 rows, marked by numbers of its own.
@@ -211,7 +252,9 @@ def test_what_is_whole_is_not_computed_again(bertctl: Run, tiny_model: Path, tmp
     assert (shorter.returncode, "first rows of texts.txt" in shorter.stderr) == (3, True)
 
 
-@pytest.mark.parametrize(("dtype", "size"), [pytest.param("float16", 2, marks=pytest.mark.slow), ("int8", 1)])
+@pytest.mark.parametrize(
+    ("dtype", "size"), [pytest.param("float16", 2, marks=pytest.mark.slow), ("int8", 1)]
+)
 def test_fewer_bits_are_measured(
     bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path, dtype: str, size: int
 ) -> None:
@@ -226,13 +269,17 @@ def test_fewer_bits_are_measured(
     assert "looked for theirs" not in grown.stderr, "one text has no ten others"
     exact = made(bertctl, tiny_model, "--overwrite")
     assert "recall" not in exact
-    said = bertctl("index", corpus, "-o", "y", "--model", tiny_model, *COLUMNS, "--dtype", dtype).stderr
+    said = bertctl(
+        "index", corpus, "-o", "y", "--model", tiny_model, *COLUMNS, "--dtype", dtype
+    ).stderr
     assert f"{dtype} finds 100.0% of the 10 nearest texts in float32" in said
     score = json.loads(bertctl("search", "y", "bright", "--json").stdout)["answers"][0]["score"]
     assert score == pytest.approx(1, abs=1e-3 if dtype == "float16" else 1e-2)
 
 
-def test_an_index_knows_its_model(bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path) -> None:
+def test_an_index_knows_its_model(
+    bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path
+) -> None:
     model = make_folder("prompts", tiny_model, tmp_path / "model")
     document = made(bertctl, model)
     assert (document["pooling"], document["max_length"]) == ("model", 40), "as the folder says"
@@ -243,7 +290,9 @@ def test_an_index_knows_its_model(bertctl: Run, tiny_model: Path, corpus: Path, 
     before = said.read_text()
     said.write_text(before.replace("was it ", "is it "))
     other = bertctl("search", "x", "film")
-    assert (other.returncode, "another model is given" in other.stderr) == (3, True), "other words before queries"
+    assert (other.returncode, "another model is given" in other.stderr) == (3, True), (
+        "other words before queries"
+    )
     said.write_text(before)
     moved = shutil.move(model, tmp_path / "moved")
     assert bertctl("search", "x", "film").returncode == 4
@@ -255,7 +304,8 @@ def test_an_index_knows_its_model(bertctl: Run, tiny_model: Path, corpus: Path, 
 
 
 @pytest.mark.parametrize(
-    "dtype", ["float32", *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in ("float16", "int8"))]
+    "dtype",
+    ["float32", *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in ("float16", "int8"))],
 )
 def test_a_graph_finds_what_is_near_and_says_how_much(
     dtype: str, bertctl: Run, tiny_model: Path, tmp_path: Path
@@ -271,26 +321,41 @@ def test_a_graph_finds_what_is_near_and_says_how_much(
     exact, quick = (bertctl(*search, *more) for more in ((), ("--approximate",)))
     assert "making a graph" in quick.stderr
     right, found = (json.loads(one.stdout)["answers"] for one in (exact, quick))
-    pairs = [{(one["query_id"], one["id"]): one["score"] for one in each} for each in (right, found)]
+    pairs = [
+        {(one["query_id"], one["id"]): one["score"] for one in each} for each in (right, found)
+    ]
     both = pairs[0].keys() & pairs[1].keys()
     said = json.loads(quick.stdout)["approximate"]
-    assert said == {"recall": pytest.approx(len(both) / 200), "at": 5, "queries": 40, "of": "queries"}
+    assert said == {
+        "recall": pytest.approx(len(both) / 200),
+        "at": 5,
+        "queries": 40,
+        "of": "queries",
+    }
     assert said["recall"] > 0.8
     assert f"{said['recall']:.1%} of the 5 nearest texts are found, as 40 queries" in quick.stderr
     assert all(pairs[0][key] == pairs[1][key] for key in both), "the same cosines"
-    assert [one["score"] for one in found[:5]] == sorted((one["score"] for one in found[:5]), reverse=True)
-    few = json.loads(bertctl("search", "x", "good", "-k", 5, "--json", "--approximate").stdout)["approximate"]
+    assert [one["score"] for one in found[:5]] == sorted(
+        (one["score"] for one in found[:5]), reverse=True
+    )
+    few = json.loads(bertctl("search", "x", "good", "-k", 5, "--json", "--approximate").stdout)[
+        "approximate"
+    ]
     assert (few["at"], few["of"]) == (5, "texts")
     assert 50 < few["queries"] <= 100
 
 
-def test_a_graph_is_made_again_of_other_vectors_only(bertctl: Run, tiny_model: Path, corpus: Path) -> None:
+def test_a_graph_is_made_again_of_other_vectors_only(
+    bertctl: Run, tiny_model: Path, corpus: Path
+) -> None:
     pytest.importorskip("usearch", reason="pip install 'bertctl[search]'")
     made(bertctl, tiny_model)
     search = ("search", "x", TEXTS[0], "-k", 30, "--approximate", "--json")
     first = bertctl(*search)
     (graph,) = (corpus.parent / "x").glob("*.usearch")
-    assert first.stdout == bertctl("search", "x", TEXTS[0], "-k", 30, "--json", "--approximate").stdout
+    assert (
+        first.stdout == bertctl("search", "x", TEXTS[0], "-k", 30, "--json", "--approximate").stdout
+    )
     assert "making" not in bertctl(*search).stderr
     made(bertctl, tiny_model, "--append")
     assert len(json.loads(bertctl(*search).stdout)["answers"]) == 20
@@ -310,20 +375,29 @@ def test_a_graph_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "pip install 'bertctl[search]'" in str(refused.value.remedy)
 
 
-def test_queries_and_documents_have_their_prompts(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_queries_and_documents_have_their_prompts(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     """The folder has a prompt for queries, and for documents only its default one."""
     model = make_folder("prompts", tiny_model, tmp_path / "model")
     (tmp_path / "texts.txt").write_text("fine\n")
-    assert bertctl("index", "texts.txt", "-o", "x", "--model", model, "--precision", "fp32").returncode == 0
+    assert (
+        bertctl("index", "texts.txt", "-o", "x", "--model", model, "--precision", "fp32").returncode
+        == 0
+    )
     plain = make_folder("mean", tiny_model, tmp_path / "plain")
     (plain / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
     asked, read = "was it fine", "a very good film : fine"
-    expected = json.loads(bertctl("similarity", asked, read, "--model", plain, "--precision", "fp32", "--json").stdout)[
-        "answers"
-    ][0]["similarity"]
+    expected = json.loads(
+        bertctl("similarity", asked, read, "--model", plain, "--precision", "fp32", "--json").stdout
+    )["answers"][0]["similarity"]
     found = json.loads(bertctl("search", "x", "fine", "--json").stdout)["answers"][0]["score"]
     assert found == pytest.approx(expected, abs=2e-6)
-    same = json.loads(bertctl("similarity", "fine", "fine", "--model", model, "--precision", "fp32", "--json").stdout)
+    same = json.loads(
+        bertctl(
+            "similarity", "fine", "fine", "--model", model, "--precision", "fp32", "--json"
+        ).stdout
+    )
     assert same["answers"][0]["similarity"] == pytest.approx(1, abs=1e-6)
 
 
@@ -336,14 +410,22 @@ def test_an_empty_prompt_of_documents_takes_the_place_of_the_default_one(
     said = {"prompts": {"query": "was it ", "document": ""}, "default_prompt_name": "query"}
     (model / "config_sentence_transformers.json").write_text(json.dumps(said))
     (tmp_path / "texts.txt").write_text("fine\n")
-    assert bertctl("index", "texts.txt", "-o", "x", "--model", model, "--precision", "fp32").returncode == 0
+    assert (
+        bertctl("index", "texts.txt", "-o", "x", "--model", model, "--precision", "fp32").returncode
+        == 0
+    )
     expected = library.SentenceTransformer(str(model), device="cpu").encode_document(["fine"])
     np.testing.assert_allclose(np.load(tmp_path / "x" / "vectors.npy"), expected, atol=1e-6)
 
 
-def test_texts_whose_vectors_are_zeros_are_put_into_clusters(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_texts_whose_vectors_are_zeros_are_put_into_clusters(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     """A linear layer with ReLU gives every text but one a vector of zeros."""
-    texts, model = ["good film", "bad food", "the film was dull"], make_folder("dense", tiny_model, tmp_path / "model")
+    texts, model = (
+        ["good film", "bad food", "the film was dull"],
+        make_folder("dense", tiny_model, tmp_path / "model"),
+    )
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
     file = model / "2_Dense" / "config.json"
     file.write_text(file.read_text().replace("Tanh", "ReLU"))
@@ -354,12 +436,16 @@ def test_texts_whose_vectors_are_zeros_are_put_into_clusters(bertctl: Run, tiny_
     bias = np.full(20, -max(way @ other for other in others) - 1e-3, dtype=np.float32)
     weights = {"linear.weight": np.tile(way, (20, 1)), "linear.bias": bias}
     save_file(weights, model / "2_Dense" / "model.safetensors")
-    done = bertctl("cluster", "texts.txt", "--method", "agglomerative", "--clusters", "2", "--model", model)
+    done = bertctl(
+        "cluster", "texts.txt", "--method", "agglomerative", "--clusters", "2", "--model", model
+    )
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["cluster"] for line in done.stdout.splitlines()] == [1, 0, 0]
 
 
-def test_other_rows_are_no_rest_of_a_finished_index(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_other_rows_are_no_rest_of_a_finished_index(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     for name, text in (("one.txt", "good film"), ("two.txt", "bad food")):
         (tmp_path / name).write_text(f"{text}\n")
     assert bertctl("index", "one.txt", "-o", "x", "--model", tiny_model).returncode == 0
@@ -386,43 +472,101 @@ def test_an_append_that_was_killed_before_its_first_rows_begins_again(
     assert "has no rows of two.txt yet" in resumed.stderr
     assert again.returncode == 0, again.stderr
     for name in ("rows.jsonl", "vectors.npy"):
-        assert (tmp_path / "resumed" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+        assert (tmp_path / "resumed" / name).read_bytes() == (
+            tmp_path / "plain" / name
+        ).read_bytes()
 
 
 REFUSED: Mapping[str, tuple[str, int, str]] = {
     "a folder that is no index": ("search . film", 4, "is no index"),
     "an index that is not there": ("search nowhere film", 4, "nowhere is no index"),
     "an empty query": ("search x ''", 2, "the text is empty"),
-    "a file of queries that is not there": ("search x nowhere.txt", 4, "nowhere.txt does not exist"),
+    "a file of queries that is not there": (
+        "search x nowhere.txt",
+        4,
+        "nowhere.txt does not exist",
+    ),
     "an empty file of queries": ("search x empty.txt", 3, "has no rows"),
     "no results": ("search x film -k 0", 2, "--top-k"),
     "another length": ("search x film --max-length 20", 3, "max_length 20 in place of 41"),
-    "a longer length than the model's": ("search x film --max-length 2000", 2, "2000 is over the 41 positions"),
+    "a longer length than the model's": (
+        "search x film --max-length 2000",
+        2,
+        "2000 is over the 41 positions",
+    ),
     "an empty corpus": ("index empty.txt -o y --model MODEL", 3, "has no rows"),
-    "a corpus that is not there": ("index nowhere.txt -o y --model MODEL", 4, "nowhere.txt does not exist"),
+    "a corpus that is not there": (
+        "index nowhere.txt -o y --model MODEL",
+        4,
+        "nowhere.txt does not exist",
+    ),
     "a corpus of pairs": ("index pairs.csv -o y --model MODEL", 2, "two columns of texts"),
     "bytes that are no text": ("index latin.txt -o y --model MODEL", 3, "byte 0xe9 is not utf-8"),
-    "a column that is not there": ("index pairs.csv -o y --model MODEL --text-column body", 3, "body"),
+    "a column that is not there": (
+        "index pairs.csv -o y --model MODEL --text-column body",
+        3,
+        "body",
+    ),
     "an index that is there": ("index texts.txt -o x --model MODEL", 2, "--append"),
-    "a folder with something else": ("index texts.txt -o folder --overwrite --model MODEL", 2, "more than an index"),
-    "a file in its place": ("index texts.txt -o three.txt --model MODEL", 2, "three.txt is no folder"),
+    "a folder with something else": (
+        "index texts.txt -o folder --overwrite --model MODEL",
+        2,
+        "more than an index",
+    ),
+    "a file in its place": (
+        "index texts.txt -o three.txt --model MODEL",
+        2,
+        "three.txt is no folder",
+    ),
     "its own rows": ("index x/rows.jsonl -o x --append", 2, "lies in x"),
     "nothing to add to": ("index texts.txt -o y --append", 4, "y is no index"),
-    "another type of numbers": ("index texts.txt -o x --append --dtype int8", 3, "dtype 'int8' in place of 'float32'"),
-    "another layer": ("index texts.txt -o x --append --layers 1", 3, "layer '1' in place of 'last'"),
+    "another type of numbers": (
+        "index texts.txt -o x --append --dtype int8",
+        3,
+        "dtype 'int8' in place of 'float32'",
+    ),
+    "another layer": (
+        "index texts.txt -o x --append --layers 1",
+        3,
+        "layer '1' in place of 'last'",
+    ),
     "other windows": ("index texts.txt -o x --append --long-text window", 3, "in place of None"),
     "more and anew": ("index texts.txt -o x --append --overwrite", 2, "Leave one of them out"),
-    "answers into the index": ("search x texts.txt -o x/rows.jsonl", 2, "is an input of this command"),
+    "answers into the index": (
+        "search x texts.txt -o x/rows.jsonl",
+        2,
+        "is an input of this command",
+    ),
     "answers as Parquet": ("search x texts.txt -o found.parquet", 2, ".jsonl, .json, .csv or .tsv"),
     "no such type": ("index texts.txt -o y --dtype int4", 2, "'int8'"),
-    "a layer that there is none of": ("index texts.txt -o y --model MODEL --layers 9", 2, "no layer 9"),
-    "vectors of tokens": ("index texts.txt -o y --model MODEL --pooling none", 2, "vectors of tokens"),
-    "a pooling that there is none of": ("similarity film food --model MODEL --pooling men", 2, "did you mean mean"),
+    "a layer that there is none of": (
+        "index texts.txt -o y --model MODEL --layers 9",
+        2,
+        "no layer 9",
+    ),
+    "vectors of tokens": (
+        "index texts.txt -o y --model MODEL --pooling none",
+        2,
+        "vectors of tokens",
+    ),
+    "a pooling that there is none of": (
+        "similarity film food --model MODEL --pooling men",
+        2,
+        "did you mean mean",
+    ),
     "one column": ("similarity texts.txt --model MODEL", 2, "one column of texts"),
     "one text": ("similarity film --model nowhere/model", 2, "has one text"),
     "one text with itself": ("similarity film --all --model nowhere/model", 2, "has one text"),
-    "no such scores": ("similarity pairs.csv --label-column gold --model nowhere/model", 2, "no column 'gold'"),
-    "two texts against three": ("similarity texts.txt three.txt --model MODEL", 3, "2 rows, three.txt 3"),
+    "no such scores": (
+        "similarity pairs.csv --label-column gold --model nowhere/model",
+        2,
+        "no column 'gold'",
+    ),
+    "two texts against three": (
+        "similarity texts.txt three.txt --model MODEL",
+        3,
+        "2 rows, three.txt 3",
+    ),
     "an empty text": ("similarity film '' --model MODEL", 2, "the text is empty"),
     "a cosine over 1": ("mine texts.txt --threshold 1.5 --model MODEL", 2, "--threshold"),
     "more pairs than are let through": (
@@ -441,8 +585,16 @@ REFUSED: Mapping[str, tuple[str, int, str]] = {
         2,
         "choose --method kmeans",
     ),
-    "more clusters than texts": ("cluster three.txt --clusters 4 --model MODEL", 2, "3 of them different"),
-    "a seed that k-means does not take": ("cluster three.txt --clusters 2 --seed 99999999999", 2, "4294967295"),
+    "more clusters than texts": (
+        "cluster three.txt --clusters 4 --model MODEL",
+        2,
+        "3 of them different",
+    ),
+    "a seed that k-means does not take": (
+        "cluster three.txt --clusters 2 --seed 99999999999",
+        2,
+        "4294967295",
+    ),
     "a model that is none": ("mine texts.txt --model nowhere/model", 4, "nowhere"),
 }
 
@@ -463,9 +615,13 @@ def places(tmp_path_factory: pytest.TempPathFactory, nursery: Any, tiny_model: P
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_does_not_fit_is_refused_with_a_sentence(what: str, bertctl: Run, tiny_model: Path, places: Path) -> None:
+def test_what_does_not_fit_is_refused_with_a_sentence(
+    what: str, bertctl: Run, tiny_model: Path, places: Path
+) -> None:
     line, code, said = REFUSED[what]
-    done = bertctl(*(word.replace("MODEL", str(tiny_model)) for word in shlex.split(line)), cwd=places)
+    done = bertctl(
+        *(word.replace("MODEL", str(tiny_model)) for word in shlex.split(line)), cwd=places
+    )
     assert done.returncode == code, done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -508,11 +664,16 @@ def test_a_long_query_is_cut_and_said(bertctl: Run, places: Path) -> None:
     assert (windows.returncode, "longer" in windows.stderr) == (0, False)
 
 
-def test_two_texts_two_files_and_two_columns(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_two_texts_two_files_and_two_columns(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     first, second = TEXTS[:4], TEXTS[4:8]
     (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in first))
     (tmp_path / "b.txt").write_text("".join(f"{text}\n" for text in second))
-    rows = ["sentence1,sentence2,score", *(f"{a},{b},{i}" for i, (a, b) in enumerate(zip(first, second, strict=True)))]
+    rows = [
+        "sentence1,sentence2,score",
+        *(f"{a},{b},{i}" for i, (a, b) in enumerate(zip(first, second, strict=True))),
+    ]
     (tmp_path / "pairs.csv").write_text("\n".join(rows) + "\n")
     a, b = (vectors_of(bertctl, tiny_model, name, tmp_path) for name in ("a.txt", "b.txt"))
     model = ("--model", tiny_model, "--precision", "fp32")
@@ -528,13 +689,17 @@ def test_two_texts_two_files_and_two_columns(bertctl: Run, tiny_model: Path, tmp
 
     cosines = [one["similarity"] for one in found]
     assert document["spearman"]["value"] == pytest.approx(spearmanr(range(4), cosines).statistic)
-    assert document["pearson"]["value"] == pytest.approx(pearsonr(range(4), cosines).statistic, abs=1e-4)
+    assert document["pearson"]["value"] == pytest.approx(
+        pearsonr(range(4), cosines).statistic, abs=1e-4
+    )
     assert "spearman of cosines and scores" in done.stderr
     every = lines(bertctl("similarity", "a.txt", "b.txt", "--all", *model).stdout)
     assert [one["similarity"] for one in every] == pytest.approx((a @ b.T).ravel(), abs=2e-6)
     one = lines(bertctl("similarity", first[2], "b.txt", "--all", *model).stdout)
     same = [line["similarity"] for line in every[8:12]]
-    assert [line["similarity"] for line in one] == pytest.approx(same, abs=BATCHES), "alone and in a batch"
+    assert [line["similarity"] for line in one] == pytest.approx(same, abs=BATCHES), (
+        "alone and in a batch"
+    )
     shown = bertctl("similarity", first[0], second[0], *model)
     (row,) = (line.split() for line in shown.stdout.splitlines()[1:])
     assert float(row[0]) == pytest.approx(cosines[0], abs=1e-4 + BATCHES)
@@ -580,10 +745,15 @@ def test_a_row_without_a_score_is_left_out_of_the_correlation_and_said(
         assert done.returncode == 0, done.stderr
         found.append(json.loads(done.stdout))
     assert "pairs.jsonl:3: 'nan' is no score; the correlation leaves 2 rows out" in done.stderr
-    assert (found[1]["spearman"], found[1]["pearson"]) == (found[0]["spearman"], found[0]["pearson"])
+    assert (found[1]["spearman"], found[1]["pearson"]) == (
+        found[0]["spearman"],
+        found[0]["pearson"],
+    )
 
 
-def test_what_is_read_of_long_texts_is_the_index_s_own(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_what_is_read_of_long_texts_is_the_index_s_own(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     (tmp_path / "long.txt").write_text("film " * 50 + "good " * 50 + "\n")
     for more in (("--long-text", "tail"), ("--long-text", "window", "--window-pooling", "max")):
         words = ("index", "long.txt", "-o", "x", "--model", tiny_model, "--overwrite", *more)
@@ -596,14 +766,20 @@ def test_what_is_read_of_long_texts_is_the_index_s_own(bertctl: Run, tiny_model:
         assert [(one["id"], one["score"]) for one in found] == [("0", 1.0), ("1", 1.0)]
 
 
-def test_several_layers_are_one_vector_of_length_1(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_several_layers_are_one_vector_of_length_1(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     (tmp_path / "texts.txt").write_text("a film\nfine food\n")
-    done = bertctl("index", "texts.txt", "-o", "x", "--layers", "all", "--model", tiny_model, "--json")
-    assert (done.returncode, json.loads(done.stdout)["size"]) == (0, 3 * 36)
-    np.testing.assert_allclose(np.linalg.norm(np.load(tmp_path / "x" / "vectors.npy"), axis=1), 1, rtol=1e-6)
-    assert json.loads(bertctl("search", "x", "a film", "--json").stdout)["answers"][0]["score"] == pytest.approx(
-        1, abs=1e-6
+    done = bertctl(
+        "index", "texts.txt", "-o", "x", "--layers", "all", "--model", tiny_model, "--json"
     )
+    assert (done.returncode, json.loads(done.stdout)["size"]) == (0, 3 * 36)
+    np.testing.assert_allclose(
+        np.linalg.norm(np.load(tmp_path / "x" / "vectors.npy"), axis=1), 1, rtol=1e-6
+    )
+    assert json.loads(bertctl("search", "x", "a film", "--json").stdout)["answers"][0][
+        "score"
+    ] == pytest.approx(1, abs=1e-6)
 
 
 def test_every_near_pair_is_mined(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
@@ -618,18 +794,49 @@ def test_every_near_pair_is_mined(bertctl: Run, tiny_model: Path, tmp_path: Path
     assert [(int(one["id"]), int(one["pair_id"])) for one in lines(done.stdout)] == expected
     assert f"{len(expected)} pairs of 10 texts" in done.stderr
     same = lines(bertctl("mine", "texts.txt", "--threshold", 1, "--model", tiny_model).stdout)
-    assert [(one["id"], one["pair_id"], one["text"], one["pair"]) for one in same] == [("0", "9", TEXTS[0], TEXTS[0])]
-    capped = bertctl("mine", "texts.txt", "--threshold", threshold, "--max-pairs", 3, "--model", tiny_model, "--json")
+    assert [(one["id"], one["pair_id"], one["text"], one["pair"]) for one in same] == [
+        ("0", "9", TEXTS[0], TEXTS[0])
+    ]
+    capped = bertctl(
+        "mine",
+        "texts.txt",
+        "--threshold",
+        threshold,
+        "--max-pairs",
+        3,
+        "--model",
+        tiny_model,
+        "--json",
+    )
     document = json.loads(capped.stdout)
-    assert (capped.returncode, document["count"], document["complete"], document["pairs"]) == (0, 3, False, 12)
+    assert (capped.returncode, document["count"], document["complete"], document["pairs"]) == (
+        0,
+        3,
+        False,
+        12,
+    )
     nearest = sorted(expected, key=lambda pair: (-round(float(cosines[pair]), 6), pair))[:3]
-    assert [(int(one["id"]), int(one["pair_id"])) for one in document["answers"]] == nearest, "not the first ones"
+    assert [(int(one["id"]), int(one["pair_id"])) for one in document["answers"]] == nearest, (
+        "not the first ones"
+    )
     assert "warning: 12 pairs of 10 texts" in capped.stderr
     strict = bertctl(
-        "mine", "texts.txt", "--threshold", threshold, "--max-pairs", 3, "--strict", "--model", tiny_model, "--json"
+        "mine",
+        "texts.txt",
+        "--threshold",
+        threshold,
+        "--max-pairs",
+        3,
+        "--strict",
+        "--model",
+        tiny_model,
+        "--json",
     )
     assert strict.returncode == 3
-    assert (json.loads(strict.stdout)["count"], json.loads(strict.stdout)["error"]["code"]) == (3, 3)
+    assert (json.loads(strict.stdout)["count"], json.loads(strict.stdout)["error"]["code"]) == (
+        3,
+        3,
+    )
 
 
 @pytest.fixture
@@ -642,16 +849,25 @@ def groups(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "how", [("--clusters", 2), ("--method", "agglomerative", "--clusters", 2), ("--method", "hdbscan", "--min-size", 2)]
+    "how",
+    [
+        ("--clusters", 2),
+        ("--method", "agglomerative", "--clusters", 2),
+        ("--method", "hdbscan", "--min-size", 2),
+    ],
 )
-def test_texts_in_groups(how: tuple[object, ...], bertctl: Run, tiny_model: Path, groups: Path) -> None:
+def test_texts_in_groups(
+    how: tuple[object, ...], bertctl: Run, tiny_model: Path, groups: Path
+) -> None:
     done = bertctl("cluster", groups, "--model", tiny_model, *how, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     found = [one["cluster"] for one in document["answers"]]
     if "hdbscan" in how:
         kinds = {
-            number: {i % 3 == 0 for i, one in enumerate(found) if one == number} for number in found if number >= 0
+            number: {i % 3 == 0 for i, one in enumerate(found) if one == number}
+            for number in found
+            if number >= 0
         }
         assert len(kinds) >= 2
         assert all(len(kind) == 1 for kind in kinds.values()), "none has texts of both kinds"
@@ -675,8 +891,13 @@ def test_texts_in_groups(how: tuple[object, ...], bertctl: Run, tiny_model: Path
 def test_minilm_and_its_word_pieces_on_sts(bertctl: Run, shared_data: Path) -> None:
     """The bars: 0.867 without training, 0.645 for the mean of the word-piece embeddings."""
     file = shared_data / "glue" / "STS-B" / "dev.tsv"
-    for more, expected in (((), 0.867), (("--layers", "word-embeddings", "--pooling", "mean"), 0.645)):
-        document = json.loads(bertctl("similarity", file, "--precision", "fp32", "--json", *more).stdout)
+    for more, expected in (
+        ((), 0.867),
+        (("--layers", "word-embeddings", "--pooling", "mean"), 0.645),
+    ):
+        document = json.loads(
+            bertctl("similarity", file, "--precision", "fp32", "--json", *more).stdout
+        )
         assert document["spearman"]["value"] == pytest.approx(expected, abs=0.001)
 
 
@@ -688,7 +909,9 @@ def test_a_run_is_a_model_here(bertctl: Run, tiny_run: TinyRun, corpus: Path) ->
 def _measured_by(measure: str, tiny_model: Path, folder: Path) -> Path:
     """A folder whose vectors have several lengths, compared by this measure."""
     model = make_folder("mean and max", tiny_model, folder)
-    (model / "config_sentence_transformers.json").write_text(json.dumps({"similarity_fn_name": measure}))
+    (model / "config_sentence_transformers.json").write_text(
+        json.dumps({"similarity_fn_name": measure})
+    )
     return model
 
 
@@ -706,7 +929,17 @@ def test_vectors_are_compared_by_the_measure_of_their_folder(
     model = _measured_by(measure, tiny_model, tmp_path / "model")
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
     exact = ("--precision", "fp32", "--model", model)
-    done = bertctl("extract-features", "texts.txt", "-o", "v.npy", "--pooling", "model", "--max-length", 40, *exact)
+    done = bertctl(
+        "extract-features",
+        "texts.txt",
+        "-o",
+        "v.npy",
+        "--pooling",
+        "model",
+        "--max-length",
+        40,
+        *exact,
+    )
     assert done.returncode == 0, done.stderr
     vectors = np.load(tmp_path / "v.npy").astype(np.float64)
     similarities = BY_HAND[measure](vectors, vectors)
@@ -726,8 +959,13 @@ def test_vectors_are_compared_by_the_measure_of_their_folder(
     upper = similarities[np.triu_indices(10, 1)]
     assert [one["similarity"] for one in every] == pytest.approx(upper, rel=1e-4, abs=1e-4)
     refused = bertctl("mine", "texts.txt", *exact)
-    assert (refused.returncode, f"by {measure} similarity, which has no usual threshold" in refused.stderr) == (2, True)
-    mined = json.loads(bertctl("mine", "texts.txt", "--threshold", -1e6, "--max-pairs", 4, *exact, "--json").stdout)
+    assert (
+        refused.returncode,
+        f"by {measure} similarity, which has no usual threshold" in refused.stderr,
+    ) == (2, True)
+    mined = json.loads(
+        bertctl("mine", "texts.txt", "--threshold", -1e6, "--max-pairs", 4, *exact, "--json").stdout
+    )
     assert [one["similarity"] for one in mined["answers"]] == pytest.approx(
         np.sort(upper)[::-1][:4], rel=1e-4, abs=1e-4
     )
@@ -735,17 +973,27 @@ def test_vectors_are_compared_by_the_measure_of_their_folder(
     grouped = bertctl("cluster", "texts.txt", "--clusters", 2, "--method", "agglomerative", *exact)
     assert (grouped.returncode == 0) == (measure != "dot"), grouped.stderr
     refused = bertctl("index", "texts.txt", "-o", "y", "--dtype", "int8", *exact)
-    assert (refused.returncode, f"{measure} similarity needs their length" in refused.stderr) == (2, True)
+    assert (refused.returncode, f"{measure} similarity needs their length" in refused.stderr) == (
+        2,
+        True,
+    )
     by_cosine = bertctl("index", "texts.txt", "-o", "z", "--similarity", "cosine", *exact, "--json")
     assert json.loads(by_cosine.stdout)["similarity"] == "cosine"
-    np.testing.assert_allclose(np.linalg.norm(np.load(tmp_path / "z" / "vectors.npy"), axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(
+        np.linalg.norm(np.load(tmp_path / "z" / "vectors.npy"), axis=1), 1, rtol=1e-5
+    )
 
 
-def test_a_distance_is_negative_and_the_threshold_says_so(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_a_distance_is_negative_and_the_threshold_says_so(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     (tmp_path / "texts.txt").write_text("a film\nfine food\n")
     mine = ("mine", "texts.txt", "--model", tiny_model, "--similarity", "euclidean", "--threshold")
     refused = bertctl(*mine, 2)
-    assert (refused.returncode, "Type --threshold -2 for pairs at a distance up to 2" in refused.stderr) == (2, True)
+    assert (
+        refused.returncode,
+        "Type --threshold -2 for pairs at a distance up to 2" in refused.stderr,
+    ) == (2, True)
     assert bertctl(*mine, -100).returncode == 0
 
 
@@ -753,13 +1001,21 @@ def test_a_distance_is_negative_and_the_threshold_says_so(bertctl: Run, tiny_mod
 def test_what_is_added_is_read_from_the_columns_of_the_index(
     more: str, bertctl: Run, tiny_model: Path, tmp_path: Path
 ) -> None:
-    rows = [{"id": f"a{i}", "title": "t", "text": "short", "body": f"a long film {i}"} for i in range(2)]
-    (tmp_path / "first.csv").write_text("id;title;text;body\n" + "".join(";".join(row.values()) + "\n" for row in rows))
+    rows = [
+        {"id": f"a{i}", "title": "t", "text": "short", "body": f"a long film {i}"} for i in range(2)
+    ]
+    (tmp_path / "first.csv").write_text(
+        "id;title;text;body\n" + "".join(";".join(row.values()) + "\n" for row in rows)
+    )
     given = ("--text-column", "body", "--id-column", "id", "--delimiter", ";")
     assert bertctl("index", "first.csv", "-o", "x", "--model", tiny_model, *given).returncode == 0
     others = [{**row, "id": f"b{i}", "body": f"fine food {i}"} for i, row in enumerate(rows)]
     separator = "\t" if more == "tsv" else ";"
-    table = separator.join(others[0]) + "\n" + "".join(separator.join(row.values()) + "\n" for row in others)
+    table = (
+        separator.join(others[0])
+        + "\n"
+        + "".join(separator.join(row.values()) + "\n" for row in others)
+    )
     text = "".join(json.dumps(row) + "\n" for row in others) if more == "jsonl" else table
     path = tmp_path / f"more.{more}"
     path.write_bytes(gzip.compress(text.encode()) if more.endswith("gz") else text.encode())
@@ -772,7 +1028,9 @@ def test_what_is_added_is_read_from_the_columns_of_the_index(
     check("index", json.loads((tmp_path / "x" / "index.json").read_text()), "index.json")
 
 
-def test_a_guessed_column_is_taken_again_where_a_file_has_it(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_a_guessed_column_is_taken_again_where_a_file_has_it(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     (tmp_path / "first.jsonl").write_text('{"body": "a film"}\n')
     assert bertctl("index", "first.jsonl", "-o", "x", "--model", tiny_model).returncode == 0
     (tmp_path / "both.jsonl").write_text('{"text": "no", "body": "fine food"}\n')
@@ -781,7 +1039,11 @@ def test_a_guessed_column_is_taken_again_where_a_file_has_it(bertctl: Run, tiny_
         grown = bertctl("index", name, "-o", "x", "--append")
         assert grown.returncode == 0, grown.stderr
     found = lines((tmp_path / "x" / "rows.jsonl").read_text())
-    assert [(row["id"], row["text"]) for row in found] == [("0", "a film"), ("1", "fine food"), ("2", "bright")]
+    assert [(row["id"], row["text"]) for row in found] == [
+        ("0", "a film"),
+        ("1", "fine food"),
+        ("2", "bright"),
+    ]
 
 
 def test_numbers_are_not_put_beside_ids(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
@@ -794,15 +1056,23 @@ def test_numbers_are_not_put_beside_ids(bertctl: Run, tiny_model: Path, tmp_path
     del document["reading"]
     (tmp_path / "x" / "index.json").write_text(json.dumps(document))
     refused = bertctl("index", "plain.txt", "-o", "x", "--append")
-    assert (refused.returncode, "have no ids, and those of x have, such as '7'" in refused.stderr) == (3, True)
+    assert (
+        refused.returncode,
+        "have no ids, and those of x have, such as '7'" in refused.stderr,
+    ) == (3, True)
     (tmp_path / "twice.csv").write_text("key,text\n0,a film\n5,fine food\n1,dull\n")
     assert bertctl(*index, "plain.txt", "--overwrite").returncode == 0
     counted = bertctl("index", "twice.csv", "-o", "x", "--append", "--id-column", "key")
     assert counted.returncode == 0, counted.stderr
-    assert "2 texts of twice.csv have an id that another text there or in the index has, such as '0'" in counted.stderr
+    assert (
+        "2 texts of twice.csv have an id that another text there or in the index has, such as '0'"
+        in counted.stderr
+    )
 
 
-@pytest.mark.parametrize(("words", "unknown"), [(("😀", "👍"), "text and pair"), (("a film", "👍"), "pair")])
+@pytest.mark.parametrize(
+    ("words", "unknown"), [(("😀", "👍"), "text and pair"), (("a film", "👍"), "pair")]
+)
 def test_texts_of_which_no_token_is_known_are_named_in_the_answer(
     words: tuple[str, str], unknown: str, bertctl: Run, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -812,5 +1082,7 @@ def test_texts_of_which_no_token_is_known_are_named_in_the_answer(
     (tmp_path / "texts.txt").write_text("".join(f"{word}\n" for word in words))
     (mined,) = lines(bertctl("mine", "texts.txt", "--threshold", -1, "--model", tiny_model).stdout)
     assert mined["unknown"] == unknown
-    known = json.loads(bertctl("similarity", "a film", "good", "--model", tiny_model, "--json").stdout)
+    known = json.loads(
+        bertctl("similarity", "a film", "good", "--model", tiny_model, "--json").stdout
+    )
     assert "unknown" not in known["answers"][0]

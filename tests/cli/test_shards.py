@@ -19,7 +19,10 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tmp_path_factory.mktemp("rows") / "rows.csv",
         ["the", "film", "was", "good", "it", "bad", "food", "dull", "very", "not", "fine"],
     )
-    lines = [f"{' '.join(words[i % 7 : i % 7 + 1 + i % 5])} {i},{'pos' if i % 3 else 'neg'}" for i in range(2100)]
+    lines = [
+        f"{' '.join(words[i % 7 : i % 7 + 1 + i % 5])} {i},{'pos' if i % 3 else 'neg'}"
+        for i in range(2100)
+    ]
     path.write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
     return path
 
@@ -28,7 +31,9 @@ def _shards(bertctl: Run, words: list[object], count: int) -> None:
     for number in range(1, count + 1):
         done = bertctl(*words, "--shard", f"{number}/{count}")
         assert done.returncode == 0, done.stderr
-        assert any(name in done.stderr for name in (f"{number}-of-{count}", f"0000{number}-of-0000{count}"))
+        assert any(
+            name in done.stderr for name in (f"{number}-of-{count}", f"0000{number}-of-0000{count}")
+        )
         assert done.stdout == ""
 
 
@@ -47,8 +52,13 @@ def test_four_shards_of_predict_are_the_bytes_of_one(
     assert bertctl(*words, tmp_path / name).returncode == 0
     _shards(bertctl, [*words, tmp_path / "merged" / name], 4)
     assert not (tmp_path / "merged" / name).exists()
-    records = [json.loads(path.read_text()) for path in sorted((tmp_path / "merged" / f"{name}.parts").glob("*.json"))]
-    assert [record["counts"].get("examples", 0) for record in records] == [2048, 52, 0, 0], "whole chunks of 2,048 rows"
+    records = [
+        json.loads(path.read_text())
+        for path in sorted((tmp_path / "merged" / f"{name}.parts").glob("*.json"))
+    ]
+    assert [record["counts"].get("examples", 0) for record in records] == [2048, 52, 0, 0], (
+        "whole chunks of 2,048 rows"
+    )
     merged = bertctl(*words, tmp_path / "merged" / name, "--merge", "--json")
     assert merged.returncode == 0, merged.stderr
     assert json.loads(merged.stdout)["examples"] == 2100
@@ -62,7 +72,9 @@ def test_shards_with_names_of_their_own_need_no_merge(
     assert bertctl(*words, tmp_path / "all.jsonl").returncode == 0
 
     for number in (1, 2):
-        done = bertctl(*words, tmp_path / "parts" / "part-{shard}.jsonl", "--shard", f"{number}/2", "--json")
+        done = bertctl(
+            *words, tmp_path / "parts" / "part-{shard}.jsonl", "--shard", f"{number}/2", "--json"
+        )
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["file"].endswith(f"part-0000{number}-of-00002.jsonl")
 
@@ -87,7 +99,9 @@ def test_three_shards_of_evaluate_are_the_bytes_of_one(
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "merged" / name).read_bytes()
 
 
-def test_shards_of_a_split_are_added_to_the_run_by_the_merge(bertctl: Run, tiny_run: TinyRun, tmp_path: Path) -> None:
+def test_shards_of_a_split_are_added_to_the_run_by_the_merge(
+    bertctl: Run, tiny_run: TinyRun, tmp_path: Path
+) -> None:
     """The batch of 4 rows is one: the second shard has nothing to compute."""
     whole, run = (shutil.copytree(tiny_run.path, tmp_path / name) for name in ("whole", "run"))
     assert bertctl("evaluate", whole, "--split", "test").returncode == 0
@@ -99,9 +113,19 @@ def test_shards_of_a_split_are_added_to_the_run_by_the_merge(bertctl: Run, tiny_
         assert (whole / name).read_bytes() == (run / name).read_bytes()
 
 
-def test_shards_of_a_few_features_are_merged(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_shards_of_a_few_features_are_merged(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     (tmp_path / "lines.txt").write_text("the film was good\nthe film was bad\n", encoding="utf-8")
-    words = ["extract-features", tmp_path / "lines.txt", "--model", tiny_model, "--max-length", 8, "-o"]
+    words = [
+        "extract-features",
+        tmp_path / "lines.txt",
+        "--model",
+        tiny_model,
+        "--max-length",
+        8,
+        "-o",
+    ]
     assert bertctl(*words, tmp_path / "v.npy").returncode == 0
     _shards(bertctl, [*words, tmp_path / "merged.npy"], 2)
     merged = bertctl(*words, tmp_path / "merged.npy", "--merge")
@@ -114,7 +138,15 @@ def test_shards_of_features_with_names_of_their_own_say_which_rows_they_have(
 ) -> None:
     """Two rows are one chunk: the second shard has a file without rows."""
     (tmp_path / "lines.txt").write_text("the film was good\nthe film was bad\n", encoding="utf-8")
-    words = ["extract-features", tmp_path / "lines.txt", "--model", tiny_model, "--max-length", 8, "-o"]
+    words = [
+        "extract-features",
+        tmp_path / "lines.txt",
+        "--model",
+        tiny_model,
+        "--max-length",
+        8,
+        "-o",
+    ]
 
     for number in (1, 2):
         done = bertctl(*words, tmp_path / "part-{shard}.parquet", "--shard", f"{number}/2")
@@ -131,21 +163,36 @@ def test_shards_of_features_with_names_of_their_own_say_which_rows_they_have(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "options"), [("v.npy", ()), pytest.param("v.safetensors", ("--pooling", "none"), marks=pytest.mark.slow)]
+    ("name", "options"),
+    [("v.npy", ()), pytest.param("v.safetensors", ("--pooling", "none"), marks=pytest.mark.slow)],
 )
 def test_shards_of_features_are_the_bytes_of_one(
     bertctl: Run, tiny_model: Path, tmp_path: Path, name: str, options: tuple[str, ...]
 ) -> None:
     """9,000 rows are two chunks, and the third shard has none."""
-    (tmp_path / "lines.txt").write_text("".join(f"the film was good {i}\n" for i in range(9000)), encoding="utf-8")
-    words = ["extract-features", tmp_path / "lines.txt", "--model", tiny_model, "--max-length", 8, *options, "-o"]
+    (tmp_path / "lines.txt").write_text(
+        "".join(f"the film was good {i}\n" for i in range(9000)), encoding="utf-8"
+    )
+    words = [
+        "extract-features",
+        tmp_path / "lines.txt",
+        "--model",
+        tiny_model,
+        "--max-length",
+        8,
+        *options,
+        "-o",
+    ]
     assert bertctl(*words, tmp_path / name).returncode == 0
     _shards(bertctl, [*words, tmp_path / "merged" / name], 3)
     state = tmp_path / "merged" / f"{name}.parts" / "2-of-3.json"
     whole = state.read_bytes()
     state.write_bytes(whole.replace(b'"rows": 9000', b'"rows": 8192'))
     refused = bertctl(*words, tmp_path / "merged" / name, "--merge")
-    assert (refused.returncode, "2-of-3.json is of another whole, or not finished" in refused.stderr) == (2, True)
+    assert (
+        refused.returncode,
+        "2-of-3.json is of another whole, or not finished" in refused.stderr,
+    ) == (2, True)
     assert not (tmp_path / "merged" / name).exists()
     state.write_bytes(whole)
     merged = bertctl(*words, tmp_path / "merged" / name, "--merge")
@@ -160,7 +207,15 @@ def sharded(tmp_path_factory: pytest.TempPathFactory, tiny_run: TinyRun, nursery
     """Two shards of the predictions of 16 rows."""
     folder = tmp_path_factory.mktemp("sharded")
     for shard in ("1/2", "2/2"):
-        words = ["predict", tiny_run.path, tiny_run.path.parent / "opinions.csv", "-o", "out.jsonl", "--shard", shard]
+        words = [
+            "predict",
+            tiny_run.path,
+            tiny_run.path.parent / "opinions.csv",
+            "-o",
+            "out.jsonl",
+            "--shard",
+            shard,
+        ]
         assert nursery.run([*map(str, words), "--batch-size", "4"], cwd=folder).returncode == 0
     return folder / "out.jsonl.parts"
 
@@ -228,7 +283,16 @@ def test_a_merge_refuses(
     data = Path(shutil.copy(tiny_run.path.parent / "opinions.csv", tmp_path))
     if change is not None:
         change(data, parts)
-    words = ["predict", tiny_run.path, data, "-o", tmp_path / "out.jsonl", "--batch-size", 4, "--merge"]
+    words = [
+        "predict",
+        tiny_run.path,
+        data,
+        "-o",
+        tmp_path / "out.jsonl",
+        "--batch-size",
+        4,
+        "--merge",
+    ]
     refused = bertctl(*words, *options)
     assert refused.returncode == code, refused.stderr
     assert said in refused.stderr
@@ -245,18 +309,25 @@ def test_a_merge_refuses(
         (("--shard", "1/4", "--merge", "-o", "x"), "exclude each other"),
         (("--shard", "1/4", "--num-processes", "2", "-o", "x"), "exclude each other"),
         (("--merge", "-o", "x"), "x.parts: missing, or of another whole: 1-of-1"),
-        (("-o", "x-{shard}.jsonl"), "x-{shard}.jsonl has a place for the shard, and there is no --shard"),
+        (
+            ("-o", "x-{shard}.jsonl"),
+            "x-{shard}.jsonl has a place for the shard, and there is no --shard",
+        ),
         (("--merge", "-o", "x-{shard}.jsonl"), "shards with names of their own need no merge"),
     ],
 )
-def test_refusals_before_anything_is_read(bertctl: Run, tiny_run: TinyRun, tmp_path: Path, options, said) -> None:
+def test_refusals_before_anything_is_read(
+    bertctl: Run, tiny_run: TinyRun, tmp_path: Path, options, said
+) -> None:
     refused = bertctl("predict", tiny_run.path, "missing.csv", *options, cwd=tmp_path)
     assert refused.returncode == 2, refused.stderr
     assert said in refused.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_several_files_are_answered_as_one(bertctl: Run, tiny_run: TinyRun, rows: Path, tmp_path: Path) -> None:
+def test_several_files_are_answered_as_one(
+    bertctl: Run, tiny_run: TinyRun, rows: Path, tmp_path: Path
+) -> None:
     header, *lines = rows.read_text().splitlines(keepends=True)
     (tmp_path / "part-9.csv").write_text(header + "".join(lines[:700]))
     (tmp_path / "part-10.csv").write_text(header + "".join(lines[700:]))

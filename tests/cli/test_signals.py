@@ -23,7 +23,9 @@ from tests.stopping import Training, difference
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}
 
 
-def _stopped_at_import(words: list[str], at: int, number: int, folder: Path) -> tuple[int, str, str]:
+def _stopped_at_import(
+    words: list[str], at: int, number: int, folder: Path
+) -> tuple[int, str, str]:
     """A real process that gets a signal when it has imported so many modules after `bertctl.cli.main`."""
     process = subprocess.Popen(
         [sys.executable, "-X", "importtime", "-m", "bertctl", *words],
@@ -59,7 +61,9 @@ def _check_stop(words: list[str], at: int, number: signal.Signals, folder: Path)
     assert "error: " in said
 
 
-@pytest.mark.parametrize(("at", "number"), [(0, signal.SIGINT), (25, signal.SIGTERM), (120, signal.SIGHUP)])
+@pytest.mark.parametrize(
+    ("at", "number"), [(0, signal.SIGINT), (25, signal.SIGTERM), (120, signal.SIGHUP)]
+)
 def test_a_signal_while_it_starts(tmp_path: Path, at: int, number: signal.Signals) -> None:
     _check_stop(["docs"], at, number, tmp_path)
 
@@ -70,13 +74,22 @@ def test_a_signal_at_any_import_of_a_training(
     tiny_run: TinyRun, tiny_model: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     """2,500 modules, torch among them; 24 of the moments for each signal."""
-    words = ["finetune", "text-classification", "--train-file", str(tiny_run.data), "--model", str(tiny_model)]
+    words = [
+        "finetune",
+        "text-classification",
+        "--train-file",
+        str(tiny_run.data),
+        "--model",
+        str(tiny_model),
+    ]
     for at in range(0, 2400, 100):
         _check_stop([*words, "--max-length", "16", "-o", f"run-{at}"], at, number, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def training(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery) -> Training:
+def training(
+    tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery
+) -> Training:
     return Training(tmp_path_factory.mktemp("training"), tiny_model, nursery, epochs=2)
 
 
@@ -93,8 +106,12 @@ def test_a_terminal_that_closes_leaves_a_checkpoint(training: Training, tmp_path
     assert difference(training.undisturbed, run) is None
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_a_second_signal_ends_it_at_once(training: Training, tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
+def test_a_second_signal_ends_it_at_once(
+    training: Training, tmp_path: Path, number: signal.Signals
+) -> None:
     """No death by signal, no traceback; what a checkpoint holds is not lost."""
     run = tmp_path / "run"
     process = training.popen(run)
@@ -112,7 +129,19 @@ def test_a_second_signal_ends_it_at_once(training: Training, tmp_path: Path, num
 def test_texts_of_an_index_outlive_it_and_that_is_said(tiny_model: Path, tmp_path: Path) -> None:
     """The first chunk of texts is whole, and the process waits for the others."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "bertctl", "index", "-", "-o", "x", "--model", str(tiny_model), "--max-length", "16"],
+        [
+            sys.executable,
+            "-m",
+            "bertctl",
+            "index",
+            "-",
+            "-o",
+            "x",
+            "--model",
+            str(tiny_model),
+            "--max-length",
+            "16",
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -129,13 +158,18 @@ def test_texts_of_an_index_outlive_it_and_that_is_said(tiny_model: Path, tmp_pat
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=3600)[1].decode()
     assert process.returncode == CODES[signal.SIGINT], said
-    assert f"error: interrupted; {CHUNK_ROWS:,} rows are whole\nType the same command with --resume" in said
+    assert (
+        f"error: interrupted; {CHUNK_ROWS:,} rows are whole\nType the same command with --resume"
+        in said
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", CODES)
 @pytest.mark.parametrize("times", [1, 2])
-def test_several_processes_end_together(training: Training, tmp_path: Path, number: signal.Signals, times: int) -> None:
+def test_several_processes_end_together(
+    training: Training, tmp_path: Path, number: signal.Signals, times: int
+) -> None:
     run = tmp_path / "run"
     process = training.popen(run, "--num-processes", "2", "--json")
     training.wait_for_steps(run, 6, process)

@@ -49,9 +49,22 @@ def test_what_verbs_say_and_print(bertctl, nasty: Path, tiny_model: Path, tmp_pa
     run, env = tmp_path / "run\x1b[1m", {"GITHUB_ACTIONS": "true"}
     files = ["--train-file", nasty, "--validation-file", nasty, "--model", tiny_model, "-o", run]
     more = ["--max-length", "24", "--epochs", "1", "--precision", "fp32"]
-    sets = ["training.log_every=1", "evaluation.bootstrap_resamples=100", "evaluation.slice_columns=[label]"]
+    sets = [
+        "training.log_every=1",
+        "evaluation.bootstrap_resamples=100",
+        "evaluation.slice_columns=[label]",
+    ]
     lines = [
-        (["finetune", "text-classification", *files, *more, *(w for one in sets for w in ("--set", one))], (0,)),
+        (
+            [
+                "finetune",
+                "text-classification",
+                *files,
+                *more,
+                *(w for one in sets for w in ("--set", one)),
+            ],
+            (0,),
+        ),
         (["data", "check", nasty], (0, 3)),
         (["gate", run, "--min", "accuracy=0.99"], (7, 8)),
         (["compare", run, run], (0,)),
@@ -76,9 +89,14 @@ def test_what_verbs_say_and_print(bertctl, nasty: Path, tiny_model: Path, tmp_pa
             "::endgroup::",
         )
         mine = [line for line in done.stderr.splitlines() if line.startswith(own)]
-        assert not any(line.startswith("::error file=a::") or UNSEEN.search(line) for line in mine), mine
+        assert not any(
+            line.startswith("::error file=a::") or UNSEEN.search(line) for line in mine
+        ), mine
         clean("\n".join(line for line in done.stderr.splitlines() if not line.startswith(own)))
-    texts = [json.loads(line)["text"] for line in bertctl("predict", run, nasty, env=env).stdout.splitlines()]
+    texts = [
+        json.loads(line)["text"]
+        for line in bertctl("predict", run, nasty, env=env).stdout.splitlines()
+    ]
     assert texts[0] == f"{NASTY} 0", "JSON is what it was"
 
 
@@ -98,21 +116,52 @@ def test_a_terminal_is_not_moved(nursery, nasty: Path, tiny_run, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert "good \\u001b]0;owned\\u0007 \\u202efilm" in shown
     piped = subprocess.run(
-        ["bash", "-c", line], input=text.encode(), capture_output=True, cwd=tmp_path, check=False, env=env
+        ["bash", "-c", line],
+        input=text.encode(),
+        capture_output=True,
+        cwd=tmp_path,
+        check=False,
+        env=env,
     )
     assert text.strip() in piped.stdout.decode()
 
 
 def test_safe_csv(bertctl, tiny_run, tmp_path: Path) -> None:
-    cells = ["=cmd|' /C calc'!A0", "+1 good", "-5", "-2.5e3", "@SUM(A1)", "\tfilm", "fine = good", "- dull"]
+    cells = [
+        "=cmd|' /C calc'!A0",
+        "+1 good",
+        "-5",
+        "-2.5e3",
+        "@SUM(A1)",
+        "\tfilm",
+        "fine = good",
+        "- dull",
+    ]
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"text": cell}) + "\n" for cell in cells))
     plain, safe = (
-        list(csv.DictReader(bertctl("predict", tiny_run.path, rows, "--format", "csv", *more).stdout.splitlines()))
+        list(
+            csv.DictReader(
+                bertctl(
+                    "predict", tiny_run.path, rows, "--format", "csv", *more
+                ).stdout.splitlines()
+            )
+        )
         for more in ([], ["--safe-csv"])
     )
     assert [row["text"] for row in plain] == cells
-    guarded = ["'=cmd|' /C calc'!A0", "'+1 good", "-5", "-2.5e3", "'@SUM(A1)", "'\tfilm", "fine = good", "'- dull"]
+    guarded = [
+        "'=cmd|' /C calc'!A0",
+        "'+1 good",
+        "-5",
+        "-2.5e3",
+        "'@SUM(A1)",
+        "'\tfilm",
+        "fine = good",
+        "'- dull",
+    ]
     assert [row["text"] for row in safe] == guarded
-    assert [{**row, "text": ""} for row in plain] == [{**row, "text": ""} for row in safe], "numbers are left"
+    assert [{**row, "text": ""} for row in plain] == [{**row, "text": ""} for row in safe], (
+        "numbers are left"
+    )
     assert bertctl("predict", tiny_run.path, rows, "--safe-csv").returncode == 2

@@ -20,12 +20,23 @@ for command in json.loads(sys.argv[1]):
 """
 
 
-def test_answers_and_vectors_are_had_without_transformers(tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
+def test_answers_and_vectors_are_had_without_transformers(
+    tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
+) -> None:
     (tmp_path / "texts.txt").write_text("good film\nbad film\n")
     texts, of = "texts.txt", ["--model", str(tiny_model), "-q"]
     commands = [
         ["predict", str(tiny_run.path), "good film", "-q"],
-        ["predict", str(tiny_run.path), str(tiny_run.data), "-o", "answers.csv", "--format", "csv", "-q"],
+        [
+            "predict",
+            str(tiny_run.path),
+            str(tiny_run.data),
+            "-o",
+            "answers.csv",
+            "--format",
+            "csv",
+            "-q",
+        ],
         ["extract-features", texts, "-o", "x.npy", "--max-length", "32", *of],
         ["similarity", "good film", "bad film", *of],
         ["index", texts, "-o", "found", *of],
@@ -35,7 +46,9 @@ def test_answers_and_vectors_are_had_without_transformers(tiny_run: TinyRun, tin
     ]
     command = [sys.executable, "-c", CODE, json.dumps(commands)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout.splitlines() == [f"{verb} 0" for verb, *_ in commands], done.stdout + done.stderr
+    assert done.stdout.splitlines() == [f"{verb} 0" for verb, *_ in commands], (
+        done.stdout + done.stderr
+    )
 
 
 @pytest.mark.parametrize(

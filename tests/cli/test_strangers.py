@@ -70,32 +70,102 @@ MODELS = (
         4,
         "code or weights from elsewhere",
     ),
-    ("kernel behind a name", _config(attn_implementation="flash_attention_2"), 4, "eager and sdpa would fit"),
-    ("kernels in a list", _config(attn_implementation=[KERNEL]), 4, "code or weights from elsewhere"),
-    ("kernel of a part", _config(text_config={"attn_implementation": KERNEL}), 4, "code or weights from elsewhere"),
-    ("experts", _config(experts_implementation="someone/moe"), 4, "experts_implementation is 'someone/moe'"),
-    ("quantized", _config(quantization_config={"quant_method": "evil"}), 4, "quantization_config is"),
-    ("other weights", _config(transformers_weights="evil.bin"), 4, "transformers_weights is 'evil.bin'"),
-    ("backbone", _config(model_type="detr", backbone="someone/resnet"), 4, "backbone is 'someone/resnet'"),
-    ("adapter", _is("adapter_config.json", b'{"base_model_name_or_path": "a/b"}'), 4, "an adapter names its model"),
+    (
+        "kernel behind a name",
+        _config(attn_implementation="flash_attention_2"),
+        4,
+        "eager and sdpa would fit",
+    ),
+    (
+        "kernels in a list",
+        _config(attn_implementation=[KERNEL]),
+        4,
+        "code or weights from elsewhere",
+    ),
+    (
+        "kernel of a part",
+        _config(text_config={"attn_implementation": KERNEL}),
+        4,
+        "code or weights from elsewhere",
+    ),
+    (
+        "experts",
+        _config(experts_implementation="someone/moe"),
+        4,
+        "experts_implementation is 'someone/moe'",
+    ),
+    (
+        "quantized",
+        _config(quantization_config={"quant_method": "evil"}),
+        4,
+        "quantization_config is",
+    ),
+    (
+        "other weights",
+        _config(transformers_weights="evil.bin"),
+        4,
+        "transformers_weights is 'evil.bin'",
+    ),
+    (
+        "backbone",
+        _config(model_type="detr", backbone="someone/resnet"),
+        4,
+        "backbone is 'someone/resnet'",
+    ),
+    (
+        "adapter",
+        _is("adapter_config.json", b'{"base_model_name_or_path": "a/b"}'),
+        4,
+        "an adapter names its model",
+    ),
     (
         "own code",
         _config(model_type="evil", auto_map={"AutoModel": "evil.Evil", "AutoConfig": "evil.C"}),
         2,
         "never run",
     ),
-    ("config is a list", _is("config.json", b"[]"), 4, "config.json: list where an object is needed"),
-    ("config is null", _is("config.json", b"null"), 4, "config.json: NoneType where an object is needed"),
-    ("config is deep", _is("config.json", b"[" * 100_000), 4, "config.json: no JSON: nested too deeply"),
+    (
+        "config is a list",
+        _is("config.json", b"[]"),
+        4,
+        "config.json: list where an object is needed",
+    ),
+    (
+        "config is null",
+        _is("config.json", b"null"),
+        4,
+        "config.json: NoneType where an object is needed",
+    ),
+    (
+        "config is deep",
+        _is("config.json", b"[" * 100_000),
+        4,
+        "config.json: no JSON: nested too deeply",
+    ),
     ("config of wrong types", _config(num_hidden_layers="two"), 4, "can't be used"),
     ("layers by half", _config(num_hidden_layers=1.5), 2, "does not say how many layers"),
     ("200,000 keys", _config(**{f"k{i}": i for i in range(200_000)}), 4, "keys and 0 labels"),
     ("a million labels", _config(num_labels=1_000_000), 4, "1,000,000 labels"),
     ("10^8 layers", _config(num_hidden_layers=10**8), 4, "describes 100,000,000 layers"),
     ("10^12 tokens", _config(vocab_size=10**12), 5, "needs 144000.0 GB of memory"),
-    ("tokenizer is a list", _is("tokenizer.json", b"[]"), 4, "tokenizer.json: list where an object is needed"),
-    ("tokenizer is null", _is("tokenizer.json", b"null"), 4, "tokenizer.json: NoneType where an object is needed"),
-    ("tokenizer of 190 MB", _large("tokenizer.json", 190_000_000), 4, "tokenizer.json is larger than 67 MB"),
+    (
+        "tokenizer is a list",
+        _is("tokenizer.json", b"[]"),
+        4,
+        "tokenizer.json: list where an object is needed",
+    ),
+    (
+        "tokenizer is null",
+        _is("tokenizer.json", b"null"),
+        4,
+        "tokenizer.json: NoneType where an object is needed",
+    ),
+    (
+        "tokenizer of 190 MB",
+        _large("tokenizer.json", 190_000_000),
+        4,
+        "tokenizer.json is larger than 67 MB",
+    ),
     ("vocabulary of broken bytes", _bare_vocabulary, 4, "vocab.txt:3: byte 0xff is not UTF-8"),
     (
         "odd settings",
@@ -118,7 +188,9 @@ def test_a_hostile_model_is_refused_in_a_sentence(bertctl, tiny_model, tmp_path)
         shutil.copytree(tiny_model, model)
         (model / "evil.py").write_text(evil)
         damage(model)
-        done = bertctl("extract-features", "few.txt", "--model", model, "--max-length", "16", "-o", "x.npy")
+        done = bertctl(
+            "extract-features", "few.txt", "--model", model, "--max-length", "16", "-o", "x.npy"
+        )
         said = " ".join(done.stderr.split())
         if (done.returncode, words in said, "Traceback" in said) != (code, True, False):
             wrong.append((name, done.returncode, said))
@@ -149,7 +221,9 @@ def test_the_code_that_a_run_names_is_not_run_unless_it_is_typed(bertctl, tiny_r
     for command in commands:
         done = bertctl(*command)
         assert done.returncode == 2, (command, done.stderr)
-        named_by = next((word for word in command if str(word).endswith(".yaml")), run / "recipe.yaml")
+        named_by = next(
+            (word for word in command if str(word).endswith(".yaml")), run / "recipe.yaml"
+        )
         assert f"evaluation.metric_scripts: {script}: named by {named_by}" in done.stderr
         assert f"--metric {script}" in done.stderr
     tracked = bertctl("finetune", run / "recipe.yaml", "--metric", script, "-o", "again")
@@ -167,13 +241,25 @@ def _recipes() -> Iterator[tuple[str, str]]:
     yield "".join(f"k{i}: {i}\n" for i in range(100_000)), "larger than 524 kB"
     yield "description: " + "x" * 20_000_000, "larger than 524 kB"
     yield "training:\n" + "".join(f"  epocs{i}: 1\n" for i in range(5000)), "... and 4,980 more"
-    yield "name: [" + "a," * 100_000 + "]", "yaml:1: larger than is read: more than 524,288 characters or 20,000 keys"
-    yield "".join(f"a{i}: &x{i} [*x{i - 1}, *x{i - 1}]\n" for i in range(5000)), "the alias *x-1: write the value out"
-    yield "data: &" + "a" * 200_000 + " 1\nmodel: *" + "a" * 200_000, "column 8: not YAML: the alias *aaa"
+    yield (
+        "name: [" + "a," * 100_000 + "]",
+        "yaml:1: larger than is read: more than 524,288 characters or 20,000 keys",
+    )
+    yield (
+        "".join(f"a{i}: &x{i} [*x{i - 1}, *x{i - 1}]\n" for i in range(5000)),
+        "the alias *x-1: write the value out",
+    )
+    yield (
+        "data: &" + "a" * 200_000 + " 1\nmodel: *" + "a" * 200_000,
+        "column 8: not YAML: the alias *aaa",
+    )
     yield "a: " + "[" * 100_000, "nested too deeply"
     yield 'name: "\\ud800"', "1: name: half of a surrogate pair"
     yield 'data:\n  .: 1\n  "http://127.0": 2\n', "2: data..: unknown key"
-    yield "runtime: {threads: 99999999999999999999999999}", "runtime.threads: a number of more than 18 digits"
+    yield (
+        "runtime: {threads: 99999999999999999999999999}",
+        "runtime.threads: a number of more than 18 digits",
+    )
 
 
 @pytest.mark.one_process
@@ -192,11 +278,21 @@ def test_a_recipe_that_is_a_bomb_is_refused_in_a_few_lines(bertctl, tmp_path):
 def test_a_line_that_fills_the_memory_is_refused_unless_it_is_asked_for(bertctl, tmp_path):
     with gzip.open(tmp_path / "rows.csv.gz", "wb", compresslevel=1) as out:
         out.write(b"text,label\ngood,x\nbad,y\n" + b"good " * 3_500_000 + b",x\nbad,y\n")
-    typed = ("finetune", "text-classification", "--train-file", "rows.csv.gz", "--model", "nowhere/tiny")
+    typed = (
+        "finetune",
+        "text-classification",
+        "--train-file",
+        "rows.csv.gz",
+        "--model",
+        "nowhere/tiny",
+    )
     done = bertctl("data", "check", "rows.csv.gz")
     assert done.returncode == 3, done.stderr
     assert "rows.csv.gz:4: this line has more than 16 MB" in done.stdout.replace("\n", " ")
-    for megabytes, code, words in ((16, 3, "train with --set data.longest_line=MEGABYTES"), (18, 4, "'nowhere/tiny'")):
+    for megabytes, code, words in (
+        (16, 3, "train with --set data.longest_line=MEGABYTES"),
+        (18, 4, "'nowhere/tiny'"),
+    ):
         done = bertctl(*typed, "--set", f"data.longest_line={megabytes}")
         assert done.returncode == code, done.stderr
         assert words in done.stderr
@@ -221,9 +317,22 @@ def test_a_line_is_refused_before_it_is_in_memory(tmp_path):
 @pytest.mark.slow
 def test_python_without_docstrings_and_too_little_room_are_said_as_such(tiny_model, tmp_path):
     (tmp_path / "few.txt").write_text("the film was good\n")
-    words = ["-m", "bertctl", "extract-features", "few.txt", "--model", tiny_model, "--max-length", "16", "-o", "x.npy"]
+    words = [
+        "-m",
+        "bertctl",
+        "extract-features",
+        "few.txt",
+        "--model",
+        tiny_model,
+        "--max-length",
+        "16",
+        "-o",
+        "x.npy",
+    ]
     wanted = (("ulimit -v 1000000", 5, "`ulimit -v` allows"), ("export PYTHONOPTIMIZE=2", 2, "-OO"))
     for before, code, said in wanted:
         line = f"{before}; {shlex.join(map(str, [sys.executable, *words]))}"
-        done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=3600)
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=3600
+        )
         assert (done.returncode, said in done.stderr) == (code, True), done.stderr

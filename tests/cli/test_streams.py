@@ -35,10 +35,34 @@ PLACES: Mapping[str, dict[int, str]] = {
 }
 WORST = ("both | true", "<&- >&- 2>&-", "> /dev/full 2>&1")
 
-ON_FILES = ["--train-file", "opinions.csv", "--model", "MODEL", "--max-length", "16", "--precision", "fp32"]
+ON_FILES = [
+    "--train-file",
+    "opinions.csv",
+    "--model",
+    "MODEL",
+    "--max-length",
+    "16",
+    "--precision",
+    "fp32",
+]
 SMALL = [*ON_FILES, "--epochs", "1", "--set", "evaluation.bootstrap_resamples=100"]
-TINY_CORPUS = ["--vocab-size", "150", "--max-steps", "2", "--max-length", "16", "--allow-duplicates"]
-THEN = ["--then", "opinions.csv", "--then-set", "training.max_steps=1", "--then-set", "model.max_length=16"]
+TINY_CORPUS = [
+    "--vocab-size",
+    "150",
+    "--max-steps",
+    "2",
+    "--max-length",
+    "16",
+    "--allow-duplicates",
+]
+THEN = [
+    "--then",
+    "opinions.csv",
+    "--then-set",
+    "training.max_steps=1",
+    "--then-set",
+    "model.max_length=16",
+]
 PRINTED: dict[str, list[str]] = {
     "attention": ["MODEL", "a film", "--json"],
     "cluster": ["opinions.csv", "--model", "MODEL", "--clusters", "2"],
@@ -84,12 +108,44 @@ JUDGED: dict[str, tuple[list[str], int]] = {
 """Verbs whose answer is their exit code or a file."""
 SLOW: dict[str, tuple[list[str], int]] = {
     "finetune": (["text-classification", *SMALL, "-o", "run", "--overwrite"], 0),
-    "pretrain": (["opinions.csv", "--from-scratch", "tiny", *TINY_CORPUS, "-o", "pretrained", "--overwrite"], 0),
-    "adapt": (["opinions.csv", "--from-scratch", "tiny", *TINY_CORPUS, *THEN, "--seeds", "2", "-o", "adapted"], 0),
-    "sweep": (["text-classification", *SMALL, "--grid", "optimizer.learning_rate=1e-3,2e-3", "-o", "sweep"], 0),
-    "probe": (["opinions.csv", "--model", "MODEL", "--max-length", "16", "-o", "probe", "--overwrite"], 0),
+    "pretrain": (
+        ["opinions.csv", "--from-scratch", "tiny", *TINY_CORPUS, "-o", "pretrained", "--overwrite"],
+        0,
+    ),
+    "adapt": (
+        [
+            "opinions.csv",
+            "--from-scratch",
+            "tiny",
+            *TINY_CORPUS,
+            *THEN,
+            "--seeds",
+            "2",
+            "-o",
+            "adapted",
+        ],
+        0,
+    ),
+    "sweep": (
+        [
+            "text-classification",
+            *SMALL,
+            "--grid",
+            "optimizer.learning_rate=1e-3,2e-3",
+            "-o",
+            "sweep",
+        ],
+        0,
+    ),
+    "probe": (
+        ["opinions.csv", "--model", "MODEL", "--max-length", "16", "-o", "probe", "--overwrite"],
+        0,
+    ),
     "evaluate": (["OWN", "--split", "test"], 0),
-    "extract-features": (["opinions.csv", "--model", "MODEL", "--max-length", "16", "-o", "v.npy", "--overwrite"], 0),
+    "extract-features": (
+        ["opinions.csv", "--model", "MODEL", "--max-length", "16", "-o", "v.npy", "--overwrite"],
+        0,
+    ),
     "index": (["opinions.csv", "--model", "MODEL", "-o", "index", "--overwrite"], 0),
     "estimate": (["text-classification", *SMALL], 0),
     "lr-find": (["text-classification", *ON_FILES], 0),
@@ -120,8 +176,20 @@ def expected(code: int, place: Mapping[int, str], *, printed: bool) -> int:
 def test_the_tables_have_every_verb() -> None:
     assert REFUSED.keys() == COMMANDS.keys()
     answered = {verb.partition(",")[0] for verb in (*PRINTED, *JUDGED, *SLOW)}
-    alone = {"push", "fetch", "sweep-merge", "fill-mask", "score", "runs rm", "vocab grow", "vocab shrink", "search"}
-    assert COMMANDS.keys() - answered == alone, "a hub; shards; a head; a run, a folder or an index each"
+    alone = {
+        "push",
+        "fetch",
+        "sweep-merge",
+        "fill-mask",
+        "score",
+        "runs rm",
+        "vocab grow",
+        "vocab shrink",
+        "search",
+    }
+    assert COMMANDS.keys() - answered == alone, (
+        "a hub; shards; a head; a run, a folder or an index each"
+    )
     assert len(REFUSED) * len(PLACES) == 490
     assert (len(PRINTED) + len(JUDGED) + len(SLOW)) * len(PLACES) == 470
 
@@ -131,7 +199,9 @@ def _in_turn(verbs: Iterable[str]) -> list[tuple[str, str]]:
     return [(verb, WORST[number % len(WORST)]) for number, verb in enumerate(verbs)]
 
 
-def _refused(nursery: Nursery, verb: str, places: Mapping[str, Mapping[int, str]], cwd: Path) -> None:
+def _refused(
+    nursery: Nursery, verb: str, places: Mapping[str, Mapping[int, str]], cwd: Path
+) -> None:
     code = REFUSED[verb][1]
     got = {name: nursery.verdict(typed(verb), place, cwd=cwd) for name, place in places.items()}
     assert got == dict.fromkeys(places, code)
@@ -144,12 +214,19 @@ def test_a_refusal_keeps_its_code(nursery: Nursery, tmp_path: Path, verb: str, p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", REFUSED)
-def test_a_refusal_keeps_its_code_in_every_place(nursery: Nursery, tmp_path: Path, verb: str) -> None:
+def test_a_refusal_keeps_its_code_in_every_place(
+    nursery: Nursery, tmp_path: Path, verb: str
+) -> None:
     _refused(nursery, verb, PLACES, tmp_path)
 
 
 def _answered(
-    nursery: Nursery, verb: str, places: Mapping[str, Mapping[int, str]], run: Path, model: Path, folder: Path
+    nursery: Nursery,
+    verb: str,
+    places: Mapping[str, Mapping[int, str]],
+    run: Path,
+    model: Path,
+    folder: Path,
 ) -> None:
     printed = verb in PRINTED or verb in ("estimate", "lr-find")
     words, code = (PRINTED[verb], 0) if verb in PRINTED else (JUDGED | SLOW)[verb]
@@ -189,7 +266,9 @@ def test_from_the_first_line_of_a_real_process(tmp_path: Path) -> None:
     """A shell closes what it says, and no file that is opened later gets its number."""
     line = f"{sys.executable} -m bertctl vocab train - --size 60 -o vocabulary"
     for place in ("<&- 2> /dev/full", "2>&- >&- <&-"):
-        done = subprocess.run(["bash", "-c", f"{line} {place}"], cwd=tmp_path, capture_output=True, check=False)
+        done = subprocess.run(
+            ["bash", "-c", f"{line} {place}"], cwd=tmp_path, capture_output=True, check=False
+        )
         assert (done.returncode, done.stdout, done.stderr) == (3, b"", b""), place
     done = subprocess.run(
         ["bash", "-c", f"echo a film was good good good | {line} >&- 2>&-"],
@@ -234,7 +313,9 @@ def test_an_encoding_that_lacks_the_letters(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_names_that_are_not_utf8(nursery: Nursery, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
+def test_names_that_are_not_utf8(
+    nursery: Nursery, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
+) -> None:
     """They work, or are refused in a sentence."""
     odd = os.fsdecode(b"caf\xe9")
     shutil.copy(tiny_run.data, tmp_path / f"{odd}.csv")
@@ -242,14 +323,41 @@ def test_names_that_are_not_utf8(nursery: Nursery, tiny_run: TinyRun, tiny_model
         (0,): [
             ["predict", str(tiny_run.path), f"{odd}.csv"],
             ["tokenize", "--file", f"{odd}.csv", "-o", f"{odd}.jsonl"],
-            ["gate", str(tiny_run.path), "--min", "accuracy=0", "--allow-constant", "--junit", f"{odd}.xml"],
+            [
+                "gate",
+                str(tiny_run.path),
+                "--min",
+                "accuracy=0",
+                "--allow-constant",
+                "--junit",
+                f"{odd}.xml",
+            ],
         ],
         (2,): [
             ["data", "check", f"{odd}.csv"],
-            ["finetune", "text-classification", "--train-file", f"{odd}.csv", "--model", str(tiny_model), "-o", "r"],
+            [
+                "finetune",
+                "text-classification",
+                "--train-file",
+                f"{odd}.csv",
+                "--model",
+                str(tiny_model),
+                "-o",
+                "r",
+            ],
         ],
-        (2, 4): [["evaluate", odd], ["predict", odd, "x.csv"], ["docs", odd], ["recipes", "show", odd], [odd]],
-        (2, 3, 4): [["tokenize", odd, "--format", "ids"], ["vocab", "search", odd], ["vocab", "show", f"./{odd}"]],
+        (2, 4): [
+            ["evaluate", odd],
+            ["predict", odd, "x.csv"],
+            ["docs", odd],
+            ["recipes", "show", odd],
+            [odd],
+        ],
+        (2, 3, 4): [
+            ["tokenize", odd, "--format", "ids"],
+            ["vocab", "search", odd],
+            ["vocab", "show", f"./{odd}"],
+        ],
     }
     for codes, each in lines.items():
         for words in each:

@@ -32,7 +32,10 @@ def commands() -> Iterator[tuple[str, typer.Context]]:
             yield verb.name, context
             continue
         for name in command.list_commands(context):
-            yield f"{verb.name} {name}", typer.Context(command.get_command(context, name), context, info_name=name)
+            yield (
+                f"{verb.name} {name}",
+                typer.Context(command.get_command(context, name), context, info_name=name),
+            )
 
 
 COMMANDS = dict(commands())
@@ -52,10 +55,16 @@ def flags(option: TyperOption) -> str:
 
 def surface() -> str:
     """Each verb with its arguments, under it its options in the order of the alphabet."""
-    shared = sorted({flags(one) for context in COMMANDS.values() for one in options(context) if is_shared(one)})
+    shared = sorted(
+        {flags(one) for context in COMMANDS.values() for one in options(context) if is_shared(one)}
+    )
     parts = ["every verb", *(f"  {one}" for one in shared)]
     for name, context in COMMANDS.items():
-        arguments = [one.metavar for one in context.command.get_params(context) if isinstance(one, TyperArgument)]
+        arguments = [
+            one.metavar
+            for one in context.command.get_params(context)
+            if isinstance(one, TyperArgument)
+        ]
         parts += ["", " ".join([name, *map(str, arguments)])]
         parts += sorted(f"  {flags(one)}" for one in options(context) if not is_shared(one))
     return "\n".join(parts) + "\n"

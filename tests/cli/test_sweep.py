@@ -39,8 +39,16 @@ def many_opinions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _words(data: Path, model: Path, output: Path, *extra: object, grid: str | None = GRID) -> list[str]:
-    fields = {"--train-file": data, "--model": model, "-o": output, "--max-length": 32, "--precision": "fp32"}
+def _words(
+    data: Path, model: Path, output: Path, *extra: object, grid: str | None = GRID
+) -> list[str]:
+    fields = {
+        "--train-file": data,
+        "--model": model,
+        "-o": output,
+        "--max-length": 32,
+        "--precision": "fp32",
+    }
     words = [str(word) for pair in fields.items() for word in pair]
     words += [word for one in SETS for word in ("--set", one)]
     words += ["--grid", grid] if grid else []
@@ -65,10 +73,18 @@ def _states(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def swept(tmp_path_factory: pytest.TempPathFactory, many_opinions: Path, tiny_model: Path, nursery: Nursery) -> Path:
+def swept(
+    tmp_path_factory: pytest.TempPathFactory,
+    many_opinions: Path,
+    tiny_model: Path,
+    nursery: Nursery,
+) -> Path:
     """Two settings with two seeds, in two workers. Tests that change it work on a copy."""
     folder = tmp_path_factory.mktemp("swept") / "sweep"
-    process = _popen(nursery, _words(many_opinions, tiny_model, folder, "--seeds", 2, "--jobs", 2, "--keep", "all"))
+    process = _popen(
+        nursery,
+        _words(many_opinions, tiny_model, folder, "--seeds", 2, "--jobs", 2, "--keep", "all"),
+    )
     out, err = process.communicate(timeout=3600)
     assert process.returncode == 0, err
     (folder / "stdout").write_text(out)
@@ -95,21 +111,29 @@ def test_a_sweep_says_what_it_does_and_leaves_ordinary_runs(swept: Path) -> None
     assert (swept / "best.yaml").exists()
 
 
-def test_a_cell_is_what_finetune_makes_of_its_recipe(bertctl: Run, swept: Path, tmp_path: Path) -> None:
+def test_a_cell_is_what_finetune_makes_of_its_recipe(
+    bertctl: Run, swept: Path, tmp_path: Path
+) -> None:
     plan = json.loads((swept / "plan.json").read_text())
     for cell in (plan["cells"][0]["name"], plan["cells"][3]["name"]):
         alone = bertctl("finetune", swept / "cells" / cell / "recipe.yaml", "-o", tmp_path / cell)
         assert alone.returncode == 0, alone.stderr
         for name in ("metrics.json", "predictions/validation.jsonl", "model/model.safetensors"):
-            assert (tmp_path / cell / name).read_bytes() == (swept / "cells" / cell / name).read_bytes(), name
+            assert (tmp_path / cell / name).read_bytes() == (
+                swept / "cells" / cell / name
+            ).read_bytes(), name
     best = bertctl("finetune", swept / "best.yaml", "-o", tmp_path / "best", "--json")
     primary = plan["primary"]
     chosen = json.loads((swept / "sweep.json").read_text())["chosen"]
     metrics = json.loads(best.stdout)
     assert metrics["metrics"][primary["split"]][primary["name"]]["value"] == chosen["run_value"]
     assert metrics["selected_on"]["setting"] == {"split": primary["split"], "of": 2}
-    gate = bertctl("gate", tmp_path / "best", "--min", f"{primary['name']}=0", "--allow-constant", "--json")
-    assert "setting (best of 2)" in " ".join(json.loads(gate.stdout)["notes"]), gate.stdout + gate.stderr
+    gate = bertctl(
+        "gate", tmp_path / "best", "--min", f"{primary['name']}=0", "--allow-constant", "--json"
+    )
+    assert "setting (best of 2)" in " ".join(json.loads(gate.stdout)["notes"]), (
+        gate.stdout + gate.stderr
+    )
 
 
 def test_a_second_call_runs_nothing_and_other_settings_are_refused(
@@ -123,14 +147,18 @@ def test_a_second_call_runs_nothing_and_other_settings_are_refused(
     again = bertctl(*_words(data, tiny_model, folder, "--seeds", 2, "--jobs", 1))
     assert again.returncode == 0, again.stderr
     assert "4 runs: 2 settings x 2 seeds; 4 done before" in again.stderr
-    assert before == {path: path.stat().st_mtime_ns for path in (folder / "cells").rglob("metrics.json")}
+    assert before == {
+        path: path.stat().st_mtime_ns for path in (folder / "cells").rglob("metrics.json")
+    }
     assert _result(folder) == _result(swept)
     assert len(list((folder / "cells").glob("*/model"))) == 4, "all were to be kept"
     (folder / "sweep.json").unlink()  # as after a kill between the last run and the result
     assert bertctl(*_words(data, tiny_model, folder, "--seeds", 2, "--jobs", 1)).returncode == 0
     assert len(list((folder / "cells").glob("*/model"))) == 1
     assert _result(folder) == _result(swept)
-    other = bertctl(*_words(data, tiny_model, folder, "--seeds", 3, "--set", "optimizer.weight_decay=0.1"))
+    other = bertctl(
+        *_words(data, tiny_model, folder, "--seeds", 3, "--set", "optimizer.weight_decay=0.1")
+    )
     assert other.returncode == 2, other.stderr
     assert "optimizer.weight_decay: 0.01 then, 0.1 now" in other.stderr
     assert "seeds: " in other.stderr
@@ -147,7 +175,9 @@ def test_a_sweep_is_not_taken_for_a_run(bertctl: Run, swept: Path) -> None:
     assert str(swept / "cells") in asked.stderr
 
 
-def test_two_sweeps_in_one_folder(bertctl: Run, swept: Path, many_opinions: Path, tiny_model: Path) -> None:
+def test_two_sweeps_in_one_folder(
+    bertctl: Run, swept: Path, many_opinions: Path, tiny_model: Path
+) -> None:
     with (swept / ".lock").open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.truncate(0)
@@ -175,7 +205,9 @@ def _wait_for(folder: Path, done: int, process: Child) -> None:
 
 
 def _children(pid: int) -> list[int]:
-    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    listed = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False
+    )
     return [int(word) for word in listed.stdout.split()]
 
 
@@ -188,7 +220,12 @@ def _is_alive(pid: int) -> bool:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are found by Linux's process table")
 def test_a_killed_sweep_goes_on_to_the_same_result(
-    bertctl: Run, nursery: Nursery, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
+    bertctl: Run,
+    nursery: Nursery,
+    swept: Path,
+    many_opinions: Path,
+    tiny_model: Path,
+    tmp_path: Path,
 ) -> None:
     words = _words(many_opinions, tiny_model, tmp_path / "sweep", "--seeds", 2, "--jobs", 2)
     process = _popen(nursery, words)
@@ -201,7 +238,9 @@ def test_a_killed_sweep_goes_on_to_the_same_result(
         time.sleep(0.01)
     assert not any(map(_is_alive, workers)), "no worker outlives its parent"
     locks = [(cell / ".lock").open("a") for cell in (tmp_path / "sweep" / "cells").iterdir()]
-    for lock in locks:  # on a busy machine a killed worker still holds its cell when the next sweep comes to it
+    for lock in (
+        locks
+    ):  # on a busy machine a killed worker still holds its cell when the next sweep comes to it
         fcntl.flock(lock, fcntl.LOCK_EX)
     threading.Timer(2.0, lambda: [lock.close() for lock in locks]).start()
     again = bertctl(*words)
@@ -212,7 +251,12 @@ def test_a_killed_sweep_goes_on_to_the_same_result(
 
 @pytest.mark.slow
 def test_a_signal_saves_and_the_same_command_goes_on(
-    bertctl: Run, nursery: Nursery, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
+    bertctl: Run,
+    nursery: Nursery,
+    swept: Path,
+    many_opinions: Path,
+    tiny_model: Path,
+    tmp_path: Path,
 ) -> None:
     """SIGTERM; Ctrl-C takes the same way (tests/slow/test_sweep_bars.py)."""
     words = _words(many_opinions, tiny_model, tmp_path / "sweep", "--seeds", 2, "--jobs", 2)
@@ -232,12 +276,16 @@ def test_a_signal_saves_and_the_same_command_goes_on(
 def test_a_second_ctrl_c_ends_at_once_and_does_not_say_that_anything_was_saved(
     nursery: Nursery, many_opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    process = _popen(nursery, _words(many_opinions, tiny_model, tmp_path / "sweep", "--seeds", 2, "--jobs", 2))
+    process = _popen(
+        nursery, _words(many_opinions, tiny_model, tmp_path / "sweep", "--seeds", 2, "--jobs", 2)
+    )
     _wait_for(tmp_path / "sweep", 0, process)
     workers = _children(process.pid)
     for worker in workers:
         os.kill(worker, signal.SIGSTOP)  # so that none saves anything
-    while not all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in _tasks(workers)):
+    while not all(
+        task.read_text().rpartition(")")[2].split()[0] == "T" for task in _tasks(workers)
+    ):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     while not all(_is_pending(signal.SIGINT, worker) for worker in workers):
@@ -263,10 +311,18 @@ def _is_pending(number: int, pid: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are found by Linux's process table")
 def test_a_worker_that_dies_fails_its_cell_and_the_others_go_on(
-    bertctl: Run, nursery: Nursery, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
+    bertctl: Run,
+    nursery: Nursery,
+    swept: Path,
+    many_opinions: Path,
+    tiny_model: Path,
+    tmp_path: Path,
 ) -> None:
     words = _words(many_opinions, tiny_model, tmp_path / "sweep", "--seeds", 2, "--jobs", 1)
-    process = _popen(nursery, [*words, "--threads", str(json.loads((swept / "plan.json").read_text())["threads"])])
+    process = _popen(
+        nursery,
+        [*words, "--threads", str(json.loads((swept / "plan.json").read_text())["threads"])],
+    )
     _wait_for(tmp_path / "sweep", 0, process)
     for worker in _children(process.pid):
         os.kill(worker, signal.SIGKILL)
@@ -302,7 +358,9 @@ def test_two_shards_merged_are_the_whole(
     document = json.loads(plan.read_text())
     document["recipe"]["optimizer"]["weight_decay"] = 0.5
     plan.write_text(json.dumps(document))
-    refused = bertctl("sweep-merge", tmp_path / "part1", tmp_path / "part2", "-o", tmp_path / "other")
+    refused = bertctl(
+        "sweep-merge", tmp_path / "part1", tmp_path / "part2", "-o", tmp_path / "other"
+    )
     assert refused.returncode == 2
     assert "optimizer.weight_decay: 0.01 then, 0.5 now" in refused.stderr
     assert bertctl("sweep-merge", tmp_path, "-o", tmp_path / "other").returncode == 4
@@ -313,7 +371,9 @@ def test_divergence_folds_and_a_cell_that_fails(
     bertctl: Run, many_opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     """Rate 1.0 diverges, which is a result; 2 frozen layers fit, 9 don't, which is refused before anything runs."""
-    words = _words(many_opinions, tiny_model, tmp_path / "sweep", grid="optimizer.learning_rate=5e-3,1.0")
+    words = _words(
+        many_opinions, tiny_model, tmp_path / "sweep", grid="optimizer.learning_rate=5e-3,1.0"
+    )
     done = bertctl(*words, "--folds", 2, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -329,7 +389,9 @@ def test_divergence_folds_and_a_cell_that_fails(
     one, other = held_out.values()
     assert not one & other
     assert len(one | other) == 64
-    layers = bertctl(*_words(many_opinions, tiny_model, tmp_path / "layers", grid="training.freeze_layers=2,9"))
+    layers = bertctl(
+        *_words(many_opinions, tiny_model, tmp_path / "layers", grid="training.freeze_layers=2,9")
+    )
     assert layers.returncode == 2, layers.stderr
     assert not (tmp_path / "layers" / "cells").exists()
 
@@ -356,7 +418,13 @@ def test_divergence_folds_and_a_cell_that_fails(
     ],
 )
 def test_refusals(
-    bertctl: Run, opinions: Path, tiny_model: Path, tmp_path: Path, extra: tuple[str, ...], grid: str | None, said: str
+    bertctl: Run,
+    opinions: Path,
+    tiny_model: Path,
+    tmp_path: Path,
+    extra: tuple[str, ...],
+    grid: str | None,
+    said: str,
 ) -> None:
     words = _words(opinions, tiny_model, tmp_path / "sweep", *extra, grid=None)
     refused = bertctl(*words, *(["--grid", grid] if grid is not None else []))
@@ -365,13 +433,21 @@ def test_refusals(
     assert not (tmp_path / "sweep").exists()
 
 
-def test_a_dry_run_trains_nothing(bertctl: Run, opinions: Path, tiny_model: Path, tmp_path: Path) -> None:
+def test_a_dry_run_trains_nothing(
+    bertctl: Run, opinions: Path, tiny_model: Path, tmp_path: Path
+) -> None:
     words = _words(opinions, tiny_model, tmp_path / "sweep", "--seeds", 3, "--dry-run", "--json")
     done = bertctl(*words)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["to_run"], len(document["cells"])) == (6, 6)
-    assert 0 <= document["seconds"]["low"] <= document["seconds"]["estimate"] <= document["seconds"]["high"] > 0
+    assert (
+        0
+        <= document["seconds"]["low"]
+        <= document["seconds"]["estimate"]
+        <= document["seconds"]["high"]
+        > 0
+    )
     assert document["disk_bytes"]["needed"] > 0
     assert not (tmp_path / "sweep").exists()
 
@@ -380,7 +456,16 @@ def test_a_dry_run_trains_nothing(bertctl: Run, opinions: Path, tiny_model: Path
 def test_the_chosen_model_is_scored_on_test_only_if_asked(
     bertctl: Run, many_opinions: Path, opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    words = _words(many_opinions, tiny_model, tmp_path / "sweep", "--test-file", opinions, "--seeds", 2, grid=None)
+    words = _words(
+        many_opinions,
+        tiny_model,
+        tmp_path / "sweep",
+        "--test-file",
+        opinions,
+        "--seeds",
+        2,
+        grid=None,
+    )
     words += ["--set", "evaluation.splits=[validation, test]", "--learning-rate", "5e-3"]
     plain = bertctl(*words, "--keep", "none", "--json")
     assert plain.returncode == 0, plain.stderr

@@ -21,9 +21,13 @@ def gold(folder):
     return [json.loads(line)["gold"] for line in lines]
 
 
-def test_numbers_are_indexes_into_the_names_of_the_recipe_or_of_the_file(bertctl, tiny_model, tmp_path):
+def test_numbers_are_indexes_into_the_names_of_the_recipe_or_of_the_file(
+    bertctl, tiny_model, tmp_path
+):
     datasets = pytest.importorskip("datasets")
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"tokens": w, "ner_tags": t}) + "\n" for w, t in ROWS))
+    (tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps({"tokens": w, "ner_tags": t}) + "\n" for w, t in ROWS)
+    )
     unnamed = trained(bertctl, tiny_model, "a.jsonl")
     assert unnamed.returncode == 3
     assert "the tags are numbers" in unnamed.stderr
@@ -45,7 +49,9 @@ def test_numbers_are_indexes_into_the_names_of_the_recipe_or_of_the_file(bertctl
     assert gold(tmp_path) == wanted
 
 
-def test_comments_are_comments_and_small_letters_and_missing_words_are_asked_about(bertctl, tiny_model, tmp_path):
+def test_comments_are_comments_and_small_letters_and_missing_words_are_asked_about(
+    bertctl, tiny_model, tmp_path
+):
     multiconer = "# id 1f domain=train\nthe _ _ O\ngood _ _ B-MOOD\n\n# _ _ O\nfilm _ _ O\n"
     (tmp_path / "a.conll").write_text(multiconer)
     done = trained(bertctl, tiny_model, "a.conll")
@@ -69,8 +75,15 @@ def test_data_check_guesses_the_task_and_right_tags_are_right(bertctl, tmp_path)
     report = json.loads(checked.stdout)
     found = [finding for finding in report["findings"] if finding["code"] == "tag-scheme"]
     assert [finding["count"] for finding in found] == [1]
-    assert "B-MOOD at 'bad' follows nothing, which IOB1 does not allow" in found[0]["examples"][0]["text"]
-    question = {"question": "who?", "context": "Ada did", "answers": {"text": ["Ada"], "answer_start": [0]}}
+    assert (
+        "B-MOOD at 'bad' follows nothing, which IOB1 does not allow"
+        in found[0]["examples"][0]["text"]
+    )
+    question = {
+        "question": "who?",
+        "context": "Ada did",
+        "answers": {"text": ["Ada"], "answer_start": [0]},
+    }
     (tmp_path / "q.jsonl").write_text(json.dumps(question) + "\n")
     checked = bertctl("data", "check", "q.jsonl", "--model", "none/such", "--offline", "--json")
     assert "looks like question-answering" in checked.stderr
@@ -78,27 +91,45 @@ def test_data_check_guesses_the_task_and_right_tags_are_right(bertctl, tmp_path)
 
 def test_choices_of_label_studio_are_labels_of_texts(bertctl, tiny_model, tmp_path):
     def annotated(*labels):
-        said = {"type": "choices", "from_name": "s", "to_name": "text", "value": {"choices": list(labels)}}
+        said = {
+            "type": "choices",
+            "from_name": "s",
+            "to_name": "text",
+            "value": {"choices": list(labels)},
+        }
         return [{"was_cancelled": True, "result": []}, {"result": [said]}]
 
-    tasks = [{"id": 7 * i, "data": {"text": f"film {i}"}, "annotations": annotated("ab"[i % 2])} for i in range(12)]
+    tasks = [
+        {"id": 7 * i, "data": {"text": f"film {i}"}, "annotations": annotated("ab"[i % 2])}
+        for i in range(12)
+    ]
     (tmp_path / "tasks.json").write_text(json.dumps(tasks))
     options = ("--model", tiny_model, "--max-length", "32", "--dry-run")
     learned = bertctl("finetune", "tasks.json", *options)
     assert learned.returncode == 0, learned.stderr
-    assert "tasks.json looks like text-classification: text from 'text', label from 'label'" in learned.stderr
+    assert (
+        "tasks.json looks like text-classification: text from 'text', label from 'label'"
+        in learned.stderr
+    )
     assert bertctl("data", "check", "tasks.json", "--json").returncode == 0
     refused = bertctl("finetune", "token-classification", "--train-file", "tasks.json", *options)
     assert refused.returncode == 3
-    assert "choices for whole texts, and no spans\nbertctl finetune text-classification --train-file " in refused.stderr
+    assert (
+        "choices for whole texts, and no spans\nbertctl finetune text-classification --train-file "
+        in refused.stderr
+    )
     tasks[3]["annotations"] = annotated("a", "b")
     (tmp_path / "tasks.json").write_text(json.dumps(tasks))
     several = bertctl("finetune", "tasks.json", *options)
     assert several.returncode == 0, several.stderr
-    assert "held out for validation (seed 42, not stratified)" in several.stderr, "several labels for a text"
+    assert "held out for validation (seed 42, not stratified)" in several.stderr, (
+        "several labels for a text"
+    )
 
 
-def test_the_first_example_of_a_tagged_sentence_has_its_tags_below_the_tokens(bertctl, tiny_model, tmp_path):
+def test_the_first_example_of_a_tagged_sentence_has_its_tags_below_the_tokens(
+    bertctl, tiny_model, tmp_path
+):
     row = {"words": ["Ada", "read", "the", "book"], "tags": ["B-PER", "O", "O", "O"]}
     (tmp_path / "w.jsonl").write_text(f"{json.dumps(row)}\n" * 4)
     run = bertctl("finetune", "w.jsonl", "--model", tiny_model, "--max-length", "32", "--dry-run")

@@ -59,23 +59,39 @@ def test_training_says_columns_and_scheme_and_learns(tag_run):
     metrics = json.loads((tag_run.path / "metrics.json").read_text())
     scored = metrics["metrics"]["validation"]
     assert metrics["primary"] == {"split": "validation", "name": "entity_f1"}
-    assert scored["entity_f1"]["value"] == scored["entity_f1:MOOD"]["value"] == scored["accuracy"]["value"] == 1.0
+    assert (
+        scored["entity_f1"]["value"]
+        == scored["entity_f1:MOOD"]["value"]
+        == scored["accuracy"]["value"]
+        == 1.0
+    )
     assert metrics["baseline"]["validation"]["entity_f1"] == 0.0
-    lines = [json.loads(line) for line in (tag_run.path / "predictions/validation.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (tag_run.path / "predictions/validation.jsonl").read_text().splitlines()
+    ]
     assert lines[0]["words"] == ["the", "bad", "food", "was", "dull"]
     assert lines[0]["gold"] == lines[0]["prediction"] == ["O", "B-TASTE", "E-TASTE", "O", "O"]
-    assert [(e["type"], e["start"], e["end"], e["text"]) for e in lines[0]["entities"]] == [("TASTE", 1, 3, "bad food")]
+    assert [(e["type"], e["start"], e["end"], e["text"]) for e in lines[0]["entities"]] == [
+        ("TASTE", 1, 3, "bad food")
+    ]
 
 
 def test_plain_transformers_finds_the_entities(tag_run):
     from transformers import pipeline
 
-    find = pipeline("ner", model=str(tag_run.path / "model"), aggregation_strategy="simple", device="cpu")
-    assert [(e["entity_group"], e["word"]) for e in find("the bad food was dull")] == [("TASTE", "bad food")]
+    find = pipeline(
+        "ner", model=str(tag_run.path / "model"), aggregation_strategy="simple", device="cpu"
+    )
+    assert [(e["entity_group"], e["word"]) for e in find("the bad food was dull")] == [
+        ("TASTE", "bad food")
+    ]
 
 
 def test_running_text_gets_characters(bertctl, tag_run):
-    done = bertctl("predict", tag_run.path, "-", input="the bad  food was dull\n\nit was very good!\n")
+    done = bertctl(
+        "predict", tag_run.path, "-", input="the bad  food was dull\n\nit was very good!\n"
+    )
     assert done.returncode == 0, done.stderr
     first, blank, last = map(json.loads, done.stdout.splitlines())
     (entity,) = first["entities"]
@@ -96,10 +112,21 @@ def test_columns_in_columns_out_in_the_scheme_of_training(bertctl, tag_run, tmp_
 
 
 def test_spans_as_spacy_has_them_read_back(bertctl, tag_run, tmp_path):
-    done = bertctl("predict", tag_run.path, "-", "--format", "spacy", "-o", "spans.jsonl", input="dull was the food\n")
+    done = bertctl(
+        "predict",
+        tag_run.path,
+        "-",
+        "--format",
+        "spacy",
+        "-o",
+        "spans.jsonl",
+        input="dull was the food\n",
+    )
     assert done.returncode == 0, done.stderr
     (line,) = map(json.loads, (tmp_path / "spans.jsonl").read_text().splitlines())
-    assert line["spans"] == [{"start": 0, "end": 4, "token_start": 0, "token_end": 0, "label": "MOOD"}]
+    assert line["spans"] == [
+        {"start": 0, "end": 4, "token_start": 0, "token_end": 0, "label": "MOOD"}
+    ]
     scored = bertctl("evaluate", tag_run.path, "--file", "spans.jsonl", "-o", "again", "--json")
     assert scored.returncode == 0, scored.stderr
     assert json.loads(scored.stdout)["metrics"]["file"]["accuracy"]["value"] == 1.0
@@ -128,7 +155,9 @@ def test_sentences_longer_than_the_model_are_answered_whole(bertctl, tag_run):
 )
 def test_files_that_cannot_be_learned_from(bertctl, tmp_path, name, content, arguments, said, code):
     (tmp_path / name).write_text(content)
-    done = bertctl("finetune", "token-classification", "--train-file", name, *arguments, "-o", "run")
+    done = bertctl(
+        "finetune", "token-classification", "--train-file", name, *arguments, "-o", "run"
+    )
     assert done.returncode == code
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -151,7 +180,9 @@ ANNOTATED = {
 
 
 @pytest.mark.parametrize("layout", ANNOTATED)
-def test_what_annotation_tools_take_reads_back_with_the_same_entities(bertctl, tag_run, tmp_path, layout):
+def test_what_annotation_tools_take_reads_back_with_the_same_entities(
+    bertctl, tag_run, tmp_path, layout
+):
     if layout == "docbin":
         pytest.importorskip("spacy")
     name = ANNOTATED[layout]
@@ -161,11 +192,16 @@ def test_what_annotation_tools_take_reads_back_with_the_same_entities(bertctl, t
     again = bertctl("evaluate", tag_run.path, "--file", name, "-o", "again", "--json", *of_model)
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["metrics"]["file"]["entity_f1"]["value"] == 1.0
-    lines = [json.loads(line) for line in (tmp_path / "again/predictions/file.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "again/predictions/file.jsonl").read_text().splitlines()
+    ]
     found = [(entity["type"], entity["text"]) for line in lines for entity in line["entities"]]
     assert found == [("TASTE", "bad food"), ("MOOD", "good")]
     if layout == "brat":
-        assert (tmp_path / "a.ann").read_text() == "T1\tTASTE 4 12\tbad food\nT2\tMOOD 34 38\tgood\n"
+        assert (
+            tmp_path / "a.ann"
+        ).read_text() == "T1\tTASTE 4 12\tbad food\nT2\tMOOD 34 38\tgood\n"
         assert (tmp_path / "a.txt").read_text() == TEXTS
     elif layout == "label-studio":
         first = json.loads((tmp_path / "a.json").read_text())[0]["predictions"][0]["result"][0]
@@ -173,7 +209,10 @@ def test_what_annotation_tools_take_reads_back_with_the_same_entities(bertctl, t
         assert 0 < first["score"] <= 1
         refused = bertctl("evaluate", tag_run.path, "--file", name, "-o", "gold")
         assert refused.returncode == 3
-        assert "2 of 2 rows (100.0 %) have no label and are left out (predictions alone: 2)" in refused.stderr
+        assert (
+            "2 of 2 rows (100.0 %) have no label and are left out (predictions alone: 2)"
+            in refused.stderr
+        )
 
 
 GOLD = {
@@ -187,7 +226,9 @@ GOLD = {
     '[{"infons": {"type": "MOOD"}, "text": "bad", "locations": [{"offset": 4, "length": 3}]}]}]}]}',
     "ud.conllu": "".join(
         f"{number}\t{word}\t_\t_\t_\t_\t_\t_\t_\t{misc}\n"
-        for number, (word, misc) in enumerate([("the", "_"), ("bad", "NER=B-MOOD"), ("food", "_")], start=1)
+        for number, (word, misc) in enumerate(
+            [("the", "_"), ("bad", "NER=B-MOOD"), ("food", "_")], start=1
+        )
     ),
     "words.csv": "words,tags\n\"['the', 'bad', 'food']\",\"['O', 'B-MOOD', 'O']\"\n",
 }
@@ -197,7 +238,9 @@ USUAL = ("words.jsonl", "tasks.json", "ud.conllu")
 """Of these files some are read in each test run, the others in slow ones."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in USUAL else pytest.mark.slow) for name in GOLD])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in USUAL else pytest.mark.slow) for name in GOLD]
+)
 def test_gold_tags_stand_beside_the_answers_whatever_the_file_is(bertctl, tag_run, tmp_path, name):
     (tmp_path / name).write_text(GOLD[name])
     (tmp_path / "a.txt").write_text("the bad food")
@@ -208,7 +251,10 @@ def test_gold_tags_stand_beside_the_answers_whatever_the_file_is(bertctl, tag_ru
     assert done.returncode == 0, done.stderr
     [task] = json.loads(done.stdout)
     values = [task[key][0]["result"][0]["value"] for key in ("annotations", "predictions")]
-    assert [(value["text"], value["labels"]) for value in values] == [("bad", ["MOOD"]), ("bad food", ["TASTE"])]
+    assert [(value["text"], value["labels"]) for value in values] == [
+        ("bad", ["MOOD"]),
+        ("bad food", ["TASTE"]),
+    ]
 
 
 def test_conlleval_has_gold_tags_for_all_rows_or_for_none(bertctl, tag_run, tmp_path):
@@ -216,11 +262,16 @@ def test_conlleval_has_gold_tags_for_all_rows_or_for_none(bertctl, tag_run, tmp_
     (tmp_path / "a.jsonl").write_text(words + "}\n" + words + ', "tags": ["O", "B-MOOD", "O"]}\n')
     done = bertctl("predict", tag_run.path, "a.jsonl", "--format", "conlleval", "--scheme", "iob2")
     assert done.stdout == 2 * "the\tO\nbad\tB-TASTE\nfood\tI-TASTE\n\n"
-    assert "a.jsonl: 1 of 2 rows (50.0 %) have no tags, so those of the others are not used" in done.stderr
+    assert (
+        "a.jsonl: 1 of 2 rows (50.0 %) have no tags, so those of the others are not used"
+        in done.stderr
+    )
 
 
 def test_the_files_other_columns_and_its_gold_stay(bertctl, tag_run, tmp_path):
-    (tmp_path / "four.conll").write_text("-DOCSTART- -X- -X- O\n\nthe DT I-NP O\nbad JJ I-NP S-TASTE\n\ndull JJ O O\n")
+    (tmp_path / "four.conll").write_text(
+        "-DOCSTART- -X- -X- O\n\nthe DT I-NP O\nbad JJ I-NP S-TASTE\n\ndull JJ O O\n"
+    )
     done = bertctl("predict", tag_run.path, "four.conll", "--format", "conlleval")
     assert done.returncode == 0, done.stderr
     words = done.stdout.split("\n\n")[0].splitlines()
@@ -228,12 +279,15 @@ def test_the_files_other_columns_and_its_gold_stay(bertctl, tag_run, tmp_path):
     assert words[0].endswith(" O O")
     split = bertctl("predict", tag_run.path, "--split", "validation", "--format", "conlleval")
     assert split.stdout.splitlines()[1] == "bad\tB-TASTE\tB-TASTE"
-    ud = "# sent_id = 1\n1-2\tthe bad\t_\t_\t_\t_\t_\t_\t_\t_\n1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_\n" + (
-        "2\tbad\t_\tADJ\t_\t_\t3\tamod\t_\tX=1\n3\tfood\t_\tNOUN\t_\t_\t0\troot\t_\t_\n\n"
+    ud = (
+        "# sent_id = 1\n1-2\tthe bad\t_\t_\t_\t_\t_\t_\t_\t_\n1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_\n"
+        + ("2\tbad\t_\tADJ\t_\t_\t3\tamod\t_\tX=1\n3\tfood\t_\tNOUN\t_\t_\t0\troot\t_\t_\n\n")
     )
     (tmp_path / "ud.conllu").write_text(ud)
     done = bertctl("predict", tag_run.path, "ud.conllu", "--format", "conllu", "--scheme", "iob2")
-    assert done.stdout == ud.replace("X=1", "X=1|NER=B-TASTE").replace("root\t_\t_", "root\t_\tNER=I-TASTE")
+    assert done.stdout == ud.replace("X=1", "X=1|NER=B-TASTE").replace(
+        "root\t_\t_", "root\t_\tNER=I-TASTE"
+    )
     old = ud.replace("2\tdet\t_\t_", "2\tdet\t_\tNER=B-OLD|Y=2")  # what the model no longer says
     (tmp_path / "ud.conllu").write_text(old)
     done = bertctl("predict", tag_run.path, "ud.conllu", "--format", "conllu", "--scheme", "iob2")
@@ -241,7 +295,11 @@ def test_the_files_other_columns_and_its_gold_stay(bertctl, tag_run, tmp_path):
     (tmp_path / "odd.jsonl").write_text(json.dumps({"words": ["bad\tvery", "\n", "food"]}) + "\n")
     odd = bertctl("predict", tag_run.path, "odd.jsonl", "--format", "conllu")
     assert [line.count("\t") for line in odd.stdout.rstrip("\n").split("\n")] == [9, 9, 9]
-    assert [line.split("\t")[1] for line in odd.stdout.splitlines()[:3]] == ["bad very", "_", "food"]
+    assert [line.split("\t")[1] for line in odd.stdout.splitlines()[:3]] == [
+        "bad very",
+        "_",
+        "food",
+    ]
     (tmp_path / "noted.conll").write_text("# id 1\nthe O\nbad S-TASTE\n\n")
     noted = bertctl("predict", tag_run.path, "noted.conll", "--format", "conlleval")
     assert [len(line.split()) for line in noted.stdout.splitlines()] == [3, 3, 0]
@@ -258,7 +316,21 @@ def test_a_threshold_of_entities_and_spans_over_each_other(bertctl, tag_run, tmp
     (tmp_path / "nested.jsonl").write_text(json.dumps(row) + "\n")
     refused = bertctl("evaluate", tag_run.path, "--file", "nested.jsonl", "-o", "s")
     assert (refused.returncode, "data.overlapping_spans=longest" in refused.stderr) == (3, True)
-    arguments = ["--train-file", "nested.jsonl", "--validation-file", tag_run.data, "--model", tag_run.path]
+    arguments = [
+        "--train-file",
+        "nested.jsonl",
+        "--validation-file",
+        tag_run.data,
+        "--model",
+        tag_run.path,
+    ]
     sets = ["data.overlapping_spans=longest", "training.max_steps=1", "model.max_length=16"]
-    done = bertctl("finetune", "token-classification", *arguments, "-o", "r", *(w for s in sets for w in ("--set", s)))
+    done = bertctl(
+        "finetune",
+        "token-classification",
+        *arguments,
+        "-o",
+        "r",
+        *(w for s in sets for w in ("--set", s)),
+    )
     assert "2 of 3 spans lie over longer ones and are left out" in done.stderr

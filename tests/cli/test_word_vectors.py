@@ -52,33 +52,62 @@ def test_vectors_are_the_means_of_the_known_words(
 ) -> None:
     table = _table()
     if form == "word2vec":
-        vectors.write_text("\n".join([f"{len(table)} 5", *(f"{line} " for line in _lines(table))]), encoding="utf-8")
+        vectors.write_text(
+            "\n".join([f"{len(table)} 5", *(f"{line} " for line in _lines(table))]),
+            encoding="utf-8",
+        )
     if form == "gz":
         content, vectors = vectors.read_bytes(), tmp_path / "vectors.txt.gz"
         vectors.write_bytes(gzip.compress(content))
     texts = "".join(f"{text}\n" for text in TEXTS)
-    done = bertctl("extract-features", "-", "-o", "out.npy", "--model", vectors.name, "--pooling", pooling, input=texts)
+    done = bertctl(
+        "extract-features",
+        "-",
+        "-o",
+        "out.npy",
+        "--model",
+        vectors.name,
+        "--pooling",
+        pooling,
+        input=texts,
+    )
     assert done.returncode == 0, done.stderr
     pool = {"mean": np.mean, "max": np.max}[pooling]
-    wanted = [pool([table[word] for word in words], axis=0) if words else np.zeros(5) for words in KNOWN]
+    wanted = [
+        pool([table[word] for word in words], axis=0) if words else np.zeros(5) for words in KNOWN
+    ]
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), wanted, atol=1e-6)
 
 
-def test_the_first_of_equal_words_counts_and_a_word_may_have_spaces(bertctl: Run, tmp_path: Path) -> None:
+def test_the_first_of_equal_words_counts_and_a_word_may_have_spaces(
+    bertctl: Run, tmp_path: Path
+) -> None:
     (tmp_path / "vectors.txt").write_bytes(BOM_UTF8 + b"3 2\nfilm 1 2\nfilm 3 4\n. . 5 6\n")
-    done = bertctl("extract-features", "-", "-o", "out.npy", "--model", "vectors.txt", input="film\n")
+    done = bertctl(
+        "extract-features", "-", "-o", "out.npy", "--model", "vectors.txt", input="film\n"
+    )
     assert done.returncode == 0, done.stderr
     assert np.load(tmp_path / "out.npy").tolist() == [[1.0, 2.0]]
 
 
 def test_capitals_are_kept_where_the_vocabulary_has_some(bertctl: Run, tmp_path: Path) -> None:
     (tmp_path / "vectors.txt").write_text("Film 1 2\nfilm 3 4\n")
-    done = bertctl("extract-features", "-", "-o", "out.npy", "--model", "vectors.txt", input="Film\nfilm\nFILM\n")
+    done = bertctl(
+        "extract-features",
+        "-",
+        "-o",
+        "out.npy",
+        "--model",
+        "vectors.txt",
+        input="Film\nfilm\nFILM\n",
+    )
     assert done.returncode == 0, done.stderr
     assert np.load(tmp_path / "out.npy").tolist() == [[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]]
 
 
-def test_a_probe_on_them_that_predicts_from_elsewhere(bertctl: Run, vectors: Path, tmp_path: Path) -> None:
+def test_a_probe_on_them_that_predicts_from_elsewhere(
+    bertctl: Run, vectors: Path, tmp_path: Path
+) -> None:
     rows = [f"the film was good {i},pos\nthe film was bad {i},neg" for i in range(15)]
     (tmp_path / "rows.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
     made = bertctl("probe", "rows.csv", "--model", vectors.name, "-o", "run", "--json")
@@ -87,14 +116,21 @@ def test_a_probe_on_them_that_predicts_from_elsewhere(bertctl: Run, vectors: Pat
     assert metrics["validation"]["accuracy"]["value"] == 1.0
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    answered = bertctl("predict", tmp_path / "run", "-", input="good film\nbad unheard film\n", cwd=elsewhere)
+    answered = bertctl(
+        "predict", tmp_path / "run", "-", input="good film\nbad unheard film\n", cwd=elsewhere
+    )
     assert answered.returncode == 0, answered.stderr
-    assert [json.loads(line)["prediction"] for line in answered.stdout.splitlines()] == ["pos", "neg"]
+    assert [json.loads(line)["prediction"] for line in answered.stdout.splitlines()] == [
+        "pos",
+        "neg",
+    ]
     scored = bertctl("evaluate", tmp_path / "run", "--json")
     assert json.loads(scored.stdout)["metrics"] == metrics
 
 
-def test_texts_are_compared_and_searched_by_them(bertctl: Run, vectors: Path, tmp_path: Path) -> None:
+def test_texts_are_compared_and_searched_by_them(
+    bertctl: Run, vectors: Path, tmp_path: Path
+) -> None:
     table = _table()
     u, v = np.mean([table["good"], table["film"]], axis=0), table["bad"]
     found = bertctl("similarity", "a good film", "bad", "--model", vectors.name, "--json")
@@ -127,16 +163,23 @@ def test_what_needs_a_network_is_refused(bertctl: Run, vectors: Path, opinions: 
         (b"film 1 2\ngood 1\n", ":2"),
         (b"film 1 2\ngood 1 x\n", ":2"),
         (b"film 1 nan\n", ":1: this is no text file of word vectors: a number that is not finite"),
-        (b"film 1 2\ngood 3 1 2\n", ":2: this is no text file of word vectors: 3 numbers, where there should be 2"),
+        (
+            b"film 1 2\ngood 3 1 2\n",
+            ":2: this is no text file of word vectors: 3 numbers, where there should be 2",
+        ),
         (b"2 2\nfilm 1 2 3\ngood 1 2 3\n", ":2"),
         (b"2 2\nfilm 1 2\n", " has 1 word vector, and its first line promises 2"),
         (b"1 2\nfilm " + bytes(range(128, 255)), ":2"),
         (b"film 1 2\n\ngood 1 2\n", ":2"),
     ],
 )
-def test_other_files_are_refused_with_the_line(bertctl: Run, tmp_path: Path, content: bytes, line: str) -> None:
+def test_other_files_are_refused_with_the_line(
+    bertctl: Run, tmp_path: Path, content: bytes, line: str
+) -> None:
     (tmp_path / "vectors.txt").write_bytes(content)
-    done = bertctl("extract-features", "-", "-o", "out.npy", "--model", "vectors.txt", input="film\n")
+    done = bertctl(
+        "extract-features", "-", "-o", "out.npy", "--model", "vectors.txt", input="film\n"
+    )
     assert done.returncode == 3, done.stderr
     assert f"vectors.txt{line}" in done.stderr
     assert not (tmp_path / "out.npy").exists()
@@ -144,5 +187,7 @@ def test_other_files_are_refused_with_the_line(bertctl: Run, tmp_path: Path, con
 
 def test_a_damaged_gz_is_refused(bertctl: Run, tmp_path: Path) -> None:
     (tmp_path / "vectors.txt.gz").write_bytes(gzip.compress(b"film 1 2\n" * 50)[:-9])
-    done = bertctl("extract-features", "-", "-o", "out.npy", "--model", "vectors.txt.gz", input="film\n")
+    done = bertctl(
+        "extract-features", "-", "-o", "out.npy", "--model", "vectors.txt.gz", input="film\n"
+    )
     assert done.returncode == 3, done.stderr

@@ -34,7 +34,11 @@ def test_overwrite_deletes_only_what_belongs_to_a_run(
     assert bertctl(*score, killed).returncode == 0
     assert not list(killed.glob(".bertctl*"))
     thesis = tmp_path / "thesis"
-    for name, text in {"status.json": '{"state": "done"}', "thesis.tex": "years", "model/notes.txt": "more"}.items():
+    for name, text in {
+        "status.json": '{"state": "done"}',
+        "thesis.tex": "years",
+        "model/notes.txt": "more",
+    }.items():
         (thesis / name).parent.mkdir(parents=True, exist_ok=True)
         (thesis / name).write_text(text)
     before = contents(thesis)
@@ -42,7 +46,12 @@ def test_overwrite_deletes_only_what_belongs_to_a_run(
     assert refused.returncode == 2, refused.stderr
     assert "does not hold a run" in refused.stderr
     assert contents(thesis) == before
-    mine = {"notes.md": "mine", ".git/HEAD": "ref", "model/.git/HEAD": "ref", "predictions/mine.csv": "a,b"}
+    mine = {
+        "notes.md": "mine",
+        ".git/HEAD": "ref",
+        "model/.git/HEAD": "ref",
+        "predictions/mine.csv": "a,b",
+    }
     for name, text in mine.items():
         (run / name).parent.mkdir(exist_ok=True)
         (run / name).write_text(text)
@@ -50,7 +59,12 @@ def test_overwrite_deletes_only_what_belongs_to_a_run(
     assert done.returncode == 0, done.stderr
     after = contents(run)
     assert {name: after[name].decode() for name in mine} == mine
-    assert after.keys() - mine == {"status.json", "metrics.json", "recipe.yaml", "predictions/file.jsonl"}
+    assert after.keys() - mine == {
+        "status.json",
+        "metrics.json",
+        "recipe.yaml",
+        "predictions/file.jsonl",
+    }
 
 
 @pytest.mark.one_process
@@ -60,7 +74,9 @@ def test_overwrite_refuses_a_folder_that_an_input_lies_in(
     rows, script = run / "rows.csv", run / "metric.py"
     shutil.copy(tiny_run.data, rows)
     script.write_text("raise SystemExit(9)\n")
-    (tmp_path / "mine.yaml").write_text(f"task: text-classification\ndata: {{train_file: {rows}}}\n")
+    (tmp_path / "mine.yaml").write_text(
+        f"task: text-classification\ndata: {{train_file: {rows}}}\n"
+    )
     shutil.copy(tmp_path / "mine.yaml", run / "mine.yaml")
     (tmp_path / "link").symlink_to(run)
     before = contents(run)
@@ -72,7 +88,10 @@ def test_overwrite_refuses_a_folder_that_an_input_lies_in(
         (("finetune", tmp_path / "mine.yaml"), rows),
         (("finetune", run / "mine.yaml"), run / "mine.yaml"),
         ((*train, "--metric", script), script),
-        ((*_FINETUNE, "--set", f"data.train_file={tmp_path / 'link' / 'rows.csv'}"), tmp_path / "link" / "rows.csv"),
+        (
+            (*_FINETUNE, "--set", f"data.train_file={tmp_path / 'link' / 'rows.csv'}"),
+            tmp_path / "link" / "rows.csv",
+        ),
         (("probe", rows, "--model", tiny_model), rows),
         (("evaluate", tiny_run.path, "--file", rows), rows),
         (("evaluate", run, "--file", tiny_run.data), run),
@@ -83,7 +102,9 @@ def test_overwrite_refuses_a_folder_that_an_input_lies_in(
         assert contents(run) == before, words
     done = bertctl("finetune", run / "recipe.yaml", "-o", run, "--overwrite", "--epochs", "1")
     assert done.returncode == 0, done.stderr
-    assert contents(run)["rows.csv"] == before["rows.csv"], "its own recipe is written again, and a foreign file stays"
+    assert contents(run)["rows.csv"] == before["rows.csv"], (
+        "its own recipe is written again, and a foreign file stays"
+    )
 
 
 @pytest.mark.one_process
@@ -97,12 +118,23 @@ def test_an_output_is_no_input(
     link.symlink_to(rows)
     lines.write_text('{"text": "a film"}\n')
     own = tmp_path / "own.yaml"
-    own.write_text(f"task: text-classification\ndata: {{train_file: {rows}, validation_file: {rows}}}\n")
+    own.write_text(
+        f"task: text-classification\ndata: {{train_file: {rows}, validation_file: {rows}}}\n"
+    )
     before, metrics = rows.read_bytes(), (run / "metrics.json").read_bytes()
     model = shutil.copytree(tiny_model, tmp_path / "model")
     for words in (
         ("gate", run, "--min", "accuracy=0", "--junit", run / "metrics.json"),
-        ("gate", tiny_run.path, "--baseline", run, "--max-drop", "accuracy=1", "--gitlab-metrics", run / "recipe.yaml"),
+        (
+            "gate",
+            tiny_run.path,
+            "--baseline",
+            run,
+            "--max-drop",
+            "accuracy=1",
+            "--gitlab-metrics",
+            run / "recipe.yaml",
+        ),
         ("predict", run, rows, "-o", run / "predictions" / "validation.jsonl"),
         ("explain", run, "a film", "-o", run / "status.json"),
         ("report", run, "-o", run / "model" / "README.md"),
@@ -116,47 +148,97 @@ def test_an_output_is_no_input(
         ("tokenize", "--file", rows, "--model", tiny_model, "-o", rows),
         ("tokenize", "--file", rows, "--model", tiny_model, "--decode", "-o", second),
         ("extract-features", rows, "--model", tiny_model, *_SETS, "-o", second, "--overwrite"),
-        ("extract-features", lines, "--model", tiny_model, *_SETS, "-o", lines.with_suffix(""), "--overwrite"),
+        (
+            "extract-features",
+            lines,
+            "--model",
+            tiny_model,
+            *_SETS,
+            "-o",
+            lines.with_suffix(""),
+            "--overwrite",
+        ),
         ("data", "check", rows, "--junit", rows),
         ("data", "check", own, "--gitlab-codequality", rows),
         ("gate", run / "metrics.json", "--min", "accuracy=0", "--junit", run / "metrics.json"),
-        ("gate", run / "metrics.json", "--min", "accuracy=0", "--gitlab-metrics", run / "metrics.json"),
+        (
+            "gate",
+            run / "metrics.json",
+            "--min",
+            "accuracy=0",
+            "--gitlab-metrics",
+            run / "metrics.json",
+        ),
     ):
         refused = bertctl(*words)
         assert refused.returncode == 2, (words, refused.stdout, refused.stderr)
         assert "is an input of this command" in refused.stderr
-    fed = nursery.run(["predict", str(run), "-", "-o", str(rows)], cwd=tmp_path, env=nursery.env, stdin=rows)
-    assert (fed.returncode, "is an input of this command (/dev/stdin)" in fed.stderr) == (2, True), fed.stderr
+    fed = nursery.run(
+        ["predict", str(run), "-", "-o", str(rows)], cwd=tmp_path, env=nursery.env, stdin=rows
+    )
+    assert (fed.returncode, "is an input of this command (/dev/stdin)" in fed.stderr) == (
+        2,
+        True,
+    ), fed.stderr
     assert (rows.read_bytes(), (run / "metrics.json").read_bytes()) == (before, metrics)
     assert tiny_run.data.read_bytes() == before
 
 
 @pytest.mark.one_process
-def test_two_outputs_are_two_files(bertctl: Run, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
+def test_two_outputs_are_two_files(
+    bertctl: Run, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
+) -> None:
     gate = ("gate", tiny_run.path, "--min", "accuracy=0", "--allow-constant", "--policy", "point")
     page = tmp_path / "x.html"
     for words in (
         (*gate, "--junit", "both", "--gitlab-metrics", "./both"),
-        ("data", "check", tiny_run.data, "--junit", tmp_path / "both", "--gitlab-codequality", tmp_path / "both"),
+        (
+            "data",
+            "check",
+            tiny_run.data,
+            "--junit",
+            tmp_path / "both",
+            "--gitlab-codequality",
+            tmp_path / "both",
+        ),
         ("attention", tiny_model, "a film", "-o", page, "--npz", page),
     ):
         refused = bertctl(*words)
-        assert (refused.returncode, "is given as two outputs" in refused.stderr) == (2, True), refused.stderr
+        assert (refused.returncode, "is given as two outputs" in refused.stderr) == (2, True), (
+            refused.stderr
+        )
     assert not page.exists()
     assert bertctl(*gate, "--junit", "/dev/null", "--gitlab-metrics", "/dev/null").returncode == 0
 
 
 @pytest.mark.one_process
-def test_links_are_not_followed(bertctl: Run, run: Path, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
+def test_links_are_not_followed(
+    bertctl: Run, run: Path, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
+) -> None:
     """Outside lies a file, and a folder with a file of each name; whatever stands in the run, they stay as they are."""
     outside = tmp_path / "outside"
     shutil.copytree(run, outside)
-    for name in ("file", "README.md", "validation.jsonl", "rows.jsonl", "vectors.npy", "0/rows.jsonl"):
+    for name in (
+        "file",
+        "README.md",
+        "validation.jsonl",
+        "rows.jsonl",
+        "vectors.npy",
+        "0/rows.jsonl",
+    ):
         (outside / name).parent.mkdir(exist_ok=True)
         (outside / name).write_text("mine")
     before = contents(outside)
     evaluate = ("evaluate", run)
-    extract = ("extract-features", tiny_run.data, "--model", tiny_model, *_SETS, "-o", tmp_path / "x.npz")
+    extract = (
+        "extract-features",
+        tiny_run.data,
+        "--model",
+        tiny_model,
+        *_SETS,
+        "-o",
+        tmp_path / "x.npz",
+    )
     for words, planted, target, code in (
         (evaluate, run / ".lock", "file", 4),
         (evaluate, run / "predictions", "", 2),
@@ -167,8 +249,18 @@ def test_links_are_not_followed(bertctl: Run, run: Path, tiny_run: TinyRun, tiny
         (extract, tmp_path / "x.npz.parts" / "0", "", 2),
         (extract, tmp_path / "x.npz", "file", 2),
         ((*extract, "--overwrite"), tmp_path / "x.npz", "file", 0),
-        (("predict", run, tiny_run.data, "-o", tmp_path / "answers.jsonl"), tmp_path / "answers.jsonl", "file", 0),
-        (("tokenize", "a", "--model", tiny_model, "-o", tmp_path / "a.txt"), tmp_path / "a.txt", "file", 0),
+        (
+            ("predict", run, tiny_run.data, "-o", tmp_path / "answers.jsonl"),
+            tmp_path / "answers.jsonl",
+            "file",
+            0,
+        ),
+        (
+            ("tokenize", "a", "--model", tiny_model, "-o", tmp_path / "a.txt"),
+            tmp_path / "a.txt",
+            "file",
+            0,
+        ),
     ):
         kept = planted.with_name("kept")
         if planted.exists():
@@ -188,7 +280,9 @@ def test_links_are_not_followed(bertctl: Run, run: Path, tiny_run: TinyRun, tiny
 
 
 @pytest.mark.one_process
-def test_pipes_and_open_files_get_what_comes(bertctl: Run, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
+def test_pipes_and_open_files_get_what_comes(
+    bertctl: Run, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
+) -> None:
     pipe, got = tmp_path / "pipe.jsonl", tmp_path / "got"
     os.mkfifo(pipe)
     predict = ("predict", tiny_run.path, tiny_run.data, "-q")
@@ -216,20 +310,32 @@ def test_pipes_and_open_files_get_what_comes(bertctl: Run, tiny_run: TinyRun, ti
     assert (full.returncode, "/dev/full: the disk is full" in full.stderr) == (4, True), full.stderr
 
 
-def test_a_full_disk_leaves_no_half_file(bertctl: Run, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_half_file(
+    bertctl: Run, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
+) -> None:
     """A limit on the size of each file stands for the full disk."""
     many = tmp_path / "many.txt"
     many.write_text("the film was good and very fine\n" * 400)
     for words, name, before in (
-        (("tokenize", "--file", many, "--model", tiny_model, "--format", "jsonl"), "a.jsonl", b"of the day before"),
+        (
+            ("tokenize", "--file", many, "--model", tiny_model, "--format", "jsonl"),
+            "a.jsonl",
+            b"of the day before",
+        ),
         (("predict", tiny_run.path, many), "b.jsonl", None),
-        (("extract-features", many, "--model", tiny_model, *_SETS, "--overwrite"), "c.jsonl", b"of the day before"),
+        (
+            ("extract-features", many, "--model", tiny_model, *_SETS, "--overwrite"),
+            "c.jsonl",
+            b"of the day before",
+        ),
         (("report", tiny_run.path), "d.html", None),
     ):
         out = tmp_path / name
         if before is not None:
             out.write_bytes(before)
-        done = bertctl(*words, "-o", out, env={"NURSERY_IMPORTS": "small_disk", "SMALL_DISK": "60000"})
+        done = bertctl(
+            *words, "-o", out, env={"NURSERY_IMPORTS": "small_disk", "SMALL_DISK": "60000"}
+        )
         assert done.returncode == 4, (words, done.stderr)
         assert f"{out}: the disk is full" in done.stderr
         assert " are free" in done.stderr
@@ -242,7 +348,17 @@ def test_what_lies_in_a_run_and_is_none_of_its_files_is_replaced(bertctl: Run, r
     for _ in range(2):
         for words in (
             ("report", run, "-o", run / "report.html"),
-            ("gate", run, "--min", "accuracy=0", "--allow-constant", "--policy", "point", "--junit", run / "gate.xml"),
+            (
+                "gate",
+                run,
+                "--min",
+                "accuracy=0",
+                "--allow-constant",
+                "--policy",
+                "point",
+                "--junit",
+                run / "gate.xml",
+            ),
             ("predict", run, "a film " * 99, "-o", run / "answers.jsonl"),
         ):
             assert bertctl(*words).returncode == 0, words

@@ -14,7 +14,12 @@ import transformers
 from task_examples import EXAMPLES
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-_SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 37}
+_SIZES = {
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 37,
+}
 _POSITIONS = 64
 _SPREAD = 0.3
 """Standard deviation of the numbers in each matrix."""
@@ -86,8 +91,12 @@ def _merges(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _unigram(special: list[str], unknown: str) -> list[tuple[str, float]]:
-    trainer = trainers.UnigramTrainer(vocab_size=110, special_tokens=special, unk_token=unknown, show_progress=False)
-    model = json.loads(_trained(models.Unigram(), trainer, pre_tokenizers.Metaspace()).to_str())["model"]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=110, special_tokens=special, unk_token=unknown, show_progress=False
+    )
+    model = json.loads(_trained(models.Unigram(), trainer, pre_tokenizers.Metaspace()).to_str())[
+        "model"
+    ]
     return [(piece, score) for piece, score in model["vocab"]]
 
 
@@ -139,7 +148,9 @@ def _xlnet_tokenizer() -> Any:
 
 
 def _deberta_tokenizer() -> Any:
-    return transformers.DebertaV2TokenizerFast(vocab=_unigram(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], "[UNK]"))
+    return transformers.DebertaV2TokenizerFast(
+        vocab=_unigram(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], "[UNK]")
+    )
 
 
 def _xlm_roberta_tokenizer() -> Any:
@@ -148,16 +159,22 @@ def _xlm_roberta_tokenizer() -> Any:
 
 
 def _t5_tokenizer() -> Any:
-    return transformers.T5TokenizerFast(vocab=_unigram(["<pad>", "</s>", "<unk>"], "<unk>"), extra_ids=0)
+    return transformers.T5TokenizerFast(
+        vocab=_unigram(["<pad>", "</s>", "<unk>"], "<unk>"), extra_ids=0
+    )
 
 
 _KINDS: Mapping[str, Callable[[], Any]] = {
-    **dict.fromkeys(("albert", "big_bird", "fnet", "nystromformer", "rembert", "yoso"), _albert_tokenizer),
     **dict.fromkeys(
-        ("camembert", "gte", "jina_embeddings_v3", "xlm-roberta", "xlm-roberta-xl", "xmod"), _xlm_roberta_tokenizer
+        ("albert", "big_bird", "fnet", "nystromformer", "rembert", "yoso"), _albert_tokenizer
     ),
     **dict.fromkeys(
-        ("data2vec-text", "ibert", "lilt", "longformer", "luke", "roberta", "roberta-prelayernorm"), _roberta_tokenizer
+        ("camembert", "gte", "jina_embeddings_v3", "xlm-roberta", "xlm-roberta-xl", "xmod"),
+        _xlm_roberta_tokenizer,
+    ),
+    **dict.fromkeys(
+        ("data2vec-text", "ibert", "lilt", "longformer", "luke", "roberta", "roberta-prelayernorm"),
+        _roberta_tokenizer,
     ),
     **dict.fromkeys(("deberta", "eurobert", "modernbert", "ultrabert"), _modernbert_tokenizer),
     **dict.fromkeys(("mt5", "t5", "umt5"), _t5_tokenizer),
@@ -183,13 +200,22 @@ def _bert_like(name: str, **more: Any) -> Callable[[Any], Any]:
 
 def _distilbert_config(tokenizer: Any) -> Any:
     return transformers.DistilBertConfig(
-        vocab_size=len(tokenizer), max_position_embeddings=_POSITIONS, dim=24, n_layers=2, n_heads=3, hidden_dim=37
+        vocab_size=len(tokenizer),
+        max_position_embeddings=_POSITIONS,
+        dim=24,
+        n_layers=2,
+        n_heads=3,
+        hidden_dim=37,
     )
 
 
 def _roberta_config(tokenizer: Any) -> Any:
     return transformers.RobertaConfig(
-        vocab_size=len(tokenizer), max_position_embeddings=_POSITIONS + 2, type_vocab_size=1, pad_token_id=1, **_SIZES
+        vocab_size=len(tokenizer),
+        max_position_embeddings=_POSITIONS + 2,
+        type_vocab_size=1,
+        pad_token_id=1,
+        **_SIZES,
     )
 
 
@@ -209,26 +235,40 @@ def _modernbert_config(tokenizer: Any) -> Any:
 
 
 def _xlnet_config(tokenizer: Any) -> Any:
-    return transformers.XLNetConfig(vocab_size=len(tokenizer), d_model=24, n_layer=2, n_head=3, d_inner=37)
+    return transformers.XLNetConfig(
+        vocab_size=len(tokenizer), d_model=24, n_layer=2, n_head=3, d_inner=37
+    )
 
 
 def _gpt_config(name: str) -> Callable[[Any], Any]:
     def make(tokenizer: Any) -> Any:
         ends = {"bos_token_id": 0, "eos_token_id": 0} if name == "GPT2Config" else {}
         return getattr(transformers, name)(
-            vocab_size=len(tokenizer), n_positions=_POSITIONS, n_embd=24, n_layer=2, n_head=3, **ends
+            vocab_size=len(tokenizer),
+            n_positions=_POSITIONS,
+            n_embd=24,
+            n_layer=2,
+            n_head=3,
+            **ends,
         )
 
     return make
 
 
 FAMILIES: Mapping[str, Family] = {
-    "bert": Family(lambda: _bert_tokenizer("BertTokenizerFast"), _bert_like("BertConfig"), True, "BertFor"),
+    "bert": Family(
+        lambda: _bert_tokenizer("BertTokenizerFast"), _bert_like("BertConfig"), True, "BertFor"
+    ),
     "distilbert": Family(
-        lambda: _bert_tokenizer("DistilBertTokenizerFast"), _distilbert_config, False, "DistilBertFor"
+        lambda: _bert_tokenizer("DistilBertTokenizerFast"),
+        _distilbert_config,
+        False,
+        "DistilBertFor",
     ),
     "roberta": Family(_roberta_tokenizer, _roberta_config, False, "RobertaFor"),
-    "albert": Family(_albert_tokenizer, _bert_like("AlbertConfig", embedding_size=20), True, "AlbertFor"),
+    "albert": Family(
+        _albert_tokenizer, _bert_like("AlbertConfig", embedding_size=20), True, "AlbertFor"
+    ),
     "xlnet": Family(_xlnet_tokenizer, _xlnet_config, True, "XLNetFor"),
     "electra": Family(
         lambda: _bert_tokenizer("ElectraTokenizerFast"),
@@ -250,9 +290,15 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "modernbert": Family(_modernbert_tokenizer, _modernbert_config, False, "ModernBertFor"),
     "openai-gpt": Family(
-        _openai_tokenizer, _gpt_config("OpenAIGPTConfig"), False, "OpenAIGPTFor", ("text-classification",)
+        _openai_tokenizer,
+        _gpt_config("OpenAIGPTConfig"),
+        False,
+        "OpenAIGPTFor",
+        ("text-classification",),
     ),
-    "gpt2": Family(_gpt2_tokenizer, _gpt_config("GPT2Config"), False, "GPT2For", ("text-classification",)),
+    "gpt2": Family(
+        _gpt2_tokenizer, _gpt_config("GPT2Config"), False, "GPT2For", ("text-classification",)
+    ),
 }
 """Name of the family in transformers -> how to make one."""
 
@@ -327,7 +373,13 @@ _T5 = {
     "eos_token_id": 3,
     "decoder_start_token_id": 0,
 }
-_XLM = {"max_position_embeddings": _POSITIONS, "pad_index": 0, "emb_dim": 24, "n_layers": 2, "n_heads": 3}
+_XLM = {
+    "max_position_embeddings": _POSITIONS,
+    "pad_index": 0,
+    "emb_dim": 24,
+    "n_layers": 2,
+    "n_heads": 3,
+}
 _OWN: Mapping[str, Mapping[str, Any]] = {
     "albert": {"embedding_size": 20},
     "big_bird": {"block_size": 8, "num_random_blocks": 1},

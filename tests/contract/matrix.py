@@ -20,7 +20,10 @@ from bertctl.modeling.layers import layer_count
 from bertctl.tasks.registry import TASKS
 
 PAGE = Path(bertctl.__file__).parent / "docs" / "models.md"
-_BEGIN, _END = "<!-- the matrix: python tests/contract/matrix.py -->\n", "<!-- the end of the matrix -->\n"
+_BEGIN, _END = (
+    "<!-- the matrix: python tests/contract/matrix.py -->\n",
+    "<!-- the end of the matrix -->\n",
+)
 _SHORT = {
     "text-classification": "text", "text-regression": "score", "token-classification": "tags",
     "question-answering": "questions", "multiple-choice": "choices", "sentence-embeddings": "sentences",
@@ -32,7 +35,10 @@ def row(family: str) -> Mapping[str, str]:
     """Returns column -> cell, of a family's tiny network."""
     config = encoder_config(family, 99).to_dict()
     cells = {
-        _SHORT[task]: "yes" if _passes(require_head, config, TASKS[task].auto_class, family) else "no" for task in TASKS
+        _SHORT[task]: "yes"
+        if _passes(require_head, config, TASKS[task].auto_class, family)
+        else "no"
+        for task in TASKS
     }
     has_layers = _passes(layer_count, config)
     cells["vectors"] = "yes" if has_layers else "no"

@@ -72,13 +72,17 @@ def cosine_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
             network(**tokenizer(line[name], return_tensors="pt")).last_hidden_state[0].mean(dim=0)
             for name in ("text", "pair")
         )
-    assert line["prediction"] == pytest.approx(torch.cosine_similarity(one, other, dim=0).item(), abs=1e-5)
+    assert line["prediction"] == pytest.approx(
+        torch.cosine_similarity(one, other, dim=0).item(), abs=1e-5
+    )
 
 
 def choice_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
     """All choices of a row as one example of (1, choices, T), the way of the model cards."""
     choices = line["choices"]
-    encoded = tokenizer([line["context"]] * len(choices), choices, padding=True, return_tensors="pt")
+    encoded = tokenizer(
+        [line["context"]] * len(choices), choices, padding=True, return_tensors="pt"
+    )
     with torch.inference_mode():
         logits = network(**{name: tensor.unsqueeze(0) for name, tensor in encoded.items()}).logits
     assert logits.shape == (1, len(choices))
@@ -104,12 +108,16 @@ def tags_agree(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
         theirs.append(f"B-{tag[2:]}" if begins else tag)
     assert line["prediction"] == theirs[1:]
     gold = torch.tensor([network.config.label2id[tag] for tag in line["gold"]])
-    assert line["loss"] == pytest.approx(torch.nn.functional.cross_entropy(of_words, gold).item(), abs=1e-4)
+    assert line["loss"] == pytest.approx(
+        torch.nn.functional.cross_entropy(of_words, gold).item(), abs=1e-4
+    )
 
 
 def answer_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
     """The span with the highest sum of start and end, at most 30 tokens long, by looking at every one."""
-    encoded = tokenizer(line["question"], line["context"], return_offsets_mapping=True, return_tensors="pt")
+    encoded = tokenizer(
+        line["question"], line["context"], return_offsets_mapping=True, return_tensors="pt"
+    )
     offsets = encoded.pop("offset_mapping")[0].tolist()
     inside = [i for i, sequence in enumerate(encoded.sequence_ids(0)) if sequence == 1]
     with torch.inference_mode():
@@ -117,7 +125,11 @@ def answer_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
     start, end = output.start_logits[0], output.end_logits[0]
     spans = [(float(start[i] + end[j]), i, j) for i in inside for j in inside if i <= j < i + 30]
     # After a few steps neighbours may be as likely as each other, to the last bits.
-    texts = {line["context"][offsets[i][0] : offsets[j][1]].strip() for s, i, j in spans if s > max(spans)[0] - 2e-5}
+    texts = {
+        line["context"][offsets[i][0] : offsets[j][1]].strip()
+        for s, i, j in spans
+        if s > max(spans)[0] - 2e-5
+    }
     assert line["prediction"].strip() in texts
 
 
@@ -148,7 +160,8 @@ EXAMPLES: Mapping[str, Example] = {
     ),
     "text-regression": Example(
         rows=tuple(
-            {"text": t, "label": y} for t, y in zip(TEXTS, [4.5, 0.5, 4.0, 1.0, 5.0, 0.0, 4.25, 0.75], strict=True)
+            {"text": t, "label": y}
+            for t, y in zip(TEXTS, [4.5, 0.5, 4.0, 1.0, 5.0, 0.0, 4.25, 0.75], strict=True)
         ),
         floor=0.95,
         texts=("text",),
@@ -174,7 +187,10 @@ EXAMPLES: Mapping[str, Example] = {
         texts=("text", "pair"),
         agrees=cosine_agrees,
         again={"data.label_column": "gold", "data.text_column": "text", "data.pair_column": "pair"},
-        settings={"sentence_embeddings.loss": "cosine", "sentence_embeddings.score_range": [0.0, 5.0]},
+        settings={
+            "sentence_embeddings.loss": "cosine",
+            "sentence_embeddings.score_range": [0.0, 5.0],
+        },
         passes=70,
         explained=False,
     ),
@@ -192,7 +208,11 @@ EXAMPLES: Mapping[str, Example] = {
         floor=1.0,
         texts=("context", "choices"),
         agrees=choice_agrees,
-        again={"data.label_column": "gold", "data.text_column": "context", "data.choice_columns": ["choices"]},
+        again={
+            "data.label_column": "gold",
+            "data.text_column": "context",
+            "data.choice_columns": ["choices"],
+        },
     ),
     "token-classification": Example(
         rows=(
@@ -225,7 +245,10 @@ EXAMPLES: Mapping[str, Example] = {
         texts=("question", "context"),
         agrees=answer_agrees,
         again={"data.label_column": "gold"},
-        settings={"question_answering.doc_stride": 16, "question_answering.max_question_length": 12},
+        settings={
+            "question_answering.doc_stride": 16,
+            "question_answering.max_question_length": 12,
+        },
     ),
 }
 """Task name -> its example."""
@@ -247,7 +270,13 @@ class Answered:
 
 
 def ask(
-    engine: Engine, task: Task, features: Features, rows: Rows, *, batch_size: int, padding: Padding | None = None
+    engine: Engine,
+    task: Task,
+    features: Features,
+    rows: Rows,
+    *,
+    batch_size: int,
+    padding: Padding | None = None,
 ) -> Answered:
     """Answers in batches of units as they stand, padded as wide and on the side asked for."""
     outputs: dict[str, np.ndarray] = {}
@@ -259,16 +288,20 @@ def ask(
             indices = windows[first : first + batch_size]
             batch = objective.batch(features, indices, WindowRandom(0))
             logits = objective.forward(engine.backend, batch)
-            of_windows = objective.window_losses(logits, batch) if batch.labels is not None else None
+            of_windows = (
+                objective.window_losses(logits, batch) if batch.labels is not None else None
+            )
             if of_windows is not None:
                 losses[indices] = of_windows.numpy()
             slots = features.prediction_indices(indices)
             for name, values in task.collect_outputs(logits, batch, features, indices).items():
-                outputs.setdefault(name, np.zeros((features.num_predictions, *values.shape[1:]), values.dtype))[
-                    slots
-                ] = values
+                outputs.setdefault(
+                    name, np.zeros((features.num_predictions, *values.shape[1:]), values.dtype)
+                )[slots] = values
     of_rows = task.row_losses(outputs, split)  # of tasks whose windows have none
-    return Answered(outputs, task.decode(outputs, split, rows), losses if of_rows is None else of_rows)
+    return Answered(
+        outputs, task.decode(outputs, split, rows), losses if of_rows is None else of_rows
+    )
 
 
 def assert_same(ours: Answered, theirs: Answered) -> None:
@@ -281,7 +314,9 @@ def assert_same(ours: Answered, theirs: Answered) -> None:
 
 def _without_ties(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Of the runners-up only the probabilities: after a few steps neighbours are as likely as each other."""
-    runners_up = {"n_best": [one["probability"] for one in answer["n_best"]]} if "n_best" in answer else {}
+    runners_up = (
+        {"n_best": [one["probability"] for one in answer["n_best"]]} if "n_best" in answer else {}
+    )
     return {**answer, **runners_up}
 
 

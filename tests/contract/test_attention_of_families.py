@@ -34,7 +34,9 @@ def test_it_is_what_transformers_gives_and_what_query_and_key_give(
     make_family(family, tmp_path)
     if family == "modernbert":  # so that its local layers leave tokens out
         config = json.loads((tmp_path / "config.json").read_text())
-        (tmp_path / "config.json").write_text(json.dumps({**config, "local_attention": 4, "sliding_window": 2}))
+        (tmp_path / "config.json").write_text(
+            json.dumps({**config, "local_attention": 4, "sliding_window": 2})
+        )
     opened = reader(tmp_path)
     found = read_attention(opened, TEXT, PAIR)
 
@@ -53,12 +55,18 @@ def test_it_is_what_transformers_gives_and_what_query_and_key_give(
     if "queries" not in found:
         assert "not query · key alone" in found["scores"]
         return
-    scores = found["queries"].astype(float) @ found["keys"].swapaxes(-1, -2) * found["scaling"][:, None, None, None]
+    scores = (
+        found["queries"].astype(float)
+        @ found["keys"].swapaxes(-1, -2)
+        * found["scaling"][:, None, None, None]
+    )
     assert found["scaling"] == pytest.approx(found["queries"].shape[-1] ** -0.5)
     seen = found["attentions"] > 0  # a local layer, or a decoder, leaves tokens out
     assert seen.all() == (family not in ("modernbert", "gpt2"))
     shares = np.exp(scores) * seen
-    np.testing.assert_allclose(shares / shares.sum(axis=-1, keepdims=True), found["attentions"], atol=1e-5)
+    np.testing.assert_allclose(
+        shares / shares.sum(axis=-1, keepdims=True), found["attentions"], atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("family", ["fnet", "longformer", "squeezebert"])

@@ -17,7 +17,11 @@ from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.tokenizer_files import OpenTokenizer
 from bertctl.tokenization.vocab_changes import shrunk
 
-DOMAIN = ["the Goodness of the foodness was dull", "a goodness, not a foodness; 22 22", "it was dull 22"]
+DOMAIN = [
+    "the Goodness of the foodness was dull",
+    "a goodness, not a foodness; 22 22",
+    "it was dull 22",
+]
 BEFORE = ["the film was very good", "a bad food", "it was not dull"]
 
 
@@ -25,7 +29,9 @@ def with_head(name: str, folder: Path, **fields: Any) -> Path:
     """A folder of a family of BERT's tokenizer, with its masked-word head; every weight is random."""
     tokenizer = FAMILIES["bert"].tokenizer()
     tokenizer.save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join(sorted(tokenizer.vocab, key=tokenizer.vocab.get)) + "\n")
+    (folder / "vocab.txt").write_text(
+        "\n".join(sorted(tokenizer.vocab, key=tokenizer.vocab.get)) + "\n"
+    )
     torch.manual_seed(1)
     config = encoder_config(name, len(tokenizer), id2label={0: "no", 1: "yes"}, **fields)
     network = transformers.AutoModelForMaskedLM.from_config(config)
@@ -36,9 +42,9 @@ def with_head(name: str, folder: Path, **fields: Any) -> Path:
 
 
 def opened(folder: Path, auto: str = "AutoModelForMaskedLM") -> tuple[Any, Any]:
-    return transformers.AutoTokenizer.from_pretrained(folder), getattr(transformers, auto).from_pretrained(
-        folder
-    ).eval()
+    return transformers.AutoTokenizer.from_pretrained(folder), getattr(
+        transformers, auto
+    ).from_pretrained(folder).eval()
 
 
 def states(folder: Path, text: str) -> torch.Tensor:
@@ -56,12 +62,16 @@ def check_sizes(folder: Path, network: Any, tokenizer: Any) -> None:
         assert len((folder / "vocab.txt").read_text().splitlines()) == rows
 
 
-@pytest.mark.parametrize(("name", "tied"), [("bert", True), ("bert", False), ("distilbert", True), ("electra", True)])
+@pytest.mark.parametrize(
+    ("name", "tied"), [("bert", True), ("bert", False), ("distilbert", True), ("electra", True)]
+)
 def test_words_enter_wordpiece_itself(name: str, tied: bool, tmp_path: Path) -> None:
     old = with_head(name, tmp_path / "old", tie_word_embeddings=tied)
     found = grow(str(old), [TextChunk(DOMAIN)], tmp_path / "new", words=10)
     words = {one["word"]: one for one in found["words"]}
-    assert words.keys() == {"goodness", "foodness"}, "22 has no letter; dull is a token, the others are seen once"
+    assert words.keys() == {"goodness", "foodness"}, (
+        "22 has no letter; dull is a token, the others are seen once"
+    )
     assert [one["count"] for one in found["words"]] == [2, 2]
     before, network = opened(old)
     after, changed = opened(tmp_path / "new")
@@ -70,8 +80,12 @@ def test_words_enter_wordpiece_itself(name: str, tied: bool, tmp_path: Path) -> 
     counts = [sum(len(one.tokenize(text)) for text in DOMAIN) for one in (before, after)]
     assert [found["corpus_pieces"]["before"], found["corpus_pieces"]["after"]] == counts
     assert after.tokenize("Goodness goodnesss") == ["goodness", "goodness", "##s"]
-    seen = torch.bincount(torch.tensor(before(" ".join(DOMAIN), add_special_tokens=False)["input_ids"])).float()
-    goes_on = torch.tensor([token.startswith("##") for token in before.convert_ids_to_tokens(range(len(seen)))])
+    seen = torch.bincount(
+        torch.tensor(before(" ".join(DOMAIN), add_special_tokens=False)["input_ids"])
+    ).float()
+    goes_on = torch.tensor(
+        [token.startswith("##") for token in before.convert_ids_to_tokens(range(len(seen)))]
+    )
     into, out = "get_input_embeddings", "get_output_embeddings"
     for layer, part in ((into, "weight"), (out, "weight"), (out, "bias")):
         rows, was = (getattr(getattr(one, layer)(), part) for one in (changed, network))
@@ -80,7 +94,9 @@ def test_words_enter_wordpiece_itself(name: str, tied: bool, tmp_path: Path) -> 
                 / seen[goes_on == which].sum() for which in (False, True)}  # fmt: skip
         for word, one in words.items():
             ids = before.convert_tokens_to_ids(one["pieces"])
-            wanted = torch.stack([was[ids[0]], *(was[i] - mean[True] + mean[False] for i in ids[1:])]).mean(0)
+            wanted = torch.stack(
+                [was[ids[0]], *(was[i] - mean[True] + mean[False] for i in ids[1:])]
+            ).mean(0)
             if part == "bias":
                 wanted = wanted + torch.log(2 / seen[ids].prod() ** (1 / len(ids)))
             assert torch.allclose(rows[after.convert_tokens_to_ids(word)], wanted, atol=1e-5)
@@ -112,14 +128,19 @@ def test_tokens_that_were_added_keep_their_ids_beside_new_words(tmp_path: Path) 
 def test_the_fast_route_is_still_taken(tmp_path: Path) -> None:
     old = with_head("bert", tmp_path / "old")
     grow(str(old), [TextChunk(DOMAIN)], tmp_path / "new", words=1)
-    routes = [find_route(Tokenizer.from_file(str(folder / "tokenizer.json"))) for folder in (old, tmp_path / "new")]
+    routes = [
+        find_route(Tokenizer.from_file(str(folder / "tokenizer.json")))
+        for folder in (old, tmp_path / "new")
+    ]
     assert all(routes)
     [words] = [json.loads((tmp_path / "new" / "tokenizer.json").read_text())["model"]["vocab"]]
     assert len(words) == len(FAMILIES["bert"].tokenizer()) + 1
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_tokens_that_files_beside_the_vocabulary_tell_of_are_its_own(tmp_path: Path, older: bool) -> None:
+def test_tokens_that_files_beside_the_vocabulary_tell_of_are_its_own(
+    tmp_path: Path, older: bool
+) -> None:
     """As a slow tokenizer of transformers 4 was saved, and one of before 4.34: they keep their rows."""
     old = with_head("bert", tmp_path / "old")
     tokenizer, network = opened(old)
@@ -144,7 +165,9 @@ def test_tokens_that_files_beside_the_vocabulary_tell_of_are_its_own(tmp_path: P
     for folder in (tmp_path / "grown", tmp_path / "shrunk"):
         after, changed = opened(folder)
         check_sizes(folder, changed, after)
-        before, now = (one.convert_ids_to_tokens(one(text)["input_ids"]) for one in (opened(old)[0], after))
+        before, now = (
+            one.convert_ids_to_tokens(one(text)["input_ids"]) for one in (opened(old)[0], after)
+        )
         assert now == before
         assert "<drug>" in now
         assert torch.equal(states(old, text), states(folder, text))
@@ -195,7 +218,9 @@ def test_a_corpus_is_read_the_same_by_the_pieces_that_it_uses(name: str, tmp_pat
         number = getattr(network.config, f"{role}_token_id", None)
         was = transformers.AutoConfig.from_pretrained(old)
         if number is not None:
-            assert after.convert_ids_to_tokens(number) == before.convert_ids_to_tokens(getattr(was, f"{role}_token_id"))
+            assert after.convert_ids_to_tokens(number) == before.convert_ids_to_tokens(
+                getattr(was, f"{role}_token_id")
+            )
     for text in texts:
         ids = [one(text)["input_ids"] for one in (before, after)]
         assert before.convert_ids_to_tokens(ids[0]) == after.convert_ids_to_tokens(ids[1])
@@ -222,13 +247,19 @@ def _trained(kind: str, lines: list[str]) -> Tokenizer:
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     if kind == "Unigram":
         tokenizer = Tokenizer(models.Unigram())
-        tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+        tokenizer.pre_tokenizer, tokenizer.decoder = (
+            pre_tokenizers.Metaspace(),
+            decoders.Metaspace(),
+        )
         trainer: Any = trainers.UnigramTrainer(
             vocab_size=700, special_tokens=special, unk_token="<unk>", show_progress=False
         )
     else:
         tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
-        tokenizer.pre_tokenizer, tokenizer.normalizer = pre_tokenizers.ByteLevel(), normalizers.NFC()
+        tokenizer.pre_tokenizer, tokenizer.normalizer = (
+            pre_tokenizers.ByteLevel(),
+            normalizers.NFC(),
+        )
         trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=special, show_progress=False)
     tokenizer.train_from_iterator(lines, trainer)
     return tokenizer
@@ -251,10 +282,18 @@ def test_what_leads_to_a_piece_stays(kind: str) -> None:
 def test_what_any_text_breaks_into_stays() -> None:
     """The mark of a space by itself, and the bytes of characters that are no tokens: without them texts are unknown."""
     space, letters = "\u2581", [f"<0x{byte:02X}>" for byte in range(256)]
-    unigram = Tokenizer(models.Unigram([("<unk>", 0.0), (space, -4.0), ("a", -4.0), (space + "the", -2.0)], unk_id=0))
+    unigram = Tokenizer(
+        models.Unigram(
+            [("<unk>", 0.0), (space, -4.0), ("a", -4.0), (space + "the", -2.0)], unk_id=0
+        )
+    )
     unigram.pre_tokenizer = pre_tokenizers.Metaspace()
-    vocabulary = {token: i for i, token in enumerate(["<unk>", "a", "b", space, space + "a", *letters])}
-    pairs = models.BPE(vocabulary, [(space, "a")], unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    vocabulary = {
+        token: i for i, token in enumerate(["<unk>", "a", "b", space, space + "a", *letters])
+    }
+    pairs = models.BPE(
+        vocabulary, [(space, "a")], unk_token="<unk>", fuse_unk=True, byte_fallback=True
+    )
     bytes_behind = Tokenizer(pairs)
     bytes_behind.normalizer = normalizers.Replace(" ", space)
     for kind, tokenizer in (("Unigram", unigram), ("BPE", bytes_behind)):

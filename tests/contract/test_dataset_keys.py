@@ -51,7 +51,10 @@ FEATURE_TYPES = {
     "Sequence": READ,
     **dict.fromkeys(("Value", "Json", "Array2D", "Array3D", "Array4D", "Array5D"), ROWS),
     **dict.fromkeys(("Translation", "TranslationVariableLanguages"), NOT_LABELS),
-    **dict.fromkeys(("Audio", "Image", "Video", "Pdf", "Nifti", "Mesh"), "no text: refused where a text is needed"),
+    **dict.fromkeys(
+        ("Audio", "Image", "Video", "Pdf", "Nifti", "Mesh"),
+        "no text: refused where a text is needed",
+    ),
     **dict.fromkeys(("BioSequence", "BioStructure"), "no text: refused where a text is needed"),
     "Features": "the columns themselves",
 }
@@ -59,9 +62,15 @@ FEATURE_TYPES = {
 
 INFO_KEYS = {
     "features": READ,
-    **dict.fromkeys(("description", "citation", "homepage", "license", "supervised_keys"), NOT_LABELS),
-    **dict.fromkeys(("builder_name", "dataset_name", "config_name", "version", "splits"), NOT_LABELS),
-    **dict.fromkeys(("download_checksums", "download_size", "dataset_size", "size_in_bytes"), NOT_LABELS),
+    **dict.fromkeys(
+        ("description", "citation", "homepage", "license", "supervised_keys"), NOT_LABELS
+    ),
+    **dict.fromkeys(
+        ("builder_name", "dataset_name", "config_name", "version", "splits"), NOT_LABELS
+    ),
+    **dict.fromkeys(
+        ("download_checksums", "download_size", "dataset_size", "size_in_bytes"), NOT_LABELS
+    ),
     **dict.fromkeys(("post_processed", "post_processing_size"), NOT_LABELS),
 }
 """Fields of `DatasetInfo`: `info` in Parquet's metadata, dataset_info.json, `dataset_info` of a README."""
@@ -95,14 +104,20 @@ COLUMNS: dict[str, tuple[Any, Any, Any]] = {
     "large": (datasets.LargeList(datasets.ClassLabel(names=["O", "B"])), [1], ["B"]),
     "object": ({"kind": datasets.ClassLabel(names=["x", "y"])}, {"kind": 1}, {"kind": "y"}),
     "spans": (
-        datasets.List({"start": datasets.Value("int64"), "label": datasets.ClassLabel(names=["PER", "LOC"])}),
+        datasets.List(
+            {"start": datasets.Value("int64"), "label": datasets.ClassLabel(names=["PER", "LOC"])}
+        ),
         [{"start": 3, "label": 1}],
         [{"start": 3, "label": "LOC"}],
     ),
     "feature": ({"names": datasets.Value("int64")}, {"names": 1}, {"names": 1}),
     "numbers": (datasets.List(datasets.Value("int64")), [1, 0], [1, 0]),
     "matrix": (datasets.Array2D((1, 2), "int64"), [[1, 2]], [[1, 2]]),
-    "translation": (datasets.Translation(["en", "de"]), {"en": "a", "de": "b"}, {"en": "a", "de": "b"}),
+    "translation": (
+        datasets.Translation(["en", "de"]),
+        {"en": "a", "de": "b"},
+        {"en": "a", "de": "b"},
+    ),
 }
 """A column of each kind: its feature, a cell as it is stored, and as it is read."""
 
@@ -113,7 +128,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     datasets.disable_progress_bars()
     folder = tmp_path_factory.mktemp("datasets")
     features = datasets.Features({name: feature for name, (feature, _, _) in COLUMNS.items()})
-    data = datasets.Dataset.from_dict({name: [cell] for name, (_, cell, _) in COLUMNS.items()}, features=features)
+    data = datasets.Dataset.from_dict(
+        {name: [cell] for name, (_, cell, _) in COLUMNS.items()}, features=features
+    )
     data.to_parquet(str(folder / "rows.parquet"))
     data.save_to_disk(str(folder / "saved"))
     datasets.DatasetDict({"train": data}).save_to_disk(str(folder / "splits"))
@@ -144,7 +161,10 @@ def test_every_key_that_is_written_is_in_the_table(written: Path) -> None:
     assert info.keys() <= INFO_KEYS.keys()
     assert _keys_of(info["features"], columns=True) <= FEATURE_KEYS.keys()
     assert json.loads((written / "saved" / "state.json").read_text()).keys() <= STATE_KEYS.keys()
-    assert json.loads((written / "splits" / "dataset_dict.json").read_text()).keys() <= DICT_KEYS.keys()
+    assert (
+        json.loads((written / "splits" / "dataset_dict.json").read_text()).keys()
+        <= DICT_KEYS.keys()
+    )
 
 
 def test_every_field_of_the_library_is_in_the_table() -> None:
@@ -164,7 +184,12 @@ def test_every_field_of_the_library_is_in_the_table() -> None:
 def test_a_cell_is_read_with_the_names_of_its_classes(column: str, written: Path) -> None:
     rows = (
         READERS["text-classification"]
-        .read(written / "rows.parquet", DataSection(text_column="text"), split="train", label_needed=False)
+        .read(
+            written / "rows.parquet",
+            DataSection(text_column="text"),
+            split="train",
+            label_needed=False,
+        )
         .rows
     )
     name = {"label": "label", "text": "text"}.get(column, column)
@@ -175,13 +200,28 @@ def test_a_cell_is_read_with_the_names_of_its_classes(column: str, written: Path
     ("feature", "cell", "expected"),
     [
         ([{"names": ["O", "B"], "_type": "ClassLabel", "id": None}], [0, 1], ["O", "B"]),
-        ({"feature": {"names": ["O", "B"], "_type": "ClassLabel"}, "length": -1, "_type": "Sequence"}, [1], ["B"]),
         (
-            {"feature": {"label": {"names": ["x", "y"], "_type": "ClassLabel"}}, "_type": "Sequence"},
+            {
+                "feature": {"names": ["O", "B"], "_type": "ClassLabel"},
+                "length": -1,
+                "_type": "Sequence",
+            },
+            [1],
+            ["B"],
+        ),
+        (
+            {
+                "feature": {"label": {"names": ["x", "y"], "_type": "ClassLabel"}},
+                "_type": "Sequence",
+            },
             {"label": [1, 0], "start": [3, 4]},
             {"label": ["y", "x"], "start": [3, 4]},
         ),
-        ({"names": ["a", "b"], "names_file": None, "num_classes": 2, "_type": "ClassLabel"}, 1, "b"),
+        (
+            {"names": ["a", "b"], "names_file": None, "num_classes": 2, "_type": "ClassLabel"},
+            1,
+            "b",
+        ),
         ({"names": ["a", "b"], "_type": "ClassLabel"}, 7, 7),
     ],
 )
@@ -209,7 +249,9 @@ def test_the_order_of_the_names_and_those_without_rows_are_kept(written: Path) -
         ["finetune", "text-classification", "--train-file", "saved/data-00000-of-00001.arrow"],
     ],
 )
-def test_a_folder_of_arrow_files_is_refused_with_what_to_type(words: list[str], written: Path, bertctl: Run) -> None:
+def test_a_folder_of_arrow_files_is_refused_with_what_to_type(
+    words: list[str], written: Path, bertctl: Run
+) -> None:
     refused = bertctl(*(written / word if (written / word).exists() else word for word in words))
     assert refused.returncode == 2, refused.stderr
     assert "to_parquet(" in refused.stderr

@@ -24,7 +24,11 @@ from tests.nursery import Nursery
 
 Make = Callable[..., Path]
 
-SENTENCES = ("the\tO\nfood\tB-X\nwas\tO\nn't\tO\nvery-good\tB-X", "a\tO\nbright\tB-X\nfilm\tI-X", "dull\tO")
+SENTENCES = (
+    "the\tO\nfood\tB-X\nwas\tO\nn't\tO\nvery-good\tB-X",
+    "a\tO\nbright\tB-X\nfilm\tI-X",
+    "dull\tO",
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +51,22 @@ def tagged(tmp_path: Path) -> Path:
     return path
 
 
-def tuned(data: Path, model: Path, *more: object, task: str = "text-classification") -> list[object]:
+def tuned(
+    data: Path, model: Path, *more: object, task: str = "text-classification"
+) -> list[object]:
     """What is typed for one short epoch."""
-    files = ["--train-file", data, "--validation-file", data, "--model", model, "-o", "run", "--max-length", "32"]
+    files = [
+        "--train-file",
+        data,
+        "--validation-file",
+        data,
+        "--model",
+        model,
+        "-o",
+        "run",
+        "--max-length",
+        "32",
+    ]
     return [
         "finetune", task, *files, "--epochs", "1", "--device", "cpu", "--overwrite",
         "--set", "evaluation.bootstrap_resamples=100", *more,
@@ -75,7 +92,16 @@ def test_weights_under_other_names_are_refused_by_every_verb(
     save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
     command = vectors(opinions, folder) if verb == "extract-features" else tuned(opinions, folder)
     if verb == "probe":
-        command = ["probe", "text-classification", "--train-file", opinions, "--model", folder, "--max-length", "32"]
+        command = [
+            "probe",
+            "text-classification",
+            "--train-file",
+            opinions,
+            "--model",
+            folder,
+            "--max-length",
+            "32",
+        ]
     refused = bertctl(*command)
     assert refused.returncode == 4, refused.stderr
     assert "would be random" in refused.stderr
@@ -118,10 +144,27 @@ def test_words_of_byte_level_families_are_read_in_one_way(
         states = network(**encoded).last_hidden_state[0]
         places = [encoded.word_ids().index(number) for number in range(len(sentence))]
         expected.append(states[places].detach().numpy())
-    np.testing.assert_allclose(np.load(tmp_path / "x.npz")["vectors"], np.concatenate(expected), atol=1e-4)
+    np.testing.assert_allclose(
+        np.load(tmp_path / "x.npz")["vectors"], np.concatenate(expected), atol=1e-4
+    )
 
 
-CASED = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "the", "film", "Film", "was", "good", "bad", "food", "it"]
+CASED = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "The",
+    "the",
+    "film",
+    "Film",
+    "was",
+    "good",
+    "bad",
+    "food",
+    "it",
+]
 HINDI = [*CASED[:5], "अच्छी", "फिल्म", "है", "बुरा", "खाना", "यह", "नही", "बहुत"]
 
 
@@ -156,7 +199,9 @@ def test_a_cased_vocabulary_alone_is_not_lower_cased(
     assert saved_ids(tmp_path / "run", "The Film was") == ["The", "Film", "was"]
 
 
-def test_a_script_without_capitals_is_neither_cased_nor_uncased(bertctl: Run, encoder: Make, tmp_path: Path) -> None:
+def test_a_script_without_capitals_is_neither_cased_nor_uncased(
+    bertctl: Run, encoder: Make, tmp_path: Path
+) -> None:
     folder = with_vocabulary(encoder("bert", tmp_path / "model"), HINDI)
     data = tmp_path / "hindi.csv"
     data.write_text("text,label\n" + "यह फिल्म अच्छी है,pos\nयह खाना बुरा है,neg\n" * 4)
@@ -168,7 +213,10 @@ def test_a_script_without_capitals_is_neither_cased_nor_uncased(bertctl: Run, en
     assert saved_ids(tmp_path / "run", "यह फिल्म अच्छी है") == ["यह", "फिल्म", "अच्छी", "है"]
 
 
-HALF = ["deberta", *(pytest.param(name, marks=pytest.mark.slow) for name in ("big_bird", "fnet", "xmod"))]
+HALF = [
+    "deberta",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("big_bird", "fnet", "xmod")),
+]
 
 
 @pytest.mark.parametrize("family", HALF)
@@ -208,7 +256,9 @@ OFFSET = ["mpnet", *(
 
 
 @pytest.mark.parametrize("family", OFFSET)
-def test_the_longest_input_is_what_the_positions_hold(family: str, bertctl: Run, encoder: Make, tmp_path: Path) -> None:
+def test_the_longest_input_is_what_the_positions_hold(
+    family: str, bertctl: Run, encoder: Make, tmp_path: Path
+) -> None:
     data = tmp_path / "long.csv"
     data.write_text("text,label\n" + f"{'good film ' * 80},pos\n{'bad food ' * 80},neg\n" * 2)
     refused = bertctl(*tuned(data, encoder(family), "--max-length", "64"))
@@ -249,7 +299,8 @@ def test_a_tokenizer_that_names_no_padding_token_gets_one_and_its_cut_side_is_sa
 
 
 @pytest.mark.parametrize(
-    "fields", [{"output_attentions": True, "output_hidden_states": True}, {"attn_implementation": "eager"}]
+    "fields",
+    [{"output_attentions": True, "output_hidden_states": True}, {"attn_implementation": "eager"}],
 )
 def test_a_model_that_was_saved_for_a_look_inside_is_trained(
     fields: dict[str, Any], bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
@@ -262,17 +313,26 @@ def test_a_model_that_was_saved_for_a_look_inside_is_trained(
     assert bertctl("predict", tmp_path / "run", "the film was good").returncode == 0
 
 
-def test_pairs_are_put_together_as_tokenizer_json_says_whoever_reads_it(encoder: Make, tmp_path: Path) -> None:
+def test_pairs_are_put_together_as_tokenizer_json_says_whoever_reads_it(
+    encoder: Make, tmp_path: Path
+) -> None:
     """Answers come from the file alone, training from transformers' class, which would take its own way."""
     folder = encoder("bert", tmp_path / "model")
     document = json.loads((folder / "tokenizer.json").read_text())
     numbers = {token["content"]: token["id"] for token in document["added_tokens"]}
     ends = {"sep": ["[SEP]", numbers["[SEP]"]], "cls": ["[CLS]", numbers["[CLS]"]]}
-    document["post_processor"] = {"type": "RobertaProcessing", "trim_offsets": True, "add_prefix_space": False, **ends}
+    document["post_processor"] = {
+        "type": "RobertaProcessing",
+        "trim_offsets": True,
+        "add_prefix_space": False,
+        **ends,
+    }
     (folder / "tokenizer.json").write_text(json.dumps(document))
     source = inspect_model(ModelSection(name=str(folder), max_length=40))
     answers, trained = read_model(source, "AutoModel"), load_model(source, "AutoModel", head=None)
-    assert type(answers.network) is not type(trained.network), "one of them is read without transformers"
+    assert type(answers.network) is not type(trained.network), (
+        "one of them is read without transformers"
+    )
     read = [one.tokenizer.encode("the film", "was good") for one in (answers, trained)]
     assert read[0].tokens == read[1].tokens
     assert read[0].tokens.count("[SEP]") == 3
@@ -290,7 +350,10 @@ def test_a_head_of_the_hub_is_not_taken_for_other_labels(
     done = bertctl(*tuned(opinions, folder, *rate))
     assert done.returncode == 0, done.stderr
     assert "other labels, so it gets a new head" in done.stderr
-    assert load_file(tmp_path / "run" / "model" / "model.safetensors")["classifier.bias"].abs().max() < 1
+    assert (
+        load_file(tmp_path / "run" / "model" / "model.safetensors")["classifier.bias"].abs().max()
+        < 1
+    )
     config: dict[str, Any] = json.loads((folder / "config.json").read_text())
     config |= {"id2label": {"0": "neg", "1": "pos"}, "label2id": {"neg": 0, "pos": 1}}
     (folder / "config.json").write_text(json.dumps(config))
@@ -303,7 +366,9 @@ def test_a_head_of_the_hub_is_not_taken_for_other_labels(
 def test_word_embeddings_of_another_width_than_the_layers(
     family: str, bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
 ) -> None:
-    done = bertctl(*vectors(opinions, encoder(family), "--layers", "word-embeddings", "--pooling", "max"))
+    done = bertctl(
+        *vectors(opinions, encoder(family), "--layers", "word-embeddings", "--pooling", "max")
+    )
     assert done.returncode == 0, done.stderr
     table = transformers.AutoModel.from_pretrained(encoder(family)).get_input_embeddings().weight
     tokenizer = transformers.AutoTokenizer.from_pretrained(encoder(family))
@@ -328,18 +393,28 @@ def test_families_that_cannot_be_used_are_refused_by_name_before_torch_is_import
     encoder: Make, opinions: Path, tagged: Path, tmp_path: Path, nursery: Nursery
 ) -> None:
     own_code = encoder("bert", tmp_path / "neobert")
-    config = json.loads((own_code / "config.json").read_text()) | {"auto_map": {"AutoModel": "model.NeoBERT"}}
+    config = json.loads((own_code / "config.json").read_text()) | {
+        "auto_map": {"AutoModel": "model.NeoBERT"}
+    }
     (own_code / "config.json").write_text(json.dumps(config | {"model_type": "neobert"}))
     unheard = encoder("bert", tmp_path / "unheard")
     (unheard / "config.json").write_text(json.dumps(config | {"model_type": "unheard"}))
     choices = tmp_path / "choices.jsonl"
-    choices.write_text('{"context": "the film", "choices": ["was good", "was bad"], "label": 0}\n' * 4)
+    choices.write_text(
+        '{"context": "the film", "choices": ["was good", "was bad"], "label": 0}\n' * 4
+    )
     commands = {
         "'neobert': its network is code of its own": tuned(opinions, own_code),
         "'unheard': its network is code of its own": vectors(opinions, unheard),
-        "'deberta' for this task (MultipleChoice)": tuned(choices, encoder("deberta"), task="multiple-choice"),
-        "'gpt2' for this task (MultipleChoice)": tuned(choices, encoder("gpt2"), task="multiple-choice"),
-        "type `bertctl probe` in place": tuned(tagged, encoder("openai-gpt"), task="token-classification"),
+        "'deberta' for this task (MultipleChoice)": tuned(
+            choices, encoder("deberta"), task="multiple-choice"
+        ),
+        "'gpt2' for this task (MultipleChoice)": tuned(
+            choices, encoder("gpt2"), task="multiple-choice"
+        ),
+        "type `bertctl probe` in place": tuned(
+            tagged, encoder("openai-gpt"), task="token-classification"
+        ),
     }
     code = (
         "import json, sys; from bertctl.cli.main import main\n"
@@ -358,7 +433,17 @@ def test_tags_are_learned_on_frozen_vectors_where_a_family_has_no_head_for_them(
 ) -> None:
     """What the refusal says to type, and what is done with it then."""
     words = ("probe", "token-classification", "--train-file", tagged, "--validation-file", tagged)
-    probed = bertctl(*words, "--model", encoder("openai-gpt"), "--max-length", "32", "-o", "probe", "--device", "cpu")
+    probed = bertctl(
+        *words,
+        "--model",
+        encoder("openai-gpt"),
+        "--max-length",
+        "32",
+        "-o",
+        "probe",
+        "--device",
+        "cpu",
+    )
     assert probed.returncode == 0, probed.stderr
     assert bertctl("evaluate", "probe", "--device", "cpu").returncode == 0
     answered = bertctl("predict", "probe", tagged, "--device", "cpu", "--json")
@@ -369,16 +454,23 @@ def test_a_longformer_whose_tokenizer_sets_too_few_separators_is_refused_for_pai
     bertctl: Run, encoder: Make, tmp_path: Path
 ) -> None:
     choices = tmp_path / "choices.jsonl"
-    choices.write_text('{"context": "the film", "choices": ["was good", "was bad"], "label": 0}\n' * 4)
+    choices.write_text(
+        '{"context": "the film", "choices": ["was good", "was bad"], "label": 0}\n' * 4
+    )
     refused = bertctl(*tuned(choices, encoder("longformer"), task="multiple-choice"))
     assert refused.returncode == 4, refused.stderr
     assert "three separators (id 3)" in refused.stderr
 
 
-def test_a_family_whose_steps_take_long_says_so(bertctl: Run, encoder: Make, opinions: Path) -> None:
+def test_a_family_whose_steps_take_long_says_so(
+    bertctl: Run, encoder: Make, opinions: Path
+) -> None:
     done = bertctl(*tuned(opinions, encoder("longformer"), "--dry-run"))
     assert done.returncode == 0, done.stderr
-    assert "a step takes longer than that of a BERT of this shape: it fills up each text" in done.stderr
+    assert (
+        "a step takes longer than that of a BERT of this shape: it fills up each text"
+        in done.stderr
+    )
 
 
 @pytest.mark.one_process
@@ -386,9 +478,21 @@ def test_doctor_is_ready_only_for_what_can_be_loaded(
     bertctl: Run, encoder: Make, opinions: Path, tagged: Path, tmp_path: Path
 ) -> None:
     def doctor(task: str, data: Path, model: Path, *settings: str) -> str:
-        files = ["--train-file", data, "--validation-file", data, "--model", model, "--max-length", "32"]
+        files = [
+            "--train-file",
+            data,
+            "--validation-file",
+            data,
+            "--model",
+            model,
+            "--max-length",
+            "32",
+        ]
         answer = bertctl("doctor", task, *files, *settings, "--offline")
-        assert answer.returncode == bertctl(*tuned(data, model, "--dry-run", *settings, task=task)).returncode
+        assert (
+            answer.returncode
+            == bertctl(*tuned(data, model, "--dry-run", *settings, task=task)).returncode
+        )
         return answer.stderr
 
     folder = encoder("bert", tmp_path / "model")
@@ -403,18 +507,27 @@ def test_doctor_is_ready_only_for_what_can_be_loaded(
     }.items():
         assert said in doctor("text-classification", opinions, folder, "--set", setting)
     recomputed = ("--set", "training.gradient_checkpointing=true")
-    assert "has none for albert" in doctor("text-classification", opinions, encoder("albert"), *recomputed)
+    assert "has none for albert" in doctor(
+        "text-classification", opinions, encoder("albert"), *recomputed
+    )
     renamed = encoder("bert", tmp_path / "renamed")
-    weights = {f"module.{name}": tensor for name, tensor in load_file(renamed / "model.safetensors").items()}
+    weights = {
+        f"module.{name}": tensor
+        for name, tensor in load_file(renamed / "model.safetensors").items()
+    }
     save_file(weights, renamed / "model.safetensors", metadata={"format": "pt"})
     assert "would be random" in doctor("text-classification", opinions, renamed)
     (folder / "tokenizer.json").write_text("{}")
     assert "can't be used" in doctor("text-classification", opinions, folder)
-    assert "no network of the family 'openai-gpt'" in doctor("token-classification", tagged, encoder("openai-gpt"))
+    assert "no network of the family 'openai-gpt'" in doctor(
+        "token-classification", tagged, encoder("openai-gpt")
+    )
 
 
 @pytest.mark.one_process
-@pytest.mark.parametrize("name", ["spm.model", "sentencepiece.model", "tokenizer.model", "spiece.model"])
+@pytest.mark.parametrize(
+    "name", ["spm.model", "sentencepiece.model", "tokenizer.model", "spiece.model"]
+)
 def test_a_tokenizer_of_sentencepiece_is_known_and_names_what_converts_it(
     name: str, bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
 ) -> None:
@@ -433,29 +546,48 @@ def test_a_tokenizer_of_sentencepiece_is_known_and_names_what_converts_it(
 def test_a_folder_of_an_adapter_is_called_one(bertctl: Run, opinions: Path, tmp_path: Path) -> None:
     folder = tmp_path / "lora"
     folder.mkdir()
-    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "bert-base-uncased"}')
+    (folder / "adapter_config.json").write_text(
+        '{"peft_type": "LORA", "base_model_name_or_path": "bert-base-uncased"}'
+    )
     (folder / "adapter_model.safetensors").write_bytes(b"")
     refused = bertctl(*tuned(opinions, folder))
     assert refused.returncode == 4, refused.stderr
     assert "an adapter names its model" in refused.stderr
 
 
-READ = ("The film wasn't GOOD, was it?", " a  bright film\tfood", "naïve ﬁlm, don't 東京 3.14", "dull", "")
+READ = (
+    "The film wasn't GOOD, was it?",
+    " a  bright film\tfood",
+    "naïve ﬁlm, don't 東京 3.14",
+    "dull",
+    "",
+)
 OF_EACH_KIND = ("bert", "roberta", "albert", "gpt2")
 
 
 @pytest.mark.parametrize("own", ["as it is", "a normalizer of its own"])
 @pytest.mark.parametrize(
-    "family", [name if name in OF_EACH_KIND else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+    "family",
+    [
+        name if name in OF_EACH_KIND else pytest.param(name, marks=pytest.mark.slow)
+        for name in FAMILIES
+    ],
 )
-def test_a_tokenizer_gives_the_same_ids_whichever_of_its_files_are_there(family: str, own: str, tmp_path: Path) -> None:
+def test_a_tokenizer_gives_the_same_ids_whichever_of_its_files_are_there(
+    family: str, own: str, tmp_path: Path
+) -> None:
     """All of them, tokenizer.json alone, the files of the slow form; in training, in features, in `tokenize`, saved."""
     full = make_family(family, tmp_path / "full")
     document = json.loads((full / "tokenizer.json").read_text())
     if own != "as it is":
-        document["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}]}
+        document["normalizer"] = {
+            "type": "Sequence",
+            "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}],
+        }
         (full / "tokenizer.json").write_text(json.dumps(document))
-    expected = [one.ids for one in Tokenizer.from_file(str(full / "tokenizer.json")).encode_batch(READ)]
+    expected = [
+        one.ids for one in Tokenizer.from_file(str(full / "tokenizer.json")).encode_batch(READ)
+    ]
     alone = shutil.copytree(full, tmp_path / "alone")
     (alone / "tokenizer_config.json").unlink()
     slow = shutil.copytree(full, tmp_path / "slow")
@@ -465,11 +597,15 @@ def test_a_tokenizer_gives_the_same_ids_whichever_of_its_files_are_there(family:
         (slow / "vocab.txt").write_text("\n".join(sorted(vocabulary, key=vocabulary.get)) + "\n")
     elif document["model"]["type"] == "BPE":
         (slow / "vocab.json").write_text(json.dumps(vocabulary))
-        (slow / "merges.txt").write_text("\n".join(map(" ".join, document["model"]["merges"])) + "\n")
+        (slow / "merges.txt").write_text(
+            "\n".join(map(" ".join, document["model"]["merges"])) + "\n"
+        )
     for folder in (full, alone, *([slow] if own == "as it is" else [])):
         settings = ModelSection(name=str(folder), max_length=40)
         if folder == slow and (document["model"]["type"] == "Unigram" or family == "modernbert"):
-            with pytest.raises(UnavailableError):  # there is no slow form of it without sentencepiece
+            with pytest.raises(
+                UnavailableError
+            ):  # there is no slow form of it without sentencepiece
                 load_model(inspect_model(settings), "AutoModel", head=None)
             continue
         source = inspect_model(settings)
@@ -482,7 +618,9 @@ def test_a_tokenizer_gives_the_same_ids_whichever_of_its_files_are_there(family:
         read = read_model(source, "AutoModel")
         for texts in (READ, [(text, READ[0]) for text in READ]):
             theirs, ours = (one.tokenizer.encode_batch(texts) for one in (model, read))
-            assert [(one.ids, one.type_ids) for one in ours] == [(one.ids, one.type_ids) for one in theirs]
+            assert [(one.ids, one.type_ids) for one in ours] == [
+                (one.ids, one.type_ids) for one in theirs
+            ]
         same = ("has_segments", "cls_id", "padding")
         assert [getattr(read, name) for name in same] == [getattr(model, name) for name in same]
         assert [saved(text)["input_ids"] for text in READ] == expected, folder.name
@@ -519,13 +657,19 @@ def test_a_tokenizer_of_sentencepiece_alone_is_saved_with_the_same_ids(
         **special,
     )  # fmt: skip
     shutil.copy(tmp_path / "own.model", folder / file)
-    model = load_model(inspect_model(ModelSection(name=str(folder), max_length=40)), "AutoModel", head=None)
+    model = load_model(
+        inspect_model(ModelSection(name=str(folder), max_length=40)), "AutoModel", head=None
+    )
     model.save(tmp_path / "saved")
     plain = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
     found = [one.ids for one in model.tokenizer.encode_batch(READ)]
     assert [plain(text)["input_ids"] for text in READ] == found
     (tmp_path / "saved" / "tokenizer_config.json").unlink()
-    alone = load_model(inspect_model(ModelSection(name=str(tmp_path / "saved"), max_length=40)), "AutoModel", head=None)
+    alone = load_model(
+        inspect_model(ModelSection(name=str(tmp_path / "saved"), max_length=40)),
+        "AutoModel",
+        head=None,
+    )
     assert [one.ids for one in alone.tokenizer.encode_batch(READ)] == found
 
 
@@ -540,9 +684,13 @@ def test_a_head_that_reads_another_place_than_its_familys_never_reads_padding(
     assert f"its head reads '{place}' (summary_type)" in trained.stderr
     texts = ["good", "a very very good film was it", "bad food"]
     (tmp_path / "texts.txt").write_text("\n".join(texts))
-    together = bertctl("predict", "run", "texts.txt", "--precision", "fp32", "--format", "jsonl", "--device", "cpu")
+    together = bertctl(
+        "predict", "run", "texts.txt", "--precision", "fp32", "--format", "jsonl", "--device", "cpu"
+    )
     for text, line in zip(texts, together.stdout.splitlines(), strict=True):
-        alone = bertctl("predict", "run", text, "--precision", "fp32", "--format", "jsonl", "--device", "cpu")
+        alone = bertctl(
+            "predict", "run", text, "--precision", "fp32", "--format", "jsonl", "--device", "cpu"
+        )
         theirs = json.loads(alone.stdout)["probabilities"]
         assert json.loads(line)["probabilities"] == pytest.approx(theirs, abs=1e-6)
 
@@ -561,7 +709,9 @@ def test_a_head_for_questions_that_is_called_simple_answers(
 
 
 @pytest.mark.one_process
-def test_adapters_of_no_language_are_refused(bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path) -> None:
+def test_adapters_of_no_language_are_refused(
+    bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
+) -> None:
     folder = encoder("xmod", tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "default_language": None}))
@@ -573,12 +723,18 @@ def test_adapters_of_no_language_are_refused(bertctl: Run, encoder: Make, opinio
 
 def test_big_bird_attends_in_blocks_whatever_came_before(tmp_path: Path) -> None:
     folder = make_encoder("big_bird", tmp_path / "model", max_position_embeddings=128)
-    network = load_model(inspect_model(ModelSection(name=str(folder), max_length=96)), "AutoModel", head=None).network
+    network = load_model(
+        inspect_model(ModelSection(name=str(folder), max_length=96)), "AutoModel", head=None
+    ).network
     short, long = torch.arange(5, 15)[None], (torch.arange(96) % 80 + 5)[None]
     drawn = torch.random.get_rng_state()
     with torch.inference_mode():
         for ids in (long, short, long):
-            theirs = transformers.AutoModel.from_pretrained(folder).eval()(input_ids=ids).last_hidden_state
+            theirs = (
+                transformers.AutoModel.from_pretrained(folder)
+                .eval()(input_ids=ids)
+                .last_hidden_state
+            )
             torch.random.set_rng_state(drawn)
             torch.testing.assert_close(network(input_ids=ids).last_hidden_state, theirs)
             assert torch.equal(torch.random.get_rng_state(), drawn)
@@ -590,14 +746,22 @@ def test_texts_with_end_tokens_of_their_own_share_a_batch_in_a_network_that_read
 ) -> None:
     texts = ["good film", "bad [SEP] film", "the [SEP] food [SEP] was good", "dull"]
     data = tmp_path / "texts.csv"
-    data.write_text("text,label\n" + "".join(f"{text},{'ab'[i % 2]}\n" for i, text in enumerate(texts * 2)))
+    data.write_text(
+        "text,label\n" + "".join(f"{text},{'ab'[i % 2]}\n" for i, text in enumerate(texts * 2))
+    )
     trained = bertctl(*tuned(data, encoder("t5"), "--long-text", long_text, "--precision", "fp32"))
     assert trained.returncode == 0, trained.stderr
-    answered = bertctl("predict", "run", data, "--precision", "fp32", "--format", "jsonl", "--device", "cpu")
+    answered = bertctl(
+        "predict", "run", data, "--precision", "fp32", "--format", "jsonl", "--device", "cpu"
+    )
     assert answered.returncode == 0, answered.stderr
-    network = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "run" / "model").eval()
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / "run" / "model"
+    ).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
     for text, line in zip(texts, answered.stdout.splitlines(), strict=False):
         with torch.inference_mode():
             theirs = network(**tokenizer(text, return_tensors="pt")).logits[0].softmax(0)
-        assert list(json.loads(line)["probabilities"].values()) == pytest.approx(theirs.tolist(), abs=1e-5)
+        assert list(json.loads(line)["probabilities"].values()) == pytest.approx(
+            theirs.tolist(), abs=1e-5
+        )

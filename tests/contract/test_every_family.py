@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import DECIDED_IN, STOOD_FOR, TRIED, encoder_config, make_encoder, make_encoder_of_its_kind
+from families import (
+    DECIDED_IN,
+    STOOD_FOR,
+    TRIED,
+    encoder_config,
+    make_encoder,
+    make_encoder_of_its_kind,
+)
 from matrix import PAGE, cell, page, row, table
 from packaging.version import Version
 from safetensors.torch import load_file, save_file
@@ -51,7 +58,14 @@ OF_EACH_KIND = ("funnel", "nomic_bert", "nystromformer", "t5", "xlm")
 """What the default run tries: the others are slow."""
 
 CPU = {"model.max_length": 40, "runtime.device": "cpu", "runtime.precision": "fp32"}
-TEXTS = ["the food was good", "bad", "a bright film, was it not?", "very fine", "the film was not good", "dull"]
+TEXTS = [
+    "the food was good",
+    "bad",
+    "a bright film, was it not?",
+    "very fine",
+    "the film was not good",
+    "dull",
+]
 
 
 def names_of(kind: str) -> set[str]:
@@ -79,10 +93,15 @@ def test_which_families_have_a_head_is_read_as_transformers_says_it() -> None:
 
 @pytest.fixture(
     scope="module",
-    params=[name if name in OF_EACH_KIND else pytest.param(name, marks=pytest.mark.slow) for name in TRIED],
+    params=[
+        name if name in OF_EACH_KIND else pytest.param(name, marks=pytest.mark.slow)
+        for name in TRIED
+    ],
 )
 def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
-    make = make_encoder_of_its_kind if request.param == "longformer" else make_encoder  # it needs three separators
+    make = (
+        make_encoder_of_its_kind if request.param == "longformer" else make_encoder
+    )  # it needs three separators
     folder = make(request.param, tmp_path_factory.mktemp(request.param))
     return inspect_model(recipe_of(folder).model)
 
@@ -94,9 +113,15 @@ def recipe_of(folder: Path, **fields: object) -> Any:
 
 def built(source: ModelSource, kind: str, **fields: object) -> Model:
     names = {0: "choice"} if kind == "MultipleChoice" else {0: "no", 1: "yes"}
-    head = {"num_labels": len(names), "id2label": names, "label2id": {name: n for n, name in names.items()}}
+    head = {
+        "num_labels": len(names),
+        "id2label": names,
+        "label2id": {name: n for n, name in names.items()},
+    }
     problem = {"problem_type": "single_label_classification"}
-    return build_model(source, f"AutoModelFor{kind}", head | problem, recipe_of(source.folder, **fields))
+    return build_model(
+        source, f"AutoModelFor{kind}", head | problem, recipe_of(source.folder, **fields)
+    )
 
 
 def answers(model: Model, kind: str, length: int = 9) -> torch.Tensor:
@@ -126,12 +151,16 @@ def kinds(source: ModelSource) -> list[str]:
             continue
         with pytest.raises(UsageError, match=source.config["model_type"]):
             require_head(source.config, f"AutoModelFor{kind}", source.name)
-    if "MultipleChoice" in found and (reads_padding(source.config) or source.config["model_type"] == "roformer"):
+    if "MultipleChoice" in found and (
+        reads_padding(source.config) or source.config["model_type"] == "roformer"
+    ):
         found.remove("MultipleChoice")
     return found
 
 
-def test_each_head_takes_a_step_in_its_precision_and_without_dropout_says_the_same_twice(source: ModelSource) -> None:
+def test_each_head_takes_a_step_in_its_precision_and_without_dropout_says_the_same_twice(
+    source: ModelSource,
+) -> None:
     for kind in kinds(source):
         model = built(source, kind)
         model.network.train()
@@ -140,7 +169,11 @@ def test_each_head_takes_a_step_in_its_precision_and_without_dropout_says_the_sa
         assert torch.equal(answers(model, kind), first), kind
         with torch.autocast("cpu", torch.bfloat16, enabled=not only_fp32(source.config)):
             answers(model, kind).float().square().sum().backward()  # type: ignore[no-untyped-call]
-        norms = [float(one.grad.norm()) for one in model.trainable_parameters().values() if one.grad is not None]
+        norms = [
+            float(one.grad.norm())
+            for one in model.trainable_parameters().values()
+            if one.grad is not None
+        ]
         assert np.isfinite(norms).all(), kind
         assert max(norms) > 0, kind
 
@@ -170,7 +203,9 @@ def test_weights_that_are_missing_or_called_otherwise_are_refused_with_and_witho
                 load_model(changed, auto_class, head=None)
 
 
-@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated")  # its successor came after 5.10
+@pytest.mark.filterwarnings(
+    "ignore:`gradient_checkpointing_enable` is deprecated"
+)  # its successor came after 5.10
 def test_options_about_layers_and_memory_work_or_are_refused(source: ModelSource) -> None:
     kind, can = kinds(source)[0], row(source.config["model_type"])
     for field in ("training.freeze_layers", "training.reinit_layers"):
@@ -190,7 +225,9 @@ def test_options_about_layers_and_memory_work_or_are_refused(source: ModelSource
 @pytest.fixture(scope="module")
 def readable(source: ModelSource, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The family with a tokenizer of its own kind."""
-    return make_encoder_of_its_kind(source.config["model_type"], tmp_path_factory.mktemp("readable"))
+    return make_encoder_of_its_kind(
+        source.config["model_type"], tmp_path_factory.mktemp("readable")
+    )
 
 
 def _tier(task: str) -> Any:
@@ -230,7 +267,9 @@ def assert_trained_and_asked(recipe: Recipe, place: Path) -> None:
     """Validation answers in batches; plain transformers answers one at a time."""
     example = EXAMPLES[recipe.task]
     folder = run(prepare(recipe), RunFolder.create(place / "run")).folder
-    network = getattr(transformers, TASKS[recipe.task].auto_class).from_pretrained(folder.model).eval()
+    network = (
+        getattr(transformers, TASKS[recipe.task].auto_class).from_pretrained(folder.model).eval()
+    )
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder.model)
     lines = folder.predictions("validation").read_text(encoding="utf-8").splitlines()
     assert len(lines) == len(example.rows)
@@ -241,7 +280,19 @@ def assert_trained_and_asked(recipe: Recipe, place: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "family",
-    ["bart", "bloom", "falcon", "gemma2", "gpt_neox", "llama", "mistral", "modernbert-decoder", "opt", "phi3", "qwen3"],
+    [
+        "bart",
+        "bloom",
+        "falcon",
+        "gemma2",
+        "gpt_neox",
+        "llama",
+        "mistral",
+        "modernbert-decoder",
+        "opt",
+        "phi3",
+        "qwen3",
+    ],
 )
 def test_some_of_those_that_others_stand_for(family: str, tmp_path: Path) -> None:
     known = encoder_config(family, 99).to_dict()
@@ -255,29 +306,49 @@ def test_some_of_those_that_others_stand_for(family: str, tmp_path: Path) -> Non
 
 def test_the_matrix_stands_in_the_documents() -> None:
     sys.stdout.write(table())  # pytest -rP shows it
-    assert page() == PAGE.read_text(encoding="utf-8"), "python tests/contract/matrix.py writes it anew"
+    assert page() == PAGE.read_text(encoding="utf-8"), (
+        "python tests/contract/matrix.py writes it anew"
+    )
     text = " ".join(PAGE.read_text(encoding="utf-8").split())
-    for family, why in [*REFUSED.items(), *_ONLY_FP32.items(), *_READS_PADDING.items(), *_SLOW_STEP.items()]:
+    for family, why in [
+        *REFUSED.items(),
+        *_ONLY_FP32.items(),
+        *_READS_PADDING.items(),
+        *_SLOW_STEP.items(),
+    ]:
         assert f"`{family}`" in text, family
         assert why in text, family
 
 
 def test_freezing_all_leaves_the_head_and_the_pooler(source: ModelSource) -> None:
     model = built(source, kinds(source)[0])
-    if source.config.get("is_encoder_decoder") or source.config["model_type"] in ("albert", "funnel"):
+    if source.config.get("is_encoder_decoder") or source.config["model_type"] in (
+        "albert",
+        "funnel",
+    ):
         return  # their layers can't be told apart, and options about them are refused
     depths = parameter_depths(model.network)
     assert set(depths.values()) == {0, 1, 2, 3}
     assert all(depth == 3 for name, depth in depths.items() if "pooler" in name)
-    recipe = recipe_of(source.folder, **{"training.freeze_embeddings": True, "training.freeze_layers": 2})
+    recipe = recipe_of(
+        source.folder, **{"training.freeze_embeddings": True, "training.freeze_layers": 2}
+    )
     freeze(model.network, recipe.training)
     before = {name: one.detach().clone() for name, one in model.network.named_parameters()}
     inside = f"{model.network.base_model_prefix}."
-    above = [name for name in model.trainable_parameters() if name.startswith(inside) and "pooler" not in name]
-    assert all(before[name].dim() == 1 or "con" in name for name in above), above  # last norms; contacts of ESM
+    above = [
+        name
+        for name in model.trainable_parameters()
+        if name.startswith(inside) and "pooler" not in name
+    ]
+    assert all(before[name].dim() == 1 or "con" in name for name in above), (
+        above
+    )  # last norms; contacts of ESM
 
 
-def test_a_text_has_the_same_vectors_alone_among_others_and_in_plain_transformers(source: ModelSource) -> None:
+def test_a_text_has_the_same_vectors_alone_among_others_and_in_plain_transformers(
+    source: ModelSource,
+) -> None:
     if source.config.get("is_encoder_decoder") or source.config["model_type"] == "funnel":
         with pytest.raises(UsageError):
             extract_features(TEXTS, model=source.folder, fields={"model.max_length": 40})

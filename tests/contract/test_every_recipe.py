@@ -37,25 +37,43 @@ def rows_of(recipe: Recipe, folder: Path) -> dict[str, Any]:
     """Returns the fields that name a few rows of the recipe's task in place of its own data."""
     if recipe.task == PRETRAINING:
         corpus = folder / "corpus.txt"
-        sentences = [f"the film number {i} was good .\nthe food number {i} was bad .\n" for i in range(400)]
+        sentences = [
+            f"the film number {i} was good .\nthe food number {i} was bad .\n" for i in range(400)
+        ]
         corpus.write_text("\n".join(sentences), encoding="utf-8")
-        return {"pretraining.corpus": [str(corpus)], "pretraining.from_scratch": None, "pretraining.vocab": None}
+        return {
+            "pretraining.corpus": [str(corpus)],
+            "pretraining.from_scratch": None,
+            "pretraining.vocab": None,
+        }
 
     file = folder / "rows.jsonl"
     lines = [json.dumps(row) for row in EXAMPLES[recipe.task].rows]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    fields: dict[str, Any] = {"data.name": None, "data.train_file": str(file), "data.validation_file": str(file)}
+    fields: dict[str, Any] = {
+        "data.name": None,
+        "data.train_file": str(file),
+        "data.validation_file": str(file),
+    }
     fields |= {"data.first_train_rows": None, "data.max_train_rows": None, "evaluation.splits": []}
     return fields | EXAMPLES[recipe.task].settings
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in BY_DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in builtin_recipes()]
+    "name",
+    [
+        name if name in BY_DEFAULT else pytest.param(name, marks=pytest.mark.slow)
+        for name in builtin_recipes()
+    ],
 )
-def test_a_built_in_recipe_takes_one_step_from_python(name: str, tiny_model: Path, tmp_path: Path) -> None:
+def test_a_built_in_recipe_takes_one_step_from_python(
+    name: str, tiny_model: Path, tmp_path: Path
+) -> None:
     rows = rows_of(load_recipe(name), tmp_path)
 
-    run = finetune(name, {"model.name": str(tiny_model), **ONE_STEP, **rows}, output=tmp_path / "run")
+    run = finetune(
+        name, {"model.name": str(tiny_model), **ONE_STEP, **rows}, output=tmp_path / "run"
+    )
 
     assert run.metrics["validation"]["loss"] > 0
     assert run.recipe.task == load_recipe(name).task
@@ -64,7 +82,11 @@ def test_a_built_in_recipe_takes_one_step_from_python(name: str, tiny_model: Pat
 def test_few_shot_training_from_python_gives_the_scores_of_the_verb(
     bertctl: Run, tiny_model: Path, tmp_path: Path
 ) -> None:
-    fields = {"model.name": str(tiny_model), **ONE_STEP, **rows_of(load_recipe("few-shot"), tmp_path)}
+    fields = {
+        "model.name": str(tiny_model),
+        **ONE_STEP,
+        **rows_of(load_recipe("few-shot"), tmp_path),
+    }
     settings = [f"--set={name}={json.dumps(value)}" for name, value in fields.items()]
 
     finetune("few-shot", fields, output=tmp_path / "python")

@@ -14,8 +14,13 @@ from tests.nursery import Lasting, Nursery
 TOY = "ordinal-rating"
 """The task of `toy_task.py`, which is imported by the `bertctl` processes of this test and not here."""
 
-STARS = ({"text": text, "label": stars} for text, stars in zip(TEXTS, (5, 1, 4, 2, 5, 1, 4, 2), strict=True))
-ROWS: dict[str, Sequence[dict[str, Any]]] = {name: one.rows for name, one in EXAMPLES.items()} | {TOY: tuple(STARS)}
+STARS = (
+    {"text": text, "label": stars}
+    for text, stars in zip(TEXTS, (5, 1, 4, 2, 5, 1, 4, 2), strict=True)
+)
+ROWS: dict[str, Sequence[dict[str, Any]]] = {name: one.rows for name, one in EXAMPLES.items()} | {
+    TOY: tuple(STARS)
+}
 RECIPE = """
 training: {epochs: 2, batch_size: 4}
 model: {max_length: 40, dropout: 0.0}
@@ -23,7 +28,18 @@ optimizer: {learning_rate: 3.0e-3}
 evaluation: {bootstrap_resamples: 100}
 runtime: {precision: fp32, device: cpu, threads: 1}
 """
-VERBS = ("data", "sweep", "evaluate", "predict", "explain", "report", "gate", "compare", "attention", "finetune")
+VERBS = (
+    "data",
+    "sweep",
+    "evaluate",
+    "predict",
+    "explain",
+    "report",
+    "gate",
+    "compare",
+    "attention",
+    "finetune",
+)
 """In the order in which the test takes them."""
 
 OF_TWO_PASSES = {"sentence-embeddings"}
@@ -75,13 +91,28 @@ def test_a_task_goes_through_every_verb(
     }
     assert {split["rows"] for split in checked["splits"].values()} == {8}
     swept = json.loads(
-        run("sweep", recipe, *sets, "--grid", "training.epochs=1,2", "--keep", "all", "-o", "sweep", "--json")
+        run(
+            "sweep",
+            recipe,
+            *sets,
+            "--grid",
+            "training.epochs=1,2",
+            "--keep",
+            "all",
+            "-o",
+            "sweep",
+            "--json",
+        )
     )
-    assert swept["counts"]["failed"] == swept["counts"]["diverged"] == 0  # so few steps may well answer one thing
+    assert (
+        swept["counts"]["failed"] == swept["counts"]["diverged"] == 0
+    )  # so few steps may well answer one thing
     one, other = sorted((tmp_path / "sweep" / "cells").iterdir())
 
     def documents(run: Path) -> list[dict[str, Any]]:
-        return [json.loads((run / name).read_text()) for name in ("metrics.json", "performance.json")]
+        return [
+            json.loads((run / name).read_text()) for name in ("metrics.json", "performance.json")
+        ]
 
     metrics, _ = documents(one)
     primary = metrics["primary"]["name"]
@@ -97,18 +128,42 @@ def test_a_task_goes_through_every_verb(
         line["prediction"] for line in lines((one / "predictions" / "validation.jsonl").read_text())
     ]
     one_input = task not in OF_TWO_PASSES
-    run("explain", one, data, "-o", "explained.jsonl", "--faithfulness", "2", code=0 if one_input else 2)
+    run(
+        "explain",
+        one,
+        data,
+        "-o",
+        "explained.jsonl",
+        "--faithfulness",
+        "2",
+        code=0 if one_input else 2,
+    )
     if one_input:
         explained = lines((tmp_path / "explained.jsonl").read_text())
-        assert [line["prediction"] for line in explained] == [answer["prediction"] for answer in answers]
-        assert all(target["words"] and "value" in target for line in explained for target in line["targets"])
+        assert [line["prediction"] for line in explained] == [
+            answer["prediction"] for answer in answers
+        ]
+        assert all(
+            target["words"] and "value" in target
+            for line in explained
+            for target in line["targets"]
+        )
     run("report", one, "-o", "report.html")
     assert primary.replace("_", " ") in (tmp_path / "report.html").read_text().replace("_", " ")
 
     better = metrics["metrics"]["validation"][primary]["higher_is_better"]
     limit = f"{primary}={-1 if better else value + 1}"
     verdict = json.loads(
-        run("gate", one, "--min" if better else "--max", limit, "--policy", "point", "--allow-constant", "--json")
+        run(
+            "gate",
+            one,
+            "--min" if better else "--max",
+            limit,
+            "--policy",
+            "point",
+            "--allow-constant",
+            "--json",
+        )
     )
     assert verdict["verdict"] == "pass"
     allowed = ["--max-drop", f"{primary}={1 if better else 100}", "--policy", "lenient"]
@@ -117,7 +172,9 @@ def test_a_task_goes_through_every_verb(
     compared = json.loads(run("compare", one, other, "--json"))
     assert primary in json.dumps(compared["differences"])
 
-    weighed = run("attention", one, "--importance", "ablation", "--json", code=0 if one_input else 2)
+    weighed = run(
+        "attention", one, "--importance", "ablation", "--json", code=0 if one_input else 2
+    )
     if one_input:
         matters = json.loads(weighed)
         assert matters["importance"]["metric"] == primary

@@ -119,7 +119,9 @@ def _tier(case: tuple[str, str]) -> Any:
 
 @pytest.fixture(scope="module", params=map(_tier, CASES))
 def case(
-    request: pytest.FixtureRequest, made: dict[tuple[str, str | None], Path], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    made: dict[tuple[str, str | None], Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Case:
     family, task = request.param
     model = folder_of(made, family, tmp_path_factory)
@@ -128,7 +130,9 @@ def case(
 
 def test_it_learns(case: Case) -> None:
     history = [json.loads(line) for line in case.result.folder.history.read_text().splitlines()]
-    losses, norms = ([line[name] for line in history if name in line] for name in ("loss", "grad_norm"))
+    losses, norms = (
+        [line[name] for line in history if name in line] for name in ("loss", "grad_norm")
+    )
     assert min(norms) > 0
     if case.task == LEARNED:
         assert len(losses) == STEPS
@@ -140,7 +144,9 @@ def test_plain_transformers_loads_it_and_agrees(case: Case) -> None:
     network = getattr(transformers, TASKS[case.task].auto_class).from_pretrained(folder).eval()
     classes = FAMILIES[case.family].classes
     bare = TASKS[case.task].auto_class == "AutoModel"
-    assert type(network).__name__.startswith(classes.removesuffix("For") + "Model" if bare else classes)
+    assert type(network).__name__.startswith(
+        classes.removesuffix("For") + "Model" if bare else classes
+    )
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for line in case.lines():
         EXAMPLES[case.task].agrees(network, tokenizer, line)
@@ -154,7 +160,15 @@ def test_a_batch_of_one_equals_a_batch_of_many_whatever_the_padding(case: Case) 
     one = ask(engine, task, features, rows, batch_size=1)
     assert_same(ask(engine, task, features, rows, batch_size=len(features)), one)
     assert_same(
-        ask(engine, task, features, rows, batch_size=3, padding=replace(engine.padding, width=MAX_LENGTH + 9)), one
+        ask(
+            engine,
+            task,
+            features,
+            rows,
+            batch_size=3,
+            padding=replace(engine.padding, width=MAX_LENGTH + 9),
+        ),
+        one,
     )
     for line, answer in zip(case.lines(), one.answers, strict=True):
         assert_alike(answer["prediction"], line["prediction"])
@@ -164,7 +178,9 @@ def test_its_head_computes_in_fp32_whatever_the_encoder_does(case: Case) -> None
     trained = open_run(case.result.folder.path, options={"runtime.precision": "bf16"})
     engine, rows = trained.load(), prepare(trained.recipe).data.splits["validation"]
     features = trained.task.encode(rows, engine.tokenizer, max_length=MAX_LENGTH)
-    outputs = map(torch.from_numpy, ask(engine, trained.task, features, rows, batch_size=3).outputs.values())
+    outputs = map(
+        torch.from_numpy, ask(engine, trained.task, features, rows, batch_size=3).outputs.values()
+    )
     for found in filter(torch.is_floating_point, outputs):  # tokens of a span are whole numbers
         assert not torch.equal(found, found.bfloat16().float()), "numbers of 8 bits"
 
@@ -237,7 +253,12 @@ def test_gpt_has_a_pad_token_and_finds_the_last_token_whatever_the_padding_side(
     rows = prepare(trained.recipe).data.splits["validation"]
     features = trained.task.encode(rows, engine.tokenizer, max_length=MAX_LENGTH)
     many = ask(
-        engine, trained.task, features, rows, batch_size=8, padding=replace(engine.padding, width=MAX_LENGTH)
+        engine,
+        trained.task,
+        features,
+        rows,
+        batch_size=8,
+        padding=replace(engine.padding, width=MAX_LENGTH),
     ).outputs["logits"]
     # By hand: the head applied to the last token's state of each text alone.
     network: Any = engine.backend.network
@@ -246,6 +267,10 @@ def test_gpt_has_a_pad_token_and_finds_the_last_token_whatever_the_padding_side(
         by_hand = network.score(network.transformer(ids).last_hidden_state[0, -1])
         np.testing.assert_allclose(many[index], by_hand.detach().numpy(), atol=1e-5)
     # And a person's batch, padded by the saved tokenizer in plain transformers.
-    plain = transformers.AutoModelForSequenceClassification.from_pretrained(result.folder.model).eval()
-    logits = plain(**tokenizer(list(rows.columns["text"]), padding=True, return_tensors="pt")).logits
+    plain = transformers.AutoModelForSequenceClassification.from_pretrained(
+        result.folder.model
+    ).eval()
+    logits = plain(
+        **tokenizer(list(rows.columns["text"]), padding=True, return_tensors="pt")
+    ).logits
     np.testing.assert_allclose(many, logits.detach().numpy(), atol=1e-5)

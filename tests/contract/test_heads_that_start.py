@@ -36,7 +36,11 @@ def recipe_of(model: Path, task: str, folder: Path) -> Recipe:
 
 
 @pytest.mark.parametrize(
-    "family", [name if name in OF_EACH_KIND else pytest.param(name, marks=pytest.mark.slow) for name in TRIED]
+    "family",
+    [
+        name if name in OF_EACH_KIND else pytest.param(name, marks=pytest.mark.slow)
+        for name in TRIED
+    ],
 )
 def test_the_first_logits_are_those_of_the_regression(family: str, tmp_path: Path) -> None:
     model = make_encoder_of_its_kind(family, tmp_path / "model")
@@ -57,7 +61,11 @@ def test_the_first_logits_are_those_of_the_regression(family: str, tmp_path: Pat
         _, last = last_layer(job.loaded.network)
         expected = _fit(job, sample, vectors, last).function.logits(vectors)
         if isinstance(last, ScoreHead):
-            expected = expected * float(last.deviation) + (float(last.mean) if last.bias is not None else 0.0)
+            expected = expected * float(last.deviation) + (
+                float(last.mean) if last.bias is not None else 0.0
+            )
         engine = Engine.of(job.loaded, job.compute)
         logits = engine.forward(job.task, features, batch_size=4).outputs["logits"]
-        np.testing.assert_allclose(logits.reshape(expected.shape), expected, atol=5e-3, err_msg=task)
+        np.testing.assert_allclose(
+            logits.reshape(expected.shape), expected, atol=5e-3, err_msg=task
+        )

@@ -57,7 +57,9 @@ UNNUMBERED = ("funnel", "mt5", "t5", "umt5")
 """Families whose layers have no single number."""
 
 
-@pytest.mark.parametrize("name", [_tier(name, ("bert", "modernbert", "xlnet", "t5")) for name in TRIED])
+@pytest.mark.parametrize(
+    "name", [_tier(name, ("bert", "modernbert", "xlnet", "t5")) for name in TRIED]
+)
 def test_a_text_is_walked_through(name: str, tmp_path: Path) -> None:
     folder = str(make_encoder(name, tmp_path))
     if name in UNNUMBERED:
@@ -69,15 +71,22 @@ def test_a_text_is_walked_through(name: str, tmp_path: Path) -> None:
     assert all(state["shape"] == [1, len(walked["tokens"]), 24] for state in walked["states"])
     kinds = {kind for token in walked["tokens"] for kind in token["norms"]}
     assert kinds - {"token", "position", "segment"} == {"embeddings"}
-    assert "token" in kinds or name in ("ibert", "longformer")  # no plain table; more rows than tokens
+    assert "token" in kinds or name in (
+        "ibert",
+        "longformer",
+    )  # no plain table; more rows than tokens
     cka = layer_similarity(folder, folder, [["the food was good", "a film", "bad"]])["cka"]
     assert [row[i] for i, row in enumerate(cka)] == pytest.approx([1.0] * 3, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["bert", "distilbert", "roberta", "albert", "xlnet", "deberta-v2", "modernbert"])
+@pytest.mark.parametrize(
+    "name", ["bert", "distilbert", "roberta", "albert", "xlnet", "deberta-v2", "modernbert"]
+)
 def test_a_head_is_told_from_its_encoder(name: str, tmp_path: Path) -> None:
     network = transformers.AutoModelForSequenceClassification.from_config(encoder_config(name, 120))
-    found = {name for name, place in places(saved(network, tmp_path)).items() if place.part == "head"}
+    found = {
+        name for name, place in places(saved(network, tmp_path)).items() if place.part == "head"
+    }
     inside = f"{network.base_model_prefix}."
     assert found == {name for name, _ in network.named_parameters() if not name.startswith(inside)}
     assert found
@@ -89,7 +98,9 @@ def test_layers_are_attention_and_feed_forward(tmp_path: Path) -> None:
     [first, second] = parameters_by_part(saved(network, tmp_path))["layers"]
     attention = sum(one.numel() for one in layer.attention.parameters())
     whole = sum(one.numel() for one in layer.parameters())
-    assert first == second == {"attention": attention, "feed_forward": whole - attention, "other": 0}
+    assert (
+        first == second == {"attention": attention, "feed_forward": whole - attention, "other": 0}
+    )
 
 
 @pytest.mark.parametrize("name", ["bert", "distilbert", "albert", "roberta"])
@@ -103,7 +114,13 @@ def test_flops_are_those_that_torch_counts(name: str, tmp_path: Path) -> None:
     counted = flops(saved(network, tmp_path), model_sizes(config.to_dict()), 20)
     with FlopCounterMode(display=False) as counter, torch.inference_mode():
         network(input_ids=torch.full((1, 20), 7))
-    linear = [network.pooler] if name == "albert" else [network.pooler.dense] if hasattr(network, "pooler") else []
+    linear = (
+        [network.pooler]
+        if name == "albert"
+        else [network.pooler.dense]
+        if hasattr(network, "pooler")
+        else []
+    )
     beside = sum(2 * one.weight.numel() for one in linear)
     if name == "albert":
         beside += 20 * 2 * network.encoder.embedding_hidden_mapping_in.weight.numel()
@@ -121,14 +138,19 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
             known = name in FAMILIES
             tokenizer = FAMILIES[name if known else "bert"].tokenizer()
             tokenizer.save_pretrained(folder)
-            config = FAMILIES[name].config(tokenizer) if known else encoder_config(name, len(tokenizer))
+            config = (
+                FAMILIES[name].config(tokenizer) if known else encoder_config(name, len(tokenizer))
+            )
             torch.manual_seed(1)
             network = transformers.AutoModelForMaskedLM.from_config(config)
             for one in network.parameters():  # so that words differ by more than noise
                 if one.dim() > 1:
                     torch.nn.init.normal_(one, std=0.3)
             network.save_pretrained(folder)
-            made[name] = folder, transformers.pipeline("fill-mask", model=str(folder), tokenizer=str(folder))
+            made[name] = (
+                folder,
+                transformers.pipeline("fill-mask", model=str(folder), tokenizer=str(folder)),
+            )
         return made[name]
 
     return make
@@ -145,7 +167,9 @@ def test_masks_are_filled_as_the_pipeline_fills_them(name: str, filled: Filled) 
         assert len(answer["masks"]) == len(wanted) == text.count(filler.mask)
         for mask, theirs in zip(answer["masks"], wanted, strict=True):
             assert [one["ids"] for one in mask] == [[one["token"]] for one in theirs]
-            assert [one["score"] for one in mask] == pytest.approx([one["score"] for one in theirs], abs=1e-6)
+            assert [one["score"] for one in mask] == pytest.approx(
+                [one["score"] for one in theirs], abs=1e-6
+            )
             assert [one["word"] for one in mask] == [one["token_str"].strip() for one in theirs]
 
 
@@ -175,7 +199,11 @@ def test_a_target_of_several_tokens_is_as_many_masks(filled: Filled) -> None:
         inputs = tokenizer(text.format(" ".join(["[MASK]"] * len(ids))), return_tensors="pt")
         with torch.inference_mode():
             logits = network(**inputs).logits[0]
-        at = [i for i, one in enumerate(inputs["input_ids"][0].tolist()) if one == tokenizer.mask_token_id]
+        at = [
+            i
+            for i, one in enumerate(inputs["input_ids"][0].tolist())
+            if one == tokenizer.mask_token_id
+        ]
         own = at[number : number + len(ids)]
         expected = float(logits[own].log_softmax(-1)[range(len(ids)), ids].sum().exp())
         [found] = [one for one in answer["masks"][number] if one["word"] == "goodness"]
@@ -205,7 +233,11 @@ WITH_HEAD = (
     *FILLING, "camembert", "convbert", "deberta", "deberta-v2", "electra", "fnet", "ibert", "luke", "mobilebert",
     "mpnet", "rembert", "roformer", "squeezebert", "xlm-roberta", "yoso",
 )  # fmt: skip
-SCORED = ("the film was unwatchable, goodness", "a", "it was a very good film and the food was not bad")
+SCORED = (
+    "the film was unwatchable, goodness",
+    "a",
+    "it was a very good film and the food was not bad",
+)
 VARIANTS: tuple[Variant, ...] = ("within-word", "token")
 
 
@@ -217,7 +249,11 @@ def masked_alone(folder: Path, text: str, variant: Variant) -> list[float]:
     words, ids = encoded.word_ids(), encoded["input_ids"][0]
     found = []
     for i in (i for i, one in enumerate(encoded.sequence_ids(0)) if one is not None):
-        later = [j for j in range(i + 1, len(ids)) if words[j] == words[i]] if variant == "within-word" else []
+        later = (
+            [j for j in range(i + 1, len(ids)) if words[j] == words[i]]
+            if variant == "within-word"
+            else []
+        )
         masked = ids.clone()
         masked[[i, *later]] = tokenizer.mask_token_id
         with torch.inference_mode():
@@ -228,29 +264,41 @@ def masked_alone(folder: Path, text: str, variant: Variant) -> list[float]:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", [_tier(name, ("bert", "roberta", "albert")) for name in WITH_HEAD])
-def test_texts_are_scored_as_plain_transformers_scores_them(name: str, variant: Variant, filled: Filled) -> None:
+def test_texts_are_scored_as_plain_transformers_scores_them(
+    name: str, variant: Variant, filled: Filled
+) -> None:
     folder, _ = filled(name)
     scorer = Scorer(MaskedModel(str(folder)), variant)
     alone = name == "mobilebert"  # whose tokens read the padding beside them
-    answers = list(scorer.score([TextChunk([text]) for text in SCORED] if alone else [TextChunk(SCORED)]))
+    answers = list(
+        scorer.score([TextChunk([text]) for text in SCORED] if alone else [TextChunk(SCORED)])
+    )
     for text, answer in zip(SCORED, answers, strict=True):
         wanted = masked_alone(folder, text, variant)
-        assert [one["log_likelihood"] for one in answer["pieces"]] == pytest.approx(wanted, abs=1e-4)
+        assert [one["log_likelihood"] for one in answer["pieces"]] == pytest.approx(
+            wanted, abs=1e-4
+        )
         assert answer["log_likelihood"] == pytest.approx(sum(wanted), abs=1e-4)
     total, tokens = (sum(answer[key] for answer in answers) for key in ("log_likelihood", "tokens"))
     assert scorer.summary()["pseudo_perplexity"] == pytest.approx(math.exp(-total / tokens))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("variant", "theirs"), [("within-word", "within_word_l2r"), ("token", "original")])
-def test_texts_are_scored_as_minicons_scores_them(variant: Variant, theirs: str, filled: Filled) -> None:
+@pytest.mark.parametrize(
+    ("variant", "theirs"), [("within-word", "within_word_l2r"), ("token", "original")]
+)
+def test_texts_are_scored_as_minicons_scores_them(
+    variant: Variant, theirs: str, filled: Filled
+) -> None:
     minicons = pytest.importorskip("minicons.scorer", reason="the oracle (pip install minicons)")
     for name in ("bert", "roberta", "distilbert"):
         folder, _ = filled(name)
         oracle = minicons.MaskedLMScorer(str(folder), "cpu")
         oracle.tokenizer.batch_encode_plus = oracle.tokenizer  # gone from transformers 5
         answers = Scorer(MaskedModel(str(folder)), variant).score([TextChunk(SCORED)])
-        for answer, wanted in zip(answers, oracle.token_score(list(SCORED), PLL_metric=theirs), strict=True):
+        for answer, wanted in zip(
+            answers, oracle.token_score(list(SCORED), PLL_metric=theirs), strict=True
+        ):
             own = [score for _, score in wanted]
             mine = [one["log_likelihood"] for one in answer["pieces"]]
             assert mine == pytest.approx(own[1:-1] if len(own) > len(mine) else own, abs=1e-4)
@@ -276,7 +324,16 @@ def test_a_letter_of_bert_is_no_mark_of_a_space(tmp_path: Path) -> None:
 def test_what_unigram_does_not_know_is_named_by_the_check_of_the_data(tmp_path: Path) -> None:
     folder = make_encoder_of_its_kind("xlm-roberta", tmp_path / "xlm")
     rows = tmp_path / "rows.csv"
-    rows.write_text("text,label\n" + "".join(f"the film {i} was ☃,{i % 2}\n" for i in range(40)), encoding="utf-8")
-    recipe = Recipe(data=DataSection(train_file=str(rows)), model=ModelSection(name=str(folder), max_length=32))
-    (found,) = [one for one in check_data(recipe).findings if (one.code, one.split) == ("unknown-token", "train")]
+    rows.write_text(
+        "text,label\n" + "".join(f"the film {i} was ☃,{i % 2}\n" for i in range(40)),
+        encoding="utf-8",
+    )
+    recipe = Recipe(
+        data=DataSection(train_file=str(rows)), model=ModelSection(name=str(folder), max_length=32)
+    )
+    (found,) = [
+        one
+        for one in check_data(recipe).findings
+        if (one.code, one.split) == ("unknown-token", "train")
+    ]
     assert "'☃'" in found.message

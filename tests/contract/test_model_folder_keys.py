@@ -50,7 +50,9 @@ FILES: Mapping[str, str] = {
 
 _OF_NETWORK = "read by the network of its family"
 _OF_DROPOUT = "read in training; model.dropout of a recipe stands above it"
-_OF_GENERATION = "harmless: for generated text and memory from one call to the next, of which there is none"
+_OF_GENERATION = (
+    "harmless: for generated text and memory from one call to the next, of which there is none"
+)
 
 CONFIG_KEYS: Mapping[str, str] = {
     "architectures": "read: which head was trained",
@@ -154,14 +156,26 @@ def test_every_file_that_transformers_writes_has_a_decision() -> None:
     modules = ("trainer.py", "trainer_callback.py", "utils/__init__.py", "utils/peft_utils.py")
     sources = [root / module for module in modules]
     constants = re.compile(r'^[A-Z_]+_NAME = "([^"]+)"', re.MULTILINE)
-    written = {name for source in sources for name in constants.findall(source.read_text(encoding="utf-8"))}
-    assert {"config.json", "model.safetensors", "training_args.bin", "adapter_config.json"} <= written
+    written = {
+        name for source in sources for name in constants.findall(source.read_text(encoding="utf-8"))
+    }
+    assert {
+        "config.json",
+        "model.safetensors",
+        "training_args.bin",
+        "adapter_config.json",
+    } <= written
     assert written <= FILES.keys(), written - FILES.keys()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_key_of_a_config_and_of_a_tokenizer_has_a_decision(family: str, tmp_path: Path) -> None:
-    keys = {*transformers.PreTrainedConfig().to_dict(), *transformers.AutoConfig.for_model(family).to_dict()}
+def test_every_key_of_a_config_and_of_a_tokenizer_has_a_decision(
+    family: str, tmp_path: Path
+) -> None:
+    keys = {
+        *transformers.PreTrainedConfig().to_dict(),
+        *transformers.AutoConfig.for_model(family).to_dict(),
+    }
     assert keys <= CONFIG_KEYS.keys(), keys - CONFIG_KEYS.keys()
     FAMILIES[family].tokenizer().save_pretrained(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} <= FILES.keys()
@@ -181,16 +195,27 @@ def test_a_key_is_decided_once() -> None:
         ({"id2label": {"1": "b", "0": "a"}, "label2id": {"b": 1, "a": 0}}, ("a", "b")),
         ({"id2label": {str(i): f"n{i}" for i in range(12)}}, tuple(f"n{i}" for i in range(12))),
         ({"id2label": {"0": "a", "1": "b"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}}, ("a", "b")),
-        ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"pos": 1, "neg": 0}}, ("neg", "pos")),
-        ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"pos": "1", "neg": "0"}}, ("neg", "pos")),
-        ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"neg": 0}}, ("LABEL_0", "LABEL_1")),
+        (
+            {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"pos": 1, "neg": 0}},
+            ("neg", "pos"),
+        ),
+        (
+            {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"pos": "1", "neg": "0"}},
+            ("neg", "pos"),
+        ),
+        (
+            {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"neg": 0}},
+            ("LABEL_0", "LABEL_1"),
+        ),
         ({"label2id": {"pos": 1, "neg": 0}}, ("neg", "pos")),
         ({"num_labels": 3}, ("LABEL_0", "LABEL_1", "LABEL_2")),
         ({"num_labels": 1}, ("LABEL_0",)),
         ({}, ("LABEL_0", "LABEL_1")),
     ],
 )
-def test_outputs_are_called_what_the_config_says(config: dict[str, Any], names: tuple[str, ...]) -> None:
+def test_outputs_are_called_what_the_config_says(
+    config: dict[str, Any], names: tuple[str, ...]
+) -> None:
     assert output_names(config) == names
 
 
@@ -200,8 +225,14 @@ def test_outputs_are_called_what_the_config_says(config: dict[str, Any], names: 
         ({"id2label": {"0": "a", "2": "c"}}, "numbers 0, 2"),
         ({"id2label": {"1": "a", "2": "b"}}, "numbers 1, 2"),
         ({"id2label": {"0": "a", "1": "a"}}, "two outputs 'a'"),
-        ({"id2label": {"0": "neg", "1": "pos"}, "label2id": {"neg": 1, "pos": 0}}, "'neg' is output 1"),
-        ({"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": {"a": 0, "b": 2, "c": 1}}, "'b' is output 2"),
+        (
+            {"id2label": {"0": "neg", "1": "pos"}, "label2id": {"neg": 1, "pos": 0}},
+            "'neg' is output 1",
+        ),
+        (
+            {"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": {"a": 0, "b": 2, "c": 1}},
+            "'b' is output 2",
+        ),
     ],
 )
 def test_names_that_contradict_each_other_are_refused(config: dict[str, Any], message: str) -> None:
@@ -237,8 +268,14 @@ def changed(folder: Path, copy: Path, file: str = "config.json", **fields: Any) 
         ({"problem_type": "regression"}, "gives 2 scores"),
         ({"function_to_apply": "sigmoid"}, "function_to_apply is 'sigmoid'"),
         ({"function_to_apply": "none"}, "function_to_apply is 'none'"),
-        ({"task_specific_params": {"text-classification": {"function_to_apply": "sigmoid"}}}, "'sigmoid'"),
-        ({"problem_type": "multi_label_classification", "function_to_apply": "softmax"}, "means 'sigmoid'"),
+        (
+            {"task_specific_params": {"text-classification": {"function_to_apply": "sigmoid"}}},
+            "'sigmoid'",
+        ),
+        (
+            {"problem_type": "multi_label_classification", "function_to_apply": "softmax"},
+            "means 'sigmoid'",
+        ),
         ({"quantization_config": {"quant_method": "bitsandbytes"}}, "quantization_config"),
     ],
 )
@@ -265,7 +302,9 @@ def test_settings_that_say_what_is_done_anyway_are_let_through(
     assert run.task.labels == ("neg", "pos")  # type: ignore[attr-defined]
 
 
-def test_names_of_label2id_are_used_where_id2label_has_none(classifier: Path, tmp_path: Path) -> None:
+def test_names_of_label2id_are_used_where_id2label_has_none(
+    classifier: Path, tmp_path: Path
+) -> None:
     names = {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"good": 1, "bad": 0}}
     run = open_run(changed(classifier, tmp_path / "model", **names))
     assert run.task.labels == ("bad", "good")  # type: ignore[attr-defined]
@@ -286,10 +325,14 @@ def test_long_texts_are_read_as_the_tokenizer_says(
     fields: dict[str, Any], length: int, long_text: str, classifier: Path, tmp_path: Path
 ) -> None:
     heard = Heard()
-    run = open_run(changed(classifier, tmp_path / "model", "tokenizer_config.json", **fields), listener=heard)
+    run = open_run(
+        changed(classifier, tmp_path / "model", "tokenizer_config.json", **fields), listener=heard
+    )
     assert (run.recipe.model.max_length, run.recipe.model.long_text) == (length, long_text)
     assert any("truncation_side" in line for line in heard.said) == (long_text == "tail")
-    asked = open_run(tmp_path / "model", options={"model.max_length": 12, "model.long_text": "head"})
+    asked = open_run(
+        tmp_path / "model", options={"model.max_length": 12, "model.long_text": "head"}
+    )
     assert (asked.recipe.model.max_length, asked.recipe.model.long_text) == (12, "head")
 
 
@@ -297,7 +340,15 @@ def test_long_texts_are_read_as_the_tokenizer_says(
     ("fields", "is_warned"),
     [
         ({"sbert_ce_default_activation_function": "torch.nn.modules.activation.Sigmoid"}, True),
-        ({"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid", "version": "5.0"}}, True),
+        (
+            {
+                "sentence_transformers": {
+                    "activation_fn": "torch.nn.modules.activation.Sigmoid",
+                    "version": "5.0",
+                }
+            },
+            True,
+        ),
         ({"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}, False),
         ({}, False),
     ],
@@ -307,7 +358,10 @@ def test_a_function_over_scores_that_is_not_applied_is_named(
 ) -> None:
     one_output = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     folder = changed(classifier, tmp_path / "model", **one_output, **fields)
-    edit_weights(folder, lambda weights: {n: one[:1] if "classifier" in n else one for n, one in weights.items()})
+    edit_weights(
+        folder,
+        lambda weights: {n: one[:1] if "classifier" in n else one for n, one in weights.items()},
+    )
     heard = Heard()
     assert open_run(folder, listener=heard).recipe.task == "text-regression"
     assert any("through Sigmoid" in line for line in heard.warned) == is_warned
@@ -321,19 +375,30 @@ def test_a_trainers_folder_of_checkpoints_names_them(
     for step in (9, 10):
         shutil.copytree(classifier, tmp_path / "trained" / f"checkpoint-{step}")
     words = {"predict": ["good"], "evaluate": ["--file", opinions], "explain": ["good"]}
-    command = ["finetune", opinions, "--model", "./trained"] if verb == "finetune" else [verb, "trained", *words[verb]]
+    command = (
+        ["finetune", opinions, "--model", "./trained"]
+        if verb == "finetune"
+        else [verb, "trained", *words[verb]]
+    )
     refused = bertctl(*command)
     assert refused.returncode == 4, refused.stderr
     remedy = refused.stderr.partition("Name the one that you mean: ")[2].split()
-    assert [Path(word).name for word in (remedy[0], remedy[2])] == ["checkpoint-10", "checkpoint-9."]
+    assert [Path(word).name for word in (remedy[0], remedy[2])] == [
+        "checkpoint-10",
+        "checkpoint-9.",
+    ]
 
 
 @pytest.mark.one_process
 @pytest.mark.parametrize("verb", ["predict", "evaluate", "explain"])
-def test_an_adapter_is_called_one_by_verbs_that_answer(verb: str, bertctl: Run, opinions: Path, tmp_path: Path) -> None:
+def test_an_adapter_is_called_one_by_verbs_that_answer(
+    verb: str, bertctl: Run, opinions: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "lora"
     folder.mkdir()
-    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "bert-base-uncased"}')
+    (folder / "adapter_config.json").write_text(
+        '{"peft_type": "LORA", "base_model_name_or_path": "bert-base-uncased"}'
+    )
     (folder / "adapter_model.safetensors").write_bytes(b"")
     words: list[object] = ["--file", opinions] if verb == "evaluate" else ["good"]
     refused = bertctl(verb, "lora", *words)

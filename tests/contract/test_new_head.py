@@ -38,7 +38,9 @@ def test_a_bare_encoder_has_no_trained_head(tiny_model: Path) -> None:
     assert not has_trained_head(inspect_model(ModelSection(name=str(tiny_model), max_length=32)))
 
 
-def test_the_same_labels_keep_the_head(trained: tuple[ModelSource, dict[str, torch.Tensor]]) -> None:
+def test_the_same_labels_keep_the_head(
+    trained: tuple[ModelSource, dict[str, torch.Tensor]],
+) -> None:
     source, weights = trained
     assert has_trained_head(source)
     assert keeps_head(source, head("no", "yes"), AUTO)
@@ -47,7 +49,12 @@ def test_the_same_labels_keep_the_head(trained: tuple[ModelSource, dict[str, tor
 
 
 @pytest.mark.parametrize(
-    "other", [head("dog", "cat"), head("a", "b", "c"), head("no", "yes", problem="multi_label_classification")]
+    "other",
+    [
+        head("dog", "cat"),
+        head("a", "b", "c"),
+        head("no", "yes", problem="multi_label_classification"),
+    ],
 )
 def test_other_labels_get_a_new_head_and_keep_the_encoder(
     trained: tuple[ModelSource, dict[str, torch.Tensor]], other: dict[str, object]
@@ -58,5 +65,7 @@ def test_other_labels_get_a_new_head_and_keep_the_encoder(
     encoder = [name for name in weights if name.startswith("bert.")]
     assert len(encoder) > 30
     assert all(torch.equal(again[name], weights[name]) for name in encoder)
-    assert again["classifier.weight"].abs().max() < 0.2, "drawn from N(0, 0.02), not the trained values around 1"
+    assert again["classifier.weight"].abs().max() < 0.2, (
+        "drawn from N(0, 0.02), not the trained values around 1"
+    )
     assert again["classifier.bias"].abs().max() == 0.0

@@ -50,7 +50,11 @@ def trained(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp("mae")
     data = folder / "rows.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in EXAMPLES["text-regression"].rows * 3))
-    options = {"data.train_file": str(data), "data.validation_file": str(data), "model.name": str(tiny_model)}
+    options = {
+        "data.train_file": str(data),
+        "data.validation_file": str(data),
+        "model.name": str(tiny_model),
+    }
     options |= {
         "training.epochs": 2,
         "model.max_length": 40,
@@ -59,7 +63,10 @@ def trained(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ScoreAnswers, "metrics", (*ScoreAnswers.metrics, MAE))
-        recipes = [load_recipe("text-regression", options={**options, "training.seed": seed}) for seed in (1, 2)]
+        recipes = [
+            load_recipe("text-regression", options={**options, "training.seed": seed})
+            for seed in (1, 2)
+        ]
         for recipe in recipes:
             run(prepare(recipe), RunFolder.create(folder / f"run{recipe.training.seed}"))
         yield Trained(recipes[0], (folder / "run1", folder / "run2"))
@@ -78,7 +85,9 @@ def test_it_picks_the_weights_and_stands_beside_its_baseline(trained: Trained) -
     assert found["low"] < found["value"] < found["high"]
     assert found["higher_is_better"] is False
     golds = [row["label"] for row in EXAMPLES["text-regression"].rows]
-    assert metrics["baseline"]["validation"]["mae"] == pytest.approx(np.mean(np.abs(golds - np.mean(golds))))
+    assert metrics["baseline"]["validation"]["mae"] == pytest.approx(
+        np.mean(np.abs(golds - np.mean(golds)))
+    )
 
 
 def test_it_is_gated_and_compared_example_by_example(trained: Trained) -> None:
@@ -88,7 +97,9 @@ def test_it_is_gated_and_compared_example_by_example(trained: Trained) -> None:
     assert found.verdict == "pass"
     change = found.judgements[1].change
     assert change is not None
-    assert change.method == "paired bootstrap, exchange of clusters", "each row is there three times"
+    assert change.method == "paired bootstrap, exchange of clusters", (
+        "each row is there three times"
+    )
     assert change.value == pytest.approx(_by_hand(first) - _by_hand(second), abs=1e-6)
     with pytest.raises(UsageError, match="better when lower"):
         gate(first, [parse_limit("min", "mae=1")], policy="point")
@@ -102,10 +113,14 @@ def test_a_sweep_knows_it_and_pools_its_folds(trained: Trained) -> None:
     assert checked.primary == "mae"
     assert checked.baseline["mae"] > 0
     primary = PrimaryMetric(split="validation", name="mae", higher_is_better=False)
-    plan = SweepPlan(name="made", recipe={"task": "text-regression"}, primary=primary, settings=[{}], seeds=[])
+    plan = SweepPlan(
+        name="made", recipe={"task": "text-regression"}, primary=primary, settings=[{}], seeds=[]
+    )
     folds = [read_run(path).lines("validation") for path in trained.runs]
     pooled = score_lines(plan, [line for fold in folds for line in fold])
-    assert pooled.value == pytest.approx(np.mean([_by_hand(path) for path in trained.runs]), abs=1e-6)
+    assert pooled.value == pytest.approx(
+        np.mean([_by_hand(path) for path in trained.runs]), abs=1e-6
+    )
     assert not pooled.higher_is_better
     parts = [score_lines(plan, fold).linear_parts().mean() for fold in folds]
     assert np.mean(parts) == pytest.approx(pooled.value)

@@ -24,7 +24,10 @@ from tests.conftest import Run
 from tests.heard import Heard
 
 _CLASSIFIER = "AutoModelForSequenceClassification"
-HEADS = sorted({task.auto_class for task in TASKS.values() if "For" in task.auto_class} | {"AutoModelForMaskedLM"})
+HEADS = sorted(
+    {task.auto_class for task in TASKS.values() if "For" in task.auto_class}
+    | {"AutoModelForMaskedLM"}
+)
 
 Weights = dict[str, torch.Tensor]
 
@@ -40,7 +43,10 @@ CASES = [(family, head) for family in FAMILIES for head in HEADS if has_class(fa
 def _tier(case: tuple[str, str]) -> Any:
     """Every head is tried with one family by default, three others with the head that all have."""
     family, head = case
-    is_usual = family in ("roberta", "xlnet", "distilbert") and head == "AutoModelForSequenceClassification"
+    is_usual = (
+        family in ("roberta", "xlnet", "distilbert")
+        and head == "AutoModelForSequenceClassification"
+    )
     is_slow = family != "bert" and not is_usual
     return pytest.param(case, id=f"{family}-{head}", marks=pytest.mark.slow if is_slow else ())
 
@@ -57,13 +63,19 @@ def with_head(family: str, auto_class: str, folder: Path) -> Any:
 def edit_weights(folder: Path, edit: Callable[[Weights], Weights]) -> None:
     path = folder / "model.safetensors"
     weights = edit(load_file(path))
-    save_file({name: tensor.contiguous() for name, tensor in weights.items()}, path, metadata={"format": "pt"})
+    save_file(
+        {name: tensor.contiguous() for name, tensor in weights.items()},
+        path,
+        metadata={"format": "pt"},
+    )
 
 
 def without(folder: Path, dropped: set[str], copy: Path) -> Path:
     """Copies a folder, less some of its weights."""
     shutil.copytree(folder, copy)
-    edit_weights(copy, lambda weights: {name: one for name, one in weights.items() if name not in dropped})
+    edit_weights(
+        copy, lambda weights: {name: one for name, one in weights.items() if name not in dropped}
+    )
     return copy
 
 
@@ -72,7 +84,9 @@ def read(folder: Path, auto_class: str) -> Any:
 
 
 @pytest.mark.parametrize("case", [_tier(case) for case in CASES])
-def test_no_head_answers_with_a_weight_that_was_not_in_the_file(case: tuple[str, str], tmp_path: Path) -> None:
+def test_no_head_answers_with_a_weight_that_was_not_in_the_file(
+    case: tuple[str, str], tmp_path: Path
+) -> None:
     family, auto_class = case
     whole = tmp_path / "whole"
     network = with_head(family, auto_class, whole)
@@ -110,7 +124,9 @@ def test_a_pooler_is_needed_where_the_head_reads_it(
     if not is_read:
         read(copy, auto_class)
         return
-    with pytest.raises(UnavailableError, match=r"pooler.* not in the file: its answers would be random"):
+    with pytest.raises(
+        UnavailableError, match=r"pooler.* not in the file: its answers would be random"
+    ):
         read(copy, auto_class)
 
 
@@ -121,7 +137,9 @@ def test_a_pooler_that_no_answer_reads_may_be_missing(tmp_path: Path) -> None:
     make_encoder("big_bird", tmp_path / "whole")
     network = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "whole")
     network.save_pretrained(tmp_path / "whole")
-    poolers = {name for name in load_file(tmp_path / "whole" / "model.safetensors") if "pooler" in name}
+    poolers = {
+        name for name in load_file(tmp_path / "whole" / "model.safetensors") if "pooler" in name
+    }
     assert poolers
     copy = without(tmp_path / "whole", poolers, tmp_path / "copy")
     read(copy, "AutoModelForSequenceClassification")
@@ -132,7 +150,9 @@ def _renamed(prefix: str) -> Callable[[Weights], Weights]:
 
 
 def _cut(part: str, rows: int) -> Callable[[Weights], Weights]:
-    return lambda weights: {name: one[:rows] if part in name else one for name, one in weights.items()}
+    return lambda weights: {
+        name: one[:rows] if part in name else one for name, one in weights.items()
+    }
 
 
 def _less(part: str) -> Callable[[Weights], Weights]:
@@ -142,13 +162,29 @@ def _less(part: str) -> Callable[[Weights], Weights]:
 @pytest.mark.parametrize(
     ("edit", "parts"),
     [
-        pytest.param(_renamed("module."), ["begin with 'module.'", "DistributedDataParallel"], id="of DDP"),
-        pytest.param(_renamed("_orig_mod."), ["begin with '_orig_mod.'", "torch.compile"], id="compiled"),
-        pytest.param(_cut("word_embeddings", 20), ["word_embeddings.weight has 20 x 24"], id="rows of a table"),
+        pytest.param(
+            _renamed("module."), ["begin with 'module.'", "DistributedDataParallel"], id="of DDP"
+        ),
+        pytest.param(
+            _renamed("_orig_mod."), ["begin with '_orig_mod.'", "torch.compile"], id="compiled"
+        ),
+        pytest.param(
+            _cut("word_embeddings", 20),
+            ["word_embeddings.weight has 20 x 24"],
+            id="rows of a table",
+        ),
         pytest.param(_less("layer.1."), ["encoder.layer.1."], id="a layer"),
-        pytest.param(_less("layer.1.output.LayerNorm"), ["layer.1.output.LayerNorm.weight"], id="a norm"),
-        pytest.param(_cut("classifier.", 1), ["classifier.weight has 1 x 24", "2 x 24"], id="outputs of the head"),
-        pytest.param(_less("classifier.bias"), ["classifier.bias is not in the file"], id="half of the head"),
+        pytest.param(
+            _less("layer.1.output.LayerNorm"), ["layer.1.output.LayerNorm.weight"], id="a norm"
+        ),
+        pytest.param(
+            _cut("classifier.", 1),
+            ["classifier.weight has 1 x 24", "2 x 24"],
+            id="outputs of the head",
+        ),
+        pytest.param(
+            _less("classifier.bias"), ["classifier.bias is not in the file"], id="half of the head"
+        ),
     ],
 )
 def test_weights_that_are_not_those_of_the_config_are_named(
@@ -205,8 +241,13 @@ def test_every_verb_that_answers_refuses_a_folder_without_its_head(
 def _headless(encoder: Path, folder: Path) -> Path:
     shutil.copytree(encoder, folder)
     config = json.loads((folder / "config.json").read_text())
-    config |= {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "neg", "1": "pos"}}
-    (folder / "config.json").write_text(json.dumps(config | {"problem_type": "single_label_classification"}))
+    config |= {
+        "architectures": ["BertForSequenceClassification"],
+        "id2label": {"0": "neg", "1": "pos"},
+    }
+    (folder / "config.json").write_text(
+        json.dumps(config | {"problem_type": "single_label_classification"})
+    )
     return folder
 
 
@@ -244,21 +285,31 @@ def test_a_head_with_the_same_labels_in_another_order_is_kept_in_the_new_order(
     source = _trained_source(tiny_model, tmp_path / "trained", labels)
     head = label_fields(sorted(labels), "single_label_classification")
     heard = Heard()
-    model = build_model(source, _CLASSIFIER, head, load_recipe("text-classification"), listener=heard)
+    model = build_model(
+        source, _CLASSIFIER, head, load_recipe("text-classification"), listener=heard
+    )
     stored = load_file(source.folder / "model.safetensors")
     weights = model.network.state_dict()
     for number, label in enumerate(sorted(labels)):
         before = labels.index(label)
-        torch.testing.assert_close(weights["classifier.weight"][number], stored["classifier.weight"][before])
-        torch.testing.assert_close(weights["classifier.bias"][number], stored["classifier.bias"][before])
-    assert any("its trained head is kept, its labels in this run's order" in line for line in heard.said)
+        torch.testing.assert_close(
+            weights["classifier.weight"][number], stored["classifier.weight"][before]
+        )
+        torch.testing.assert_close(
+            weights["classifier.bias"][number], stored["classifier.bias"][before]
+        )
+    assert any(
+        "its trained head is kept, its labels in this run's order" in line for line in heard.said
+    )
 
 
 def test_a_head_of_other_labels_is_new(tiny_model: Path, tmp_path: Path) -> None:
     source = _trained_source(tiny_model, tmp_path / "trained", ["b", "a"])
     heard = Heard()
     head = label_fields(["a", "c"], "single_label_classification")
-    model = build_model(source, _CLASSIFIER, head, load_recipe("text-classification"), listener=heard)
+    model = build_model(
+        source, _CLASSIFIER, head, load_recipe("text-classification"), listener=heard
+    )
     stored = load_file(source.folder / "model.safetensors")["classifier.weight"]
     assert not torch.isclose(model.network.state_dict()["classifier.weight"], stored).any()
     assert any("other labels, so it gets a new head" in line for line in heard.said)

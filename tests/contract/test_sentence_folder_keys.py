@@ -47,11 +47,15 @@ def _folder(tiny_model: Path, tmp_path: Path) -> Path:
     """A folder with every module that can be computed."""
     folder = make_folder("dense", tiny_model, tmp_path / "made")
     parts = json.loads((folder / "modules.json").read_text())
-    parts.append({"idx": 4, "name": "4", "path": "4_Dropout", "type": "sentence_transformers.models.Dropout"})
+    parts.append(
+        {"idx": 4, "name": "4", "path": "4_Dropout", "type": "sentence_transformers.models.Dropout"}
+    )
     (folder / "modules.json").write_text(json.dumps(parts))
     for name in ("3_Normalize", "4_Dropout"):
         (folder / name).mkdir(exist_ok=True)
-        (folder / name / "config.json").write_text(json.dumps({"dropout": 0.1} if "Dropout" in name else {}))
+        (folder / name / "config.json").write_text(
+            json.dumps({"dropout": 0.1} if "Dropout" in name else {})
+        )
     return folder
 
 
@@ -73,7 +77,9 @@ def _keys(use: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_key_outside_the_table_is_refused_by_name(place: str, tiny_model: Path, tmp_path: Path) -> None:
+def test_a_key_outside_the_table_is_refused_by_name(
+    place: str, tiny_model: Path, tmp_path: Path
+) -> None:
     folder = _folder(tiny_model, tmp_path)
     assert read_modules(folder) is not None, "the premise"
     _say(folder, place, "new_key", 3)
@@ -83,7 +89,9 @@ def test_a_key_outside_the_table_is_refused_by_name(place: str, tiny_model: Path
 
 
 @pytest.mark.parametrize(("place", "name"), _keys("refused"))
-def test_a_key_that_is_not_computed_is_refused_by_name(place: str, name: str, tiny_model: Path, tmp_path: Path) -> None:
+def test_a_key_that_is_not_computed_is_refused_by_name(
+    place: str, name: str, tiny_model: Path, tmp_path: Path
+) -> None:
     folder = _folder(tiny_model, tmp_path)
     before = read_modules(folder)
     for value in TABLES[place][name].accepted:
@@ -95,7 +103,9 @@ def test_a_key_that_is_not_computed_is_refused_by_name(place: str, name: str, ti
 
 
 @pytest.mark.parametrize(("place", "name"), _keys("ignored"))
-def test_a_key_that_is_ignored_changes_nothing(place: str, name: str, tiny_model: Path, tmp_path: Path) -> None:
+def test_a_key_that_is_ignored_changes_nothing(
+    place: str, name: str, tiny_model: Path, tmp_path: Path
+) -> None:
     folder = _folder(tiny_model, tmp_path)
     before = read_modules(folder)
     _say(folder, place, name, 7)
@@ -156,19 +166,27 @@ def test_a_value_that_is_not_known_is_refused(
         read_modules(folder)
 
 
-@pytest.mark.parametrize("kind", [*sorted(REFUSED_MODULES), "pylate.models.Dense", "custom_st.Transformer"])
-def test_a_module_that_is_not_computed_is_refused_by_name(kind: str, tiny_model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kind", [*sorted(REFUSED_MODULES), "pylate.models.Dense", "custom_st.Transformer"]
+)
+def test_a_module_that_is_not_computed_is_refused_by_name(
+    kind: str, tiny_model: Path, tmp_path: Path
+) -> None:
     folder = _folder(tiny_model, tmp_path)
     parts = json.loads((folder / "modules.json").read_text())
     of_library = f"sentence_transformers.models.{kind}"
     part = {"idx": 5, "name": "5", "path": f"5_{kind}", "type": kind if "." in kind else of_library}
     (folder / "modules.json").write_text(json.dumps([*parts, part]))
-    with pytest.raises(UnavailableError, match=re.escape(REFUSED_MODULES.get(kind, "code of its own"))):
+    with pytest.raises(
+        UnavailableError, match=re.escape(REFUSED_MODULES.get(kind, "code of its own"))
+    ):
         read_modules(folder)
 
 
 @pytest.mark.slow
-def test_every_key_that_the_library_writes_is_in_the_table(tiny_model: Path, tmp_path: Path) -> None:
+def test_every_key_that_the_library_writes_is_in_the_table(
+    tiny_model: Path, tmp_path: Path
+) -> None:
     """Of all modules that the installed version has; a new module or key fails here."""
     sentence_transformers()
     unknown = []
@@ -196,10 +214,18 @@ def _written_keys() -> Iterator[tuple[str, list[str]]]:
     from sentence_transformers.base.modules.module import Module
 
     seen = set()
-    for package in ("base", "sentence_transformer", "sparse_encoder", "multi_vector_encoder", "cross_encoder"):
+    for package in (
+        "base",
+        "sentence_transformer",
+        "sparse_encoder",
+        "multi_vector_encoder",
+        "cross_encoder",
+    ):
         folder = Path(str(library.__file__)).parent / package / "modules"
         for found in pkgutil.iter_modules([str(folder)]):
-            module = importlib.import_module(f"sentence_transformers.{package}.modules.{found.name}")
+            module = importlib.import_module(
+                f"sentence_transformers.{package}.modules.{found.name}"
+            )
             for name, cls in inspect.getmembers(module, inspect.isclass):
                 is_own = issubclass(cls, Module) and cls.__module__ == module.__name__
                 if is_own and not inspect.isabstract(cls) and name not in seen:
@@ -214,7 +240,13 @@ def _written_folders(tiny_model: Path, tmp_path: Path) -> Iterator[Path]:
     from sentence_transformers.sentence_transformer.modules import Dropout, Pooling
 
     for measure in ("cosine", "dot", "euclidean", "manhattan"):
-        modules = [Transformer(str(tiny_model)), Pooling(36), Dropout(0.1), Dense(36, 20), Normalize()]
+        modules = [
+            Transformer(str(tiny_model)),
+            Pooling(36),
+            Dropout(0.1),
+            Dense(36, 20),
+            Normalize(),
+        ]
         model = SentenceTransformer(
             modules=modules,
             prompts={"query": "q: ", "document": "d: "},

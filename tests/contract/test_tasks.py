@@ -45,7 +45,9 @@ def _tier(task: str) -> Any:
 
 
 @pytest.fixture(scope="module", params=[_tier(task) for task in sorted(EXAMPLES)])
-def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Result:
+def finished(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
+) -> Result:
     """A run that has learned its 8 examples by heart (training and validation rows are the same file)."""
     task: str = request.param
     folder = tmp_path_factory.mktemp(task)
@@ -89,7 +91,9 @@ def test_it_overfits_eight_examples(finished: Result) -> None:
 def test_plain_transformers_loads_it_and_agrees(finished: Result) -> None:
     trained = open_run(finished.folder.path)
     example = EXAMPLES[trained.task.name]
-    network = getattr(transformers, trained.task.auto_class).from_pretrained(finished.folder.model).eval()
+    network = (
+        getattr(transformers, trained.task.auto_class).from_pretrained(finished.folder.model).eval()
+    )
     assert type(network).__name__.startswith("Bert")
     tokenizer = transformers.AutoTokenizer.from_pretrained(finished.folder.model)
     lines = lines_of(finished)
@@ -104,28 +108,47 @@ def test_each_answer_is_explained_by_words_that_add_up(finished: Result) -> None
     trained = open_run(finished.folder.path)
     example = EXAMPLES[trained.task.name]
     rows = prepare(trained.recipe).data.splits["validation"]
-    explainer = Explainer(trained, Asked(methods=("integrated-gradients", "leave-one-out", "rollout")))
+    explainer = Explainer(
+        trained, Asked(methods=("integrated-gradients", "leave-one-out", "rollout"))
+    )
     if not example.explained:
         with pytest.raises(UsageError, match="can't be explained"):
             list(explainer.explain([rows]))
         return
     found = list(explainer.explain([rows]))
     assert explainer.counts["targets"] >= len(found) == len(example.rows)
-    assert explainer.counts["not_converged"] <= 1  # what is learned by heart may bend more often than 512 steps see
+    assert (
+        explainer.counts["not_converged"] <= 1
+    )  # what is learned by heart may bend more often than 512 steps see
     for row, line in zip(example.rows, found, strict=True):
-        assert_alike(line["prediction"], lines_of(finished)[int(line["id"]) - int(found[0]["id"])]["prediction"])
+        assert_alike(
+            line["prediction"],
+            lines_of(finished)[int(line["id"]) - int(found[0]["id"])]["prediction"],
+        )
         for target in line["targets"]:
             facts = target["methods"]["integrated-gradients"]
             total = sum(word["integrated-gradients"] for word in target["words"])
-            assert facts["converged"] == (abs(total - facts["change"]) <= 0.01 * abs(facts["change"]))
-            rollout = sum(word["rollout"] for word in target["words"]) + target["methods"]["rollout"]["apart"]
+            assert facts["converged"] == (
+                abs(total - facts["change"]) <= 0.01 * abs(facts["change"])
+            )
+            rollout = (
+                sum(word["rollout"] for word in target["words"])
+                + target["methods"]["rollout"]["apart"]
+            )
             assert rollout == pytest.approx(1.0, abs=1e-5)
             for word in target["words"]:
-                texts = {**row, "choice": row["choices"][target["choice"]] if "choice" in target else ""}
+                texts = {
+                    **row,
+                    "choice": row["choices"][target["choice"]] if "choice" in target else "",
+                }
                 place = slice(word["start"], word["end"])
-                assert texts[word["column"]][place] == ([word["word"]] if word["column"] == "words" else word["word"])
+                assert texts[word["column"]][place] == (
+                    [word["word"]] if word["column"] == "words" else word["word"]
+                )
             asked = [word for word in target["words"] if word["leave-one-out"] is None]
-            assert bool(asked) == bool({"type", "tag", "answer"} & set(target)), "tokens whose outputs are read stay"
+            assert bool(asked) == bool({"type", "tag", "answer"} & set(target)), (
+                "tokens whose outputs are read stay"
+            )
             if "answer" in target:
                 assert all(target["start"] <= word["start"] < target["end"] for word in asked)
 
@@ -140,7 +163,15 @@ def test_a_batch_of_one_equals_a_batch_of_many_whatever_the_padding(finished: Re
     many = ask(engine, task, features, rows, batch_size=8)
     assert_same(ask(engine, task, features, rows, batch_size=1), many)
     assert_same(
-        ask(engine, task, features, rows, batch_size=3, padding=replace(engine.padding, width=MAX_LENGTH)), many
+        ask(
+            engine,
+            task,
+            features,
+            rows,
+            batch_size=3,
+            padding=replace(engine.padding, width=MAX_LENGTH),
+        ),
+        many,
     )
     for line, answer in zip(lines, many.answers, strict=True):
         assert_alike(answer["prediction"], line["prediction"])
@@ -148,7 +179,9 @@ def test_a_batch_of_one_equals_a_batch_of_many_whatever_the_padding(finished: Re
     assert_alike(task.decode(passed.outputs, features, rows), many.answers)
     sums = np.bincount(features.rows, many.losses)
     weights = np.bincount(features.rows, features.weights)
-    assert [line["loss"] for line in lines] == pytest.approx((sums / weights.clip(1)).tolist(), abs=1e-5)
+    assert [line["loss"] for line in lines] == pytest.approx(
+        (sums / weights.clip(1)).tolist(), abs=1e-5
+    )
 
 
 def test_its_prediction_file_reads_back(finished: Result, tmp_path: Path) -> None:
@@ -161,7 +194,9 @@ def test_its_prediction_file_reads_back(finished: Result, tmp_path: Path) -> Non
 
 def test_two_shards_of_its_scores_are_the_whole(finished: Result, tmp_path: Path) -> None:
     task, file = open_run(finished.folder.path).task.name, finished.folder.predictions("validation")
-    trained = open_run(finished.folder.path, options={**EXAMPLES[task].again, "evaluation.batch_size": 2})
+    trained = open_run(
+        finished.folder.path, options={**EXAMPLES[task].again, "evaluation.batch_size": 2}
+    )
     evaluate_file(trained, file, tmp_path / "whole")
     for shard in ("1/2", "2/2", None):
         sharing = Sharing.read(shard, shard is None, tmp_path / "merged", 1, ".zip")
@@ -184,7 +219,10 @@ def test_every_metric_is_what_the_prediction_lines_give(finished: Result) -> Non
     assert set(task.answers.all_contributions(lines)) | {"loss"} == set(scored)
     read = type(task.answers).from_lines(lines)
     for name, each in read.all_contributions(lines).items():
-        assert each.metric(resamples=100, seed=trained.recipe.training.seed, thorough=True).as_json() == scored[name]
+        assert (
+            each.metric(resamples=100, seed=trained.recipe.training.seed, thorough=True).as_json()
+            == scored[name]
+        )
         quick = each.metric(resamples=0)  # what is computed while a run trains
         assert (quick.value, quick.low, quick.high) == (each.value, None, None)
 

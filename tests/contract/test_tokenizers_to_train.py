@@ -14,7 +14,8 @@ from bertctl.modeling.source import ModelSource
 from bertctl.tasks.base import label_fields
 
 _HEADS = {  # of words that are given one by one, and of pairs
-    "TokenClassification": label_fields(["O", "B-A", "I-A"], "single_label_classification") | {"tag_scheme": "BIO"},
+    "TokenClassification": label_fields(["O", "B-A", "I-A"], "single_label_classification")
+    | {"tag_scheme": "BIO"},
     "QuestionAnswering": label_fields(["start", "end"], "single_label_classification"),
 }
 
@@ -36,15 +37,30 @@ def test_tokenizers_of_families_read_and_are_saved_as_transformers_has_them(
         said.write_text(json.dumps({"model_max_length": 32}))
     elif says == "another class":
         said.write_text(json.dumps(_read(said) | {"tokenizer_class": "PreTrainedTokenizerFast"}))
-    source = ModelSource("made", folder, _read(folder / "config.json"), 24, None if "roberta" in family else True)
+    source = ModelSource(
+        "made", folder, _read(folder / "config.json"), 24, None if "roberta" in family else True
+    )
     ours = bert_to_train(source, f"AutoModelFor{kind}", _HEADS[kind])
     theirs = load_model(source, f"AutoModelFor{kind}", head=_HEADS[kind])
     assert ours is not None
-    assert (ours.padding, ours.has_segments, ours.cls_id) == (theirs.padding, theirs.has_segments, theirs.cls_id)
+    assert (ours.padding, ours.has_segments, ours.cls_id) == (
+        theirs.padding,
+        theirs.has_segments,
+        theirs.cls_id,
+    )
     ours.save(tmp_path / "ours")
     theirs.save(tmp_path / "theirs")
-    spoken = [transformers.AutoTokenizer.from_pretrained(tmp_path / name) for name in ("ours", "theirs")]
-    texts = ["A good film", " wasn't it?", "GOOD,  good\n", "Île-de-France", "", "<mask> and [MASK] </s>"]
+    spoken = [
+        transformers.AutoTokenizer.from_pretrained(tmp_path / name) for name in ("ours", "theirs")
+    ]
+    texts = [
+        "A good film",
+        " wasn't it?",
+        "GOOD,  good\n",
+        "Île-de-France",
+        "",
+        "<mask> and [MASK] </s>",
+    ]
     pairs = [*zip(texts, reversed(texts), strict=True)]
     words = [text.split() or ["a"] for text in texts]
     for inputs in (texts, pairs):

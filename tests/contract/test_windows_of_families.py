@@ -21,7 +21,8 @@ QUICK = ("roberta", "xlnet", "gpt2")
 
 
 NAMES = [
-    pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in dict.fromkeys([*FAMILIES, *TRIED])
+    pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
+    for name in dict.fromkeys([*FAMILIES, *TRIED])
 ]
 
 
@@ -29,14 +30,20 @@ NAMES = [
 def test_the_mean_of_the_windows(name: str, tmp_path: Path) -> None:
     data = tmp_path / "reviews.csv"
     texts = ["a film that was good " * count for count in (1, 9, 14, 2, 11, 1)]
-    data.write_text("text,label\n" + "".join(f"{text},{'ab'[i % 2]}\n" for i, text in enumerate(texts)))
+    data.write_text(
+        "text,label\n" + "".join(f"{text},{'ab'[i % 2]}\n" for i, text in enumerate(texts))
+    )
     folder = tmp_path / name
     (make_family if name in FAMILIES else make_encoder)(name, folder)
     fields = {"model.long_text": "window", "model.max_length": 24, "training.batch_size": 6}
     job = prepare(tiny_recipe(folder, data, **fields))
     features, network = job.features["train"], job.loaded.network.eval()
     assert isinstance(features, DocumentFeatures)
-    found = Engine.of(job.loaded, job.compute).forward(job.task, features, batch_size=4).outputs["logits"]
+    found = (
+        Engine.of(job.loaded, job.compute)
+        .forward(job.task, features, batch_size=4)
+        .outputs["logits"]
+    )
     alone = []
     with torch.inference_mode():
         for window in range(len(features.every)):

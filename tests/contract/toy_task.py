@@ -84,20 +84,33 @@ class OrdinalRating(Task):
 
     def head(self) -> dict[str, Any]:
         """One output."""
-        return {"num_labels": 1, "id2label": {0: "stars"}, "label2id": {"stars": 0}, "problem_type": "regression"}
+        return {
+            "num_labels": 1,
+            "id2label": {0: "stars"},
+            "label2id": {"stars": 0},
+            "problem_type": "regression",
+        }
 
     def check(self, rows: Rows) -> None:
         """Refuses what is no rating."""
         for index in range(len(rows)) if rows.has("label") else ():
             if str(require_label(rows, index)) not in "12345":
-                raise DataError(f"{rows.where(index)}: {rows.columns['label'][index]!r} is no rating")
+                raise DataError(
+                    f"{rows.where(index)}: {rows.columns['label'][index]!r} is no rating"
+                )
 
     def encode(self, rows: Rows, tokenizer: Any, *, max_length: int) -> SequenceFeatures:
         """Texts to ids, ratings to numbers."""
-        stars = np.array([self.gold(rows, i) for i in range(len(rows))], np.float32) if rows.has("label") else None
+        stars = (
+            np.array([self.gold(rows, i) for i in range(len(rows))], np.float32)
+            if rows.has("label")
+            else None
+        )
         return encode_rows(rows, stars, tokenizer, LongText(max_length=max_length))
 
-    def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Any:
+    def objective(
+        self, padding: Padding, training: TrainingSection | None = None, train: Any = None
+    ) -> Any:
         """The absolute error: an objective that the package does not have."""
         from bertctl.tasks.objectives import HeadObjective
 
@@ -109,7 +122,10 @@ class OrdinalRating(Task):
 
     def decode(self, outputs: Outputs, features: Any, rows: Rows) -> list[dict[str, Any]]:
         """The nearest rating."""
-        return [{"prediction": int(np.clip(round(float(one)), LOWEST, HIGHEST))} for one in outputs["logits"][:, 0]]
+        return [
+            {"prediction": int(np.clip(round(float(one)), LOWEST, HIGHEST))}
+            for one in outputs["logits"][:, 0]
+        ]
 
     def describe(self, rows: Rows) -> str:
         """How often each rating is there."""

@@ -27,7 +27,11 @@ def recipe_fields() -> str:
     """Returns the page of all recipe fields."""
     parts, schema = [_INTRODUCTION], recipe_schema()
     for section, names in itertools.groupby(fields(), key=lambda dotted: dotted.rpartition(".")[0]):
-        parts.append(f"## {section}\n\n{section_docs()[section]}\n" if section else "## The top of the file\n")
+        parts.append(
+            f"## {section}\n\n{section_docs()[section]}\n"
+            if section
+            else "## The top of the file\n"
+        )
         parts.append("".join(_item(dotted, schema) for dotted in names))
     return "\n".join(parts)
 
@@ -35,26 +39,39 @@ def recipe_fields() -> str:
 def _item(dotted: str, schema: dict[str, Any]) -> str:
     info, name = fields()[dotted], dotted.rpartition(".")[2]
     value = info.get_default(call_default_factory=True)
-    default = "" if value is None or value == "" else f", default `{json.dumps(value).strip(chr(34))}`"
+    default = (
+        "" if value is None or value == "" else f", default `{json.dumps(value).strip(chr(34))}`"
+    )
     return f"- **`{name}`** ({_type(_property(dotted, schema))}{default}): {field_docs()[dotted].text}\n"
 
 
 def _property(dotted: str, schema: dict[str, Any]) -> dict[str, Any]:
     section, _, name = dotted.rpartition(".")
-    properties = schema["$defs"][schema["properties"][section]["$ref"].rpartition("/")[2]] if section else schema
+    properties = (
+        schema["$defs"][schema["properties"][section]["$ref"].rpartition("/")[2]]
+        if section
+        else schema
+    )
     return dict(properties["properties"][name])
 
 
 def _type(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
-        return " or ".join(_type(option) for option in schema["anyOf"] if option.get("type") != "null")
+        return " or ".join(
+            _type(option) for option in schema["anyOf"] if option.get("type") != "null"
+        )
     if "enum" in schema:
         return " or ".join(f"`{value}`" for value in schema["enum"])
     if "const" in schema:
         return f"`{schema['const']}`"
     if schema.get("type") == "array":
         return f"list of {_type(schema['items'])}"
-    words = {"integer": "whole number", "boolean": "true or false", "string": "text", "number": "number"}
+    words = {
+        "integer": "whole number",
+        "boolean": "true or false",
+        "string": "text",
+        "number": "number",
+    }
     return words[schema["type"]]
 
 
@@ -63,7 +80,10 @@ def recipe_json() -> str:
     return json.dumps(recipe_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-FILES = {PACKAGE / "docs" / "recipe-fields.md": recipe_fields, PACKAGE / "schemas" / "recipe.json": recipe_json}
+FILES = {
+    PACKAGE / "docs" / "recipe-fields.md": recipe_fields,
+    PACKAGE / "schemas" / "recipe.json": recipe_json,
+}
 
 if __name__ == "__main__":
     for path, text in FILES.items():

@@ -23,10 +23,17 @@ from rich.text import Text
 IMAGES = Path(__file__).resolve().parents[2] / "bertctl" / "docs" / "images"
 SENTENCE = "a visually stunning rumination on love ❤"
 _LINES = 40
-_COLOURS = {"brown": "yellow", "brightblack": "bright_black", "brightred": "bright_red", "brightgreen": "bright_green"}
+_COLOURS = {
+    "brown": "yellow",
+    "brightblack": "bright_black",
+    "brightred": "bright_red",
+    "brightgreen": "bright_green",
+}
 
 
-def screen(command: list[str], folder: Path, *, columns: int, until: str | None = None) -> list[list[tuple[str, str]]]:
+def screen(
+    command: list[str], folder: Path, *, columns: int, until: str | None = None
+) -> list[list[tuple[str, str]]]:
     """Runs a command on a pseudo-terminal and returns the lines of its screen as (text, style) pairs.
 
     Args:
@@ -40,7 +47,12 @@ def screen(command: list[str], folder: Path, *, columns: int, until: str | None 
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(folder)
-        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": str(_LINES)}
+        environment = {
+            **os.environ,
+            "TERM": "xterm-256color",
+            "COLUMNS": str(columns),
+            "LINES": str(_LINES),
+        }
         os.execve(sys.executable, [sys.executable, "-m", "bertctl", *command], environment)  # noqa: S606
     taken: list[list[tuple[str, str]]] | None = None
     while True:
@@ -72,28 +84,50 @@ def _styled(display: pyte.Screen) -> list[list[tuple[str, str]]]:
 def _style(cell: pyte.screens.Char) -> str:
     colour = _COLOURS.get(cell.fg, cell.fg)
     colour = f"#{colour}" if re.fullmatch("[0-9a-f]{6}", colour) else colour
-    return " ".join(filter(None, ["bold" if cell.bold else "", "" if colour == "default" else colour]))
+    return " ".join(
+        filter(None, ["bold" if cell.bold else "", "" if colour == "default" else colour])
+    )
 
 
 def draw(command: str, rows: list[list[tuple[str, str]]], file: Path, *, columns: int) -> None:
     """Writes a screen as an SVG picture of a terminal, under the command that was typed."""
-    console = Console(record=True, width=columns, file=open(os.devnull, "w"), color_system="truecolor")  # noqa: PTH123, SIM115
+    console = Console(
+        record=True, width=columns, file=open(os.devnull, "w"), color_system="truecolor"
+    )  # noqa: PTH123, SIM115
     console.print(Text.assemble(("$ ", "bold green"), (command, "bold")), "")
     for row in rows:
         console.print(Text.assemble(*row), no_wrap=True, crop=True)
     svg = console.export_svg(title="bertctl", font_aspect_ratio=0.61)
-    svg = re.sub(r"@font-face \{.*?\}\n?", "", svg, flags=re.DOTALL)  # no fonts from a host: the reader's own
-    file.write_text(svg.replace("Fira Code, monospace", "ui-monospace, Menlo, Consolas, monospace"), encoding="utf-8")
+    svg = re.sub(
+        r"@font-face \{.*?\}\n?", "", svg, flags=re.DOTALL
+    )  # no fonts from a host: the reader's own
+    file.write_text(
+        svg.replace("Fira Code, monospace", "ui-monospace, Menlo, Consolas, monospace"),
+        encoding="utf-8",
+    )
 
 
 def report(run: Path, folder: Path, file: Path) -> None:
     """Writes what Chromium shows of a run's report, in 64 colours."""
-    subprocess.run([sys.executable, "-m", "bertctl", "report", run, "-o", folder / "report.html"], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "bertctl", "report", run, "-o", folder / "report.html"], check=True
+    )
     browser = shutil.which("chromium") or shutil.which("google-chrome") or "chromium"
     shot = folder / "report.png"
-    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,1650"]
+    flags = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--window-size=1000,1650",
+    ]
     flags += [f"--user-data-dir={folder / 'profile'}", f"--screenshot={shot}"]
-    subprocess.run([browser, *flags, (folder / "report.html").as_uri()], capture_output=True, check=True, timeout=120)
+    subprocess.run(
+        [browser, *flags, (folder / "report.html").as_uri()],
+        capture_output=True,
+        check=True,
+        timeout=120,
+    )
     with Image.open(shot) as picture:
         picture.convert("RGB").quantize(64).save(file, optimize=True)
 
@@ -104,7 +138,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = screen(["tokenize", SENTENCE, "--model", "minilm"], folder, columns=88)
-        draw(f'bertctl tokenize "{SENTENCE}" --model minilm', rows, IMAGES / "tokenize.svg", columns=88)
+        draw(
+            f'bertctl tokenize "{SENTENCE}" --model minilm',
+            rows,
+            IMAGES / "tokenize.svg",
+            columns=88,
+        )
         training = ["finetune", "demo", "-o", "runs/first"]
         rows = screen(training, folder, columns=104, until=r"train.*(6|7)\d/1[0-4]\d")
         draw("bertctl finetune demo -o runs/first", rows, IMAGES / "finetune.svg", columns=104)

@@ -10,7 +10,16 @@ import sys
 from typing import Any
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "shutil.rmtree"}
+_CHANGES = {
+    "os.rename",
+    "os.remove",
+    "os.rmdir",
+    "os.mkdir",
+    "os.link",
+    "os.symlink",
+    "os.truncate",
+    "shutil.rmtree",
+}
 
 _dies_at = int(os.environ.get("DIES_AT", "0"))
 _to = os.open(os.environ["DIES_COUNT"], os.O_WRONLY | os.O_CREAT, 0o600)

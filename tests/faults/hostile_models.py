@@ -56,7 +56,9 @@ def weights(header: Any = None, *, length: int | None = None, data: bytes | None
     written = json.dumps(_HEADER if header is None else header).encode()
     told = len(written) if length is None else length
     return {
-        "model.safetensors": told.to_bytes(8, "little") + written + (_WEIGHTS[8 + _LENGTH :] if data is None else data)
+        "model.safetensors": told.to_bytes(8, "little")
+        + written
+        + (_WEIGHTS[8 + _LENGTH :] if data is None else data)
     }
 
 
@@ -67,7 +69,11 @@ def _first(**fields: Any) -> dict[str, Any]:
 
 _GONE = Gone()
 _IDS = _TOKENIZER["model"]["vocab"]
-_CODE = {"AutoModel": "evil.Evil", "AutoConfig": "evil.Evil", "AutoTokenizer": ["evil.Evil", "evil.Evil"]}
+_CODE = {
+    "AutoModel": "evil.Evil",
+    "AutoConfig": "evil.Evil",
+    "AutoTokenizer": ["evil.Evil", "evil.Evil"],
+}
 _BARE: Mapping[str, Any] = {"tokenizer.json": _GONE, "tokenizer_config.json": _GONE}
 
 HOSTILE: dict[str, Mapping[str, Any]] = {
@@ -113,13 +119,20 @@ HOSTILE: dict[str, Mapping[str, Any]] = {
     "architectures is nested": config(architectures=[["BertModel"]]),
     "an unknown architecture": config(architectures=["EvilModel"]),
     "code of its own": {**config(auto_map=_CODE), "evil.py": EVIL},
-    "code of its own and an unknown type": {**config(auto_map=_CODE, model_type="evil"), "evil.py": EVIL},
+    "code of its own and an unknown type": {
+        **config(auto_map=_CODE, model_type="evil"),
+        "evil.py": EVIL,
+    },
     "code on the hub": config(auto_map={"AutoModel": "evil/evil--evil.Evil"}, model_type="evil"),
     "a kernel from the hub": config(_attn_implementation="kernels-community/flash-attn"),
-    "a kernel from the hub, by its other name": config(attn_implementation="kernels-community/flash-attn:evil"),
+    "a kernel from the hub, by its other name": config(
+        attn_implementation="kernels-community/flash-attn:evil"
+    ),
     "an unknown attention": config(_attn_implementation="evil"),
     "attention that is a list": config(_attn_implementation=["eager"]),
-    "quantized by bitsandbytes": config(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}),
+    "quantized by bitsandbytes": config(
+        quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}
+    ),
     "quantized by nobody": config(quantization_config={"quant_method": "evil"}),
     "quantized by a list": config(quantization_config=[1]),
     "a number format that is none": config(dtype="os.system"),
@@ -147,11 +160,16 @@ HOSTILE: dict[str, Mapping[str, Any]] = {
     "tokenizer is empty": {"tokenizer.json": b""},
     "tokenizer is an empty object": {"tokenizer.json": b"{}"},
     "tokenizer is 100,000 deep": {"tokenizer.json": DEEP},
-    "tokenizer is not UTF-8": {"tokenizer.json": MODEL["tokenizer.json"].replace(b"film", b"\xff\xfe")},
+    "tokenizer is not UTF-8": {
+        "tokenizer.json": MODEL["tokenizer.json"].replace(b"film", b"\xff\xfe")
+    },
     "tokenizer without a vocabulary": tokenizer(model={}),
     "tokenizer of no model": tokenizer(model=None),
     "a token far away": _vocabulary({**_IDS, "d": 2**31}),
-    "a token far away in vocab.json": {**_BARE, "vocab.json": json.dumps({**_IDS, "d": 2**31}).encode()},
+    "a token far away in vocab.json": {
+        **_BARE,
+        "vocab.json": json.dumps({**_IDS, "d": 2**31}).encode(),
+    },
     "tokenizer of another model": tokenizer(model={"type": "Evil", "vocab": {}}),
     "a list of tokens": _vocabulary(list(_IDS)),
     "no tokens": _vocabulary({}),
@@ -204,13 +222,19 @@ HOSTILE: dict[str, Mapping[str, Any]] = {
     "tokenizer settings are null": {"tokenizer_config.json": b"null"},
     "tokenizer settings are no JSON": {"tokenizer_config.json": b"{"},
     "tokenizer of an unknown class": settings(tokenizer_class="EvilTokenizer"),
-    "tokenizer code of its own": {**settings(auto_map=_CODE, tokenizer_class="Evil"), "evil.py": EVIL},
+    "tokenizer code of its own": {
+        **settings(auto_map=_CODE, tokenizer_class="Evil"),
+        "evil.py": EVIL,
+    },
     "a length that is text": settings(model_max_length="long"),
     "a length of 10^30": settings(model_max_length=10**30),
     "special tokens that are numbers": settings(cls_token=7, sep_token=[1], pad_token=None),
     "a decoder of added tokens that is a list": settings(added_tokens_decoder=[1]),
     # a bare vocabulary
-    "bare vocabulary with broken bytes": {**_BARE, "vocab.txt": MODEL["vocab.txt"].replace(b"film", b"\xc3\x28\xff")},
+    "bare vocabulary with broken bytes": {
+        **_BARE,
+        "vocab.txt": MODEL["vocab.txt"].replace(b"film", b"\xc3\x28\xff"),
+    },
     "bare vocabulary, empty": {**_BARE, "vocab.txt": b""},
     "bare vocabulary of one line": {**_BARE, "vocab.txt": b"film"},
     "bare vocabulary, each token twice": {**_BARE, "vocab.txt": MODEL["vocab.txt"] * 2},
@@ -241,7 +265,9 @@ HOSTILE: dict[str, Mapping[str, Any]] = {
     },
     "an index that is a list": {"model.safetensors": _GONE, "model.safetensors.index.json": b"[]"},
     "an adapter on a model of the hub": {
-        "adapter_config.json": json.dumps({"peft_type": "LORA", "base_model_name_or_path": "evil/evil"}).encode()
+        "adapter_config.json": json.dumps(
+            {"peft_type": "LORA", "base_model_name_or_path": "evil/evil"}
+        ).encode()
     },
     # what is not a file, and what is elsewhere
     "config without an end": {"config.json": Link("/dev/zero")},

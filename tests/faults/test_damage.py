@@ -34,7 +34,9 @@ OF_THE_RUN = (
 
 
 @pytest.fixture(scope="module")
-def training(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery) -> Training:
+def training(
+    tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery
+) -> Training:
     return Training(tmp_path_factory.mktemp("training"), tiny_model, nursery)
 
 
@@ -54,7 +56,9 @@ def gone_on_with(training: Training, run: Path, *extra: object) -> None:
     assert difference(training.undisturbed, run) is None
 
 
-@pytest.mark.parametrize(("steps", "number"), [(1, signal.SIGTERM), (12, signal.SIGINT), (24, signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("steps", "number"), [(1, signal.SIGTERM), (12, signal.SIGINT), (24, signal.SIGTERM)]
+)
 def test_stopped_in_training_and_in_evaluation(
     training: Training, tmp_path: Path, steps: int, number: signal.Signals
 ) -> None:
@@ -78,11 +82,17 @@ def damage(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("file", OF_THE_RUN)
 @pytest.mark.parametrize("how", DAMAGES)
-def test_damaged_runs(training: Training, stopped: Path, tmp_path: Path, file: str, how: str) -> None:
+def test_damaged_runs(
+    training: Training, stopped: Path, tmp_path: Path, file: str, how: str
+) -> None:
     """What a resume needs is refused before the first step, and what it does not need does no harm."""
     run = shutil.copytree(stopped, tmp_path / "run")
     damage(run / file, how)
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
+    before = {
+        path: path.read_bytes()
+        for path in run.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
     done = training.start(run, "--resume")
     if done.returncode == 0:
         assert difference(training.undisturbed, run) is None
@@ -94,7 +104,9 @@ def test_damaged_runs(training: Training, stopped: Path, tmp_path: Path, file: s
 
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("how", DAMAGES)
-def test_damaged_checkpoints(training: Training, stopped: Path, tmp_path: Path, file: str, how: str) -> None:
+def test_damaged_checkpoints(
+    training: Training, stopped: Path, tmp_path: Path, file: str, how: str
+) -> None:
     run = shutil.copytree(stopped, tmp_path / "run")
     newest = max((run / "checkpoints").glob("step-*"))
     damage(newest / file, how)
@@ -120,7 +132,9 @@ def test_a_full_disk(training: Training, tmp_path: Path, most: int) -> None:
     gone_on_with(training, run)
 
 
-def test_a_score_that_is_no_number_is_refused_and_named(tiny_model: Path, nursery: Nursery, tmp_path: Path) -> None:
+def test_a_score_that_is_no_number_is_refused_and_named(
+    tiny_model: Path, nursery: Nursery, tmp_path: Path
+) -> None:
     """A label that overflows: 1e39 is a number, but none in single precision."""
     training = Training.__new__(Training)
     training.data = tmp_path / "scores.csv"

@@ -13,7 +13,11 @@ from tests.nursery import Nursery
 pytestmark = pytest.mark.slow
 
 FULL = [
-    *((name, most) for name in ("text-classification", "probe", "sweep") for most in (100, 3_000, 12_000)),
+    *(
+        (name, most)
+        for name in ("text-classification", "probe", "sweep")
+        for most in (100, 3_000, 12_000)
+    ),
     *(
         (name, most)
         for name in JOBS
@@ -57,7 +61,11 @@ def test_a_full_disk(yard: Yard, tmp_path: Path, name: str, most: int) -> None:
     if full.returncode:
         assert "the disk is full" in full.stderr
         assert list(halves(tmp_path, whole, job.over)) == []
-        assert [name for name in files(tmp_path) if name.endswith(".part") or "/." in name or name[0] == "."] == []
+        assert [
+            name
+            for name in files(tmp_path)
+            if name.endswith(".part") or "/." in name or name[0] == "."
+        ] == []
     done = yard.run([*job.words, *job.again], tmp_path)
     assert done.returncode == 0, done.stderr
     assert unequal(tmp_path, whole) == []
@@ -102,7 +110,9 @@ def test_an_output_that_is_a_link(yard: Yard, tmp_path: Path, name: str) -> None
     for one in made:
         for planted in (one, f".{one}.part", f".{one}.{os.getpid()}.part"):
             (tmp_path / planted).symlink_to(precious)
-    done = yard.run([*job.words, *(("--overwrite",) if name.startswith("features") else ())], tmp_path)
+    done = yard.run(
+        [*job.words, *(("--overwrite",) if name.startswith("features") else ())], tmp_path
+    )
     assert done.returncode == 0, done.stderr
     assert precious.read_text() == "precious\n"
     for one in made:

@@ -17,7 +17,9 @@ from tests.stopping import history_losses
 
 pytestmark = pytest.mark.slow
 
-_SETS = tuple(word for one in ("runtime.threads=1", "runtime.precision=fp32") for word in ("--set", one))
+_SETS = tuple(
+    word for one in ("runtime.threads=1", "runtime.precision=fp32") for word in ("--set", one)
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,17 @@ JOBS: dict[str, Job] = {
         10,
     ),
     "sweep": Job(
-        ("sweep", "{data}/mine.yaml", "--grid", "training.epochs=1,2", "--seeds", "2", "-o", "made", *_SETS),
+        (
+            "sweep",
+            "{data}/mine.yaml",
+            "--grid",
+            "training.epochs=1,2",
+            "--seeds",
+            "2",
+            "-o",
+            "made",
+            *_SETS,
+        ),
         (),
         "made",
         20,
@@ -88,7 +100,13 @@ JOBS: dict[str, Job] = {
         for suffix in ("npy", "npz", "jsonl", "parquet", "safetensors")
     },
     "index": Job(("index", "{data}/rows.csv", "-o", "made", *_VECTORS), ("--resume",), "made", 6),
-    "predict": Job(("predict", "{data}/run", "{data}/rows.csv", "-o", "made.jsonl"), (), "made.jsonl", 10, b"before\n"),
+    "predict": Job(
+        ("predict", "{data}/run", "{data}/rows.csv", "-o", "made.jsonl"),
+        (),
+        "made.jsonl",
+        10,
+        b"before\n",
+    ),
     "predict as csv": Job(
         ("predict", "{data}/run", "{data}/rows.csv", "--format", "csv", "-o", "made.csv"),
         (),
@@ -98,7 +116,16 @@ JOBS: dict[str, Job] = {
     ),
     **{
         f"tokenize as {form}": Job(
-            ("tokenize", "--file", "{data}/rows.csv", "--format", form, "-o", f"made.{form}", *_MODEL),
+            (
+                "tokenize",
+                "--file",
+                "{data}/rows.csv",
+                "--format",
+                form,
+                "-o",
+                f"made.{form}",
+                *_MODEL,
+            ),
             (),
             f"made.{form}",
             6,
@@ -125,22 +152,34 @@ class Yard:
         self._nursery = nursery
         self._whole: dict[str, tuple[Path, int, float]] = {}
         trained.write_inputs(self.data)
-        recipe = (
-            "task: text-classification\ndata: {train_file: rows.csv, validation_file: rows.csv}\nmodel: {name: tiny/, "
-        )
+        recipe = "task: text-classification\ndata: {train_file: rows.csv, validation_file: rows.csv}\nmodel: {name: tiny/, "
         recipe += "max_length: 32}\ntraining: {batch_size: 4, checkpoint_every: 2 steps}\n"
         (self.data / "mine.yaml").write_text(
-            recipe + "optimizer: {learning_rate: 5.0e-3}\nevaluation: {bootstrap_resamples: 100}\n", encoding="utf-8"
+            recipe + "optimizer: {learning_rate: 5.0e-3}\nevaluation: {bootstrap_resamples: 100}\n",
+            encoding="utf-8",
         )
-        documents = (f"One {i} film of {i * 7}.\nIt was {i} times as good as {i + 1}.\n" for i in range(40))
+        documents = (
+            f"One {i} film of {i * 7}.\nIt was {i} times as good as {i + 1}.\n" for i in range(40)
+        )
         (self.data / "corpus.txt").write_text("\n".join(documents), encoding="utf-8")
-        size = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 1, "intermediate_size": 32}
+        size = {
+            "num_hidden_layers": 1,
+            "hidden_size": 16,
+            "num_attention_heads": 1,
+            "intermediate_size": 32,
+        }
         (self.data / "small.json").write_text(json.dumps(size), encoding="utf-8")
         done = self.run(trained.words("text-classification", self.data, self.data / "run"), folder)
         assert done.returncode == 0, done.stderr
 
     def run(
-        self, words: Sequence[str], cwd: Path, *, dies_at: int = 0, after: float | None = None, disk: int | None = None
+        self,
+        words: Sequence[str],
+        cwd: Path,
+        *,
+        dies_at: int = 0,
+        after: float | None = None,
+        disk: int | None = None,
     ) -> Any:
         """Runs a command, which dies before a change of a file, or after some seconds, or has a disk of few bytes."""
         env = {**self._nursery.env, "NURSERY_IMPORTS": "dies_at", "DIES_AT": str(dies_at)}
@@ -177,7 +216,11 @@ def yard(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Yard:
 
 def files(folder: Path) -> dict[str, Path]:
     """Everything that is no folder and no lock, by relative name."""
-    found = (path for path in sorted(folder.rglob("*")) if not path.name.startswith(".lock") and not path.is_dir())
+    found = (
+        path
+        for path in sorted(folder.rglob("*"))
+        if not path.name.startswith(".lock") and not path.is_dir()
+    )
     return {str(path.relative_to(folder)): path for path in found}
 
 
@@ -216,7 +259,9 @@ def unequal(folder: Path, whole: Path) -> list[str]:
         if name.endswith("history.jsonl"):
             same = history_losses(ours[name].parent) == history_losses(theirs[name].parent)
         else:
-            same = name.endswith(_NOT_THE_SAME) or _content(ours[name], folder) == _content(theirs[name], whole)
+            same = name.endswith(_NOT_THE_SAME) or _content(ours[name], folder) == _content(
+                theirs[name], whole
+            )
         if not same:
             found.append(f"other bytes: {name}")
     return found

@@ -17,7 +17,9 @@ def test_hostile_models(piece: int) -> None:
     """No exit code 1, nothing run, nothing written elsewhere, 30 s and 2 GB at most: tests/fuzz/worker.py looks."""
     from tests.faults.hostile_models import HOSTILE
 
-    numbers = range(len(HOSTILE))[piece * len(HOSTILE) // PIECES : (piece + 1) * len(HOSTILE) // PIECES]
+    numbers = range(len(HOSTILE))[
+        piece * len(HOSTILE) // PIECES : (piece + 1) * len(HOSTILE) // PIECES
+    ]
     figures = taken(seed=1, inputs=len(numbers), first=numbers[0], kind="models")
     assert figures.inputs == len(numbers)
     assert figures.failed == [], by_cause(figures)

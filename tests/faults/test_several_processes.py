@@ -42,7 +42,9 @@ def workers_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
     return [p for p in family(process) if "bertctl" in p.cmdline() and "RANK" in p.environ()]
 
 
-def struck(training: Training, run: Path, whom: str, number: signal.Signals, steps: int) -> tuple[int, str]:
+def struck(
+    training: Training, run: Path, whom: str, number: signal.Signals, steps: int
+) -> tuple[int, str]:
     """Starts a run, sends the signal after so many steps; returns exit code and talk when nobody is left."""
     process = training.popen(run, "--num-processes", "2")
     training.wait_for_steps(run, steps, process)
@@ -53,8 +55,12 @@ def struck(training: Training, run: Path, whom: str, number: signal.Signals, ste
     started = time.monotonic()
     _, err = process.communicate(timeout=3600)
     psutil.wait_procs(everybody, timeout=3600)
-    assert time.monotonic() - started < 600, "gloo itself waits half an hour for a worker that is gone"
-    assert not [p for p in everybody if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], "somebody stayed behind"
+    assert time.monotonic() - started < 600, (
+        "gloo itself waits half an hour for a worker that is gone"
+    )
+    assert not [p for p in everybody if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], (
+        "somebody stayed behind"
+    )
     return process.returncode or 0, err
 
 
@@ -90,7 +96,9 @@ def test_the_first_worker_is_killed_before_it_trains(training: Training, tmp_pat
 def test_the_second_worker_is_killed_before_it_trains(training: Training, tmp_path: Path) -> None:
     """The first one, which speaks, is stopped by the launcher: nobody has terminated the job."""
     process = training.popen(tmp_path / "run", "--num-processes", "2")
-    while len(two := sorted(workers_of(process), key=lambda one: one.environ()["RANK"])) < 2 or not _works(two[0]):
+    while len(
+        two := sorted(workers_of(process), key=lambda one: one.environ()["RANK"])
+    ) < 2 or not _works(two[0]):
         assert process.poll() is None
         time.sleep(0.01)
     two[1].kill()
@@ -107,8 +115,12 @@ def _works(worker: psutil.Process) -> bool:
 
 def test_a_worker_whose_launcher_died_before_its_first_line_ends(tmp_path: Path) -> None:
     """It would wait half an hour for the others."""
-    worker = f"RANK=0 WORLD_SIZE=2 BERTCTL_EXIT_CODES={tmp_path} exec {sys.executable} -m bertctl docs"
-    done = subprocess.run(["bash", "-c", f"(sleep 0.5; {worker}) & exit"], capture_output=True, text=True, check=True)
+    worker = (
+        f"RANK=0 WORLD_SIZE=2 BERTCTL_EXIT_CODES={tmp_path} exec {sys.executable} -m bertctl docs"
+    )
+    done = subprocess.run(
+        ["bash", "-c", f"(sleep 0.5; {worker}) & exit"], capture_output=True, text=True, check=True
+    )
     assert done.stdout == ""
 
 

@@ -13,11 +13,18 @@ def main() -> int:
     """Returns 0 where nothing failed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--inputs", type=int, default=2_000)
-    parser.add_argument("--first", type=int, default=0, help="number of the first input; one number is one input again")
+    parser.add_argument(
+        "--first",
+        type=int,
+        default=0,
+        help="number of the first input; one number is one input again",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--kind", default="light", help="which table of tests/fuzz/targets.py")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="stop then, with the figures so far")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="stop then, with the figures so far"
+    )
     given = parser.parse_args()
     figures = taken(**vars(given))
     sys.stdout.write(f"{figures}\n{by_cause(figures)}")
@@ -36,7 +43,9 @@ def by_cause(figures: Figures) -> str:
     for cause, members in sorted(groups.items(), key=lambda group: -len(group[1])):
         one = members[0]
         numbers = ",".join(str(told.number) for told in members[:5])
-        lines.append(f"{len(members):5} {cause}\n        inputs {numbers}: {one.what}: {one.command}\n")
+        lines.append(
+            f"{len(members):5} {cause}\n        inputs {numbers}: {one.what}: {one.command}\n"
+        )
     return "".join(lines)
 
 

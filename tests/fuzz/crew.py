@@ -117,7 +117,14 @@ class _Worker:
     """A process, and the one that comes after it when it dies."""
 
     def __init__(
-        self, folder: Path, seed: int, number: int, before: int, step: int, kind: str, nursery: Nursery | None
+        self,
+        folder: Path,
+        seed: int,
+        number: int,
+        before: int,
+        step: int,
+        kind: str,
+        nursery: Nursery | None,
     ) -> None:
         self._arguments = (seed, before, step, kind)
         self._nursery = nursery
@@ -134,7 +141,11 @@ class _Worker:
         with (self._folder / "stderr").open("wb") as said:
             if self._nursery is not None:
                 self._process = self._nursery.start(
-                    ["-c", _RUN, *words], cwd=_ROOT, env=os.environ, stderr=said.fileno(), kind="light"
+                    ["-c", _RUN, *words],
+                    cwd=_ROOT,
+                    env=os.environ,
+                    stderr=said.fileno(),
+                    kind="light",
                 )
             else:
                 self._process = subprocess.Popen(
@@ -181,13 +192,19 @@ class _Worker:
         self._process.stdout.close()  # type: ignore[union-attr]
         if self._in_hand is None:
             if code:
-                raise RuntimeError(f"the worker could not begin:\n{(self._folder / 'stderr').read_text()[-3_000:]}")
+                raise RuntimeError(
+                    f"the worker could not begin:\n{(self._folder / 'stderr').read_text()[-3_000:]}"
+                )
             self.is_done = True
             return
         took = time.monotonic() - self._since
         said = (self._folder / "stderr").read_text(encoding="utf-8", errors="replace")[-600:]
         yield Told(
-            self._in_hand, "?", code=code, wrong=[f"the process ended with {code} after {took:.0f} s"], said=said
+            self._in_hand,
+            "?",
+            code=code,
+            wrong=[f"the process ended with {code} after {took:.0f} s"],
+            said=said,
         )
         self._next = self._in_hand + self._arguments[2]
         if self._next >= self._arguments[1]:

@@ -28,7 +28,10 @@ FOUND: tuple[tuple[str, bytes], ...] = (
     # rows
     ("rows in questions.json", b'{"version": "1.1", "data": []}'),
     ("rows in questions.json", b'{"data": [{"paragraphs": []}]}'),
-    ("rows in scores.jsonl", b'{"text": "a", "pair": "b", "label": 1, "\\u001b[31mred\\u001b]0;title": 2}\n'),
+    (
+        "rows in scores.jsonl",
+        b'{"text": "a", "pair": "b", "label": 1, "\\u001b[31mred\\u001b]0;title": 2}\n',
+    ),
     ("rows in rows.csv", b"text,label\na\rb,pos\n"),
     ("rows in rows.csv", b'text,label\n"a\n::error file=x::y",pos\nb,neg\n'),
     ("rows in rows.jsonl", b'{"text": "a", "label": "\\ud800"}\n{"text": "b", "label": "x"}\n'),
@@ -36,23 +39,45 @@ FOUND: tuple[tuple[str, bytes], ...] = (
     ("rows in rows.jsonl", _DEEP),
     (
         "rows in choices.jsonl",
-        b'{"context": "a", "choices": ["b", "c"], "label": 0, "x": "%s"}\n{"%s": 1}\n' % (b"x", b"x" * 50_000),
+        b'{"context": "a", "choices": ["b", "c"], "label": 0, "x": "%s"}\n{"%s": 1}\n'
+        % (b"x", b"x" * 50_000),
     ),
     # runs
     ("run of text-classification status.json", b'"x"'),
-    ("run of text-classification status.json", b'{"schema": 1, "state": "first\\n::error file=a.py::second"}'),
+    (
+        "run of text-classification status.json",
+        b'{"schema": 1, "state": "first\\n::error file=a.py::second"}',
+    ),
     ("run of text-classification metrics.json", _DEEP),
-    ("run of text-classification metrics.json", b'{"metrics": {"validation": {"accuracy": {"value": Infinity}}}}'),
-    ("run of text-classification metrics.json", b'{"metrics": {"validation": {"accuracy": 1e999}}, "primary": "x"}'),
-    ("run of text-classification performance.json", b'{"seconds": "long", "examples_per_second": Infinity}'),
+    (
+        "run of text-classification metrics.json",
+        b'{"metrics": {"validation": {"accuracy": {"value": Infinity}}}}',
+    ),
+    (
+        "run of text-classification metrics.json",
+        b'{"metrics": {"validation": {"accuracy": 1e999}}, "primary": "x"}',
+    ),
+    (
+        "run of text-classification performance.json",
+        b'{"seconds": "long", "examples_per_second": Infinity}',
+    ),
     ("run of text-classification performance.json", b'{"seconds": {}, "tokens_per_second": 1e999}'),
     ("run of text-classification performance.json", b'{"seconds": {"train": {}}}'),
     ("run of text-classification recipe.yaml", b"name: \x99\n"),
     ("run of text-classification recipe.yaml", b"name: made\n"),
     ("run of text-classification recipe.yaml", b'"first\\n::error file=a": 1\n'),
-    ("run of text-classification predictions/validation.jsonl", b'{"id": ["a"], "gold": "a", "prediction": "b"}\n'),
-    ("run of text-classification predictions/validation.jsonl", b'{"id": "0", "probabilities": {"a": [1]}}\n'),
-    ("run of question-answering predictions/validation.jsonl", b'{"id": "0", "gold": [1.5], "prediction": 2.5}\n'),
+    (
+        "run of text-classification predictions/validation.jsonl",
+        b'{"id": ["a"], "gold": "a", "prediction": "b"}\n',
+    ),
+    (
+        "run of text-classification predictions/validation.jsonl",
+        b'{"id": "0", "probabilities": {"a": [1]}}\n',
+    ),
+    (
+        "run of question-answering predictions/validation.jsonl",
+        b'{"id": "0", "gold": [1.5], "prediction": 2.5}\n',
+    ),
     (
         "run of token-classification predictions/validation.jsonl",
         b'{"id": "0", "gold": [1, "O"], "prediction": ["O"]}\n',

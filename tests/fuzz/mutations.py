@@ -58,7 +58,11 @@ def of_bytes(content: bytes, random: Random) -> bytes:
     if kind == 0:
         return content[:start]
     if kind == 1 and start < len(content):
-        return content[:start] + bytes([content[start] ^ 1 << random.randrange(8)]) + content[start + 1 :]
+        return (
+            content[:start]
+            + bytes([content[start] ^ 1 << random.randrange(8)])
+            + content[start + 1 :]
+        )
     if kind == 2:
         return content[:start] + content[end:]
     if kind == 3:
@@ -74,7 +78,10 @@ def of_json(content: bytes, random: Random) -> bytes:
     """Changes a place in the tree of a JSON document."""
     try:
         return _written(_of_tree(json.loads(content), random), random)
-    except (ValueError, RecursionError):  # what is just not too deep to be read may be too deep to be written
+    except (
+        ValueError,
+        RecursionError,
+    ):  # what is just not too deep to be read may be too deep to be written
         return of_bytes(content, random)
 
 
@@ -90,7 +97,11 @@ def of_lines(content: bytes, random: Random) -> bytes:
     elif kind == 2:
         lines[i], lines[j] = lines[j], lines[i]
     else:
-        lines[i] = of_json(lines[i], random) if lines[i].lstrip()[:1] in (b"{", b"[") else of_bytes(lines[i], random)
+        lines[i] = (
+            of_json(lines[i], random)
+            if lines[i].lstrip()[:1] in (b"{", b"[")
+            else of_bytes(lines[i], random)
+        )
     return b"\n".join(lines)
 
 
@@ -107,7 +118,9 @@ def of_yaml(content: bytes, random: Random) -> bytes:
         text = yaml.dump(changed, Dumper=yaml.CSafeDumper, allow_unicode=True, sort_keys=False)
     except UnicodeEncodeError:  # half of a surrogate pair: JSON is YAML too, and can say it
         text = json.dumps(changed, indent=1)
-    return text.encode("utf-8", "surrogatepass").replace(DEEP.encode(), b"[" * random.choice((40, 400, 4_000)))
+    return text.encode("utf-8", "surrogatepass").replace(
+        DEEP.encode(), b"[" * random.choice((40, 400, 4_000))
+    )
 
 
 def of_cells(content: bytes, random: Random) -> bytes:
@@ -138,8 +151,16 @@ def of_safetensors(content: bytes, random: Random) -> bytes:
     length = int.from_bytes(content[:8], "little")
     header, data = content[8 : 8 + length], content[8 + length :]
     header = of_json(header, random)
-    told = len(header) if random.random() < 0.8 else random.choice((0, 1, length, len(content) * 2, 2**40, 2**64 - 1))
-    return told.to_bytes(8, "little") + header + (data if random.random() < 0.8 else data[: random.randrange(99)])
+    told = (
+        len(header)
+        if random.random() < 0.8
+        else random.choice((0, 1, length, len(content) * 2, 2**40, 2**64 - 1))
+    )
+    return (
+        told.to_bytes(8, "little")
+        + header
+        + (data if random.random() < 0.8 else data[: random.randrange(99)])
+    )
 
 
 LAYOUTS: dict[str, Change] = {
@@ -155,7 +176,14 @@ LAYOUTS: dict[str, Change] = {
 def layout_of(name: str) -> str:
     """Returns the layout of a file by its suffix."""
     suffix = name.rpartition(".")[2]
-    same = {"tsv": "csv", "txt": "lines", "conll": "lines", "conllu": "lines", "yml": "yaml", "ipynb": "json"}
+    same = {
+        "tsv": "csv",
+        "txt": "lines",
+        "conll": "lines",
+        "conllu": "lines",
+        "yml": "yaml",
+        "ipynb": "json",
+    }
     return same.get(suffix, suffix)
 
 
@@ -188,7 +216,13 @@ def _places(document: Any) -> "list[tuple[Any, Any]]":
     waiting = [document]
     while waiting and len(found) < 4_000:
         node = waiting.pop(0)
-        keys = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
+        keys = (
+            list(node)
+            if isinstance(node, dict)
+            else range(len(node))
+            if isinstance(node, list)
+            else ()
+        )
         for key in list(keys)[:200]:
             found.append((node, key))
             waiting.append(node[key])

@@ -22,14 +22,38 @@ from tests.made_sweeps import RATES, made_sweep
 
 Tree = dict[str, bytes]
 
-WORDS = ("good", "bad", "film", "food", "not", "very", "the", "a", "was", "it", "fine", "poor", "dull", "bright")
+WORDS = (
+    "good",
+    "bad",
+    "film",
+    "food",
+    "not",
+    "very",
+    "the",
+    "a",
+    "was",
+    "it",
+    "fine",
+    "poor",
+    "dull",
+    "bright",
+)
 HIDDEN, LAYERS, HEADS, INNER, POSITIONS = 16, 2, 2, 24, 64
 
 
 def vocabulary() -> list[str]:
     """Special tokens, letters, their continuations and a few words."""
     letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!?'-"
-    return ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters), *WORDS]
+    return [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *letters,
+        *(f"##{letter}" for letter in letters),
+        *WORDS,
+    ]
 
 
 def model() -> Tree:
@@ -39,7 +63,9 @@ def model() -> Tree:
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
+    tokenizer.post_processor = processors.BertProcessing(
+        ("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"])
+    )
     config = {
         "architectures": ["BertModel"], "model_type": "bert", "vocab_size": len(tokens), "hidden_size": HIDDEN,
         "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "intermediate_size": INNER,
@@ -47,7 +73,11 @@ def model() -> Tree:
         "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02, "pad_token_id": 0,
     }  # fmt: skip
     special = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
-    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": POSITIONS}
+    settings = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": True,
+        "model_max_length": POSITIONS,
+    }
     settings |= {f"{name}_token": token for name, token in special.items()}
     return {
         "config.json": json.dumps(config, indent=1).encode(),
@@ -83,7 +113,8 @@ def _weights(tokens: int) -> dict[str, "np.ndarray[Any, np.dtype[np.float32]]"]:
     linear("pooler.dense", HIDDEN, HIDDEN)
     rng = np.random.default_rng(0)
     return {
-        name: (1 if "LayerNorm.weight" in name else 0) + rng.normal(0, 0.05, shape).astype(np.float32)
+        name: (1 if "LayerNorm.weight" in name else 0)
+        + rng.normal(0, 0.05, shape).astype(np.float32)
         for name, shape in shapes.items()
     }
 
@@ -112,16 +143,28 @@ def rows(task: str) -> list[dict[str, Any]]:
     texts = [f"the {WORDS[i % 14]} film was {WORDS[(5 * i) % 14]} {i}" for i in range(16)]
     context = "The film was made in Rome. It was very fine and bright."
     if task == "text-regression":
-        return [{"text": text, "pair": "it was fine", "label": (i % 6) * 0.8} for i, text in enumerate(texts)]
+        return [
+            {"text": text, "pair": "it was fine", "label": (i % 6) * 0.8}
+            for i, text in enumerate(texts)
+        ]
     if task == "token-classification":
         tags = ["O", "B-FEEL", "B-THING", "O", "I-FEEL", "O"]
         return [{"words": text.split(), "tags": tags} for text in texts]
     if task == "multiple-choice":
-        return [{"context": text, "choices": ["fine", "dull", "poor"], "label": i % 3} for i, text in enumerate(texts)]
+        return [
+            {"context": text, "choices": ["fine", "dull", "poor"], "label": i % 3}
+            for i, text in enumerate(texts)
+        ]
     if task == "question-answering":
         answer = {"text": ["Rome"], "answer_start": [context.index("Rome")]}
-        return [{"id": f"q{i}", "question": f"Where, {i}?", "context": context, "answers": answer} for i in range(16)]
-    return [{"text": text, "label": ("pos", "neg")[i % 2], "source": "ab"[i % 2]} for i, text in enumerate(texts)]
+        return [
+            {"id": f"q{i}", "question": f"Where, {i}?", "context": context, "answers": answer}
+            for i in range(16)
+        ]
+    return [
+        {"text": text, "label": ("pos", "neg")[i % 2], "source": "ab"[i % 2]}
+        for i, text in enumerate(texts)
+    ]
 
 
 def as_jsonl(lines: "list[dict[str, Any]]") -> bytes:
@@ -145,7 +188,8 @@ def as_parquet(lines: "list[dict[str, Any]]") -> bytes:
 def as_conll(lines: "list[dict[str, Any]]") -> bytes:
     """Word and tag by line, a blank line after each sentence."""
     return "\n".join(
-        "".join(f"{word} {tag}\n" for word, tag in zip(line["words"], line["tags"], strict=True)) for line in lines
+        "".join(f"{word} {tag}\n" for word, tag in zip(line["words"], line["tags"], strict=True))
+        for line in lines
     ).encode()
 
 
@@ -153,22 +197,35 @@ def as_conllu(lines: "list[dict[str, Any]]") -> bytes:
     """CoNLL-U with the tag as the part of speech."""
     sentences = []
     for number, line in enumerate(lines):
-        words = [f"{i}\t{word}\t_\tNOUN\t_\t_\t0\t_\t_\t_\n" for i, word in enumerate(line["words"], start=1)]
-        sentences.append(f"# sent_id = {number}\n# text = {' '.join(line['words'])}\n" + "".join(words))
+        words = [
+            f"{i}\t{word}\t_\tNOUN\t_\t_\t0\t_\t_\t_\n"
+            for i, word in enumerate(line["words"], start=1)
+        ]
+        sentences.append(
+            f"# sent_id = {number}\n# text = {' '.join(line['words'])}\n" + "".join(words)
+        )
     return "\n".join([*sentences, ""]).encode()
 
 
 def as_squad(lines: "list[dict[str, Any]]") -> bytes:
     """SQuAD's JSON."""
     answers = [{"text": "Rome", "answer_start": lines[0]["context"].index("Rome")}]
-    questions = [{"id": line["id"], "question": line["question"], "answers": answers} for line in lines]
+    questions = [
+        {"id": line["id"], "question": line["question"], "answers": answers} for line in lines
+    ]
     paragraphs = [{"context": lines[0]["context"], "qas": questions}]
-    return json.dumps({"version": "1.1", "data": [{"title": "film", "paragraphs": paragraphs}]}).encode()
+    return json.dumps(
+        {"version": "1.1", "data": [{"title": "film", "paragraphs": paragraphs}]}
+    ).encode()
 
 
 def data_files() -> Mapping[str, tuple[str, bytes]]:
     """Name of a file -> its task and content, one for each layout that a reader knows."""
-    texts, tags, asked = rows("text-classification"), rows("token-classification"), rows("question-answering")
+    texts, tags, asked = (
+        rows("text-classification"),
+        rows("token-classification"),
+        rows("question-answering"),
+    )
     return {
         "rows.csv": ("text-classification", as_table(texts)),
         "rows.tsv": ("text-classification", as_table(texts, "\t")),

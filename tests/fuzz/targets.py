@@ -77,20 +77,41 @@ def light(_: Path | None = None) -> tuple[Target, ...]:
             [("sweep-merge", "{here}/one", "{here}/other", "-o", "{here}/whole")],
         ),
     ]  # fmt: skip
-    found += [_read(name, task, content, model) for name, (task, content) in originals.data_files().items()]
+    found += [
+        _read(name, task, content, model)
+        for name, (task, content) in originals.data_files().items()
+    ]
     for task in originals.TASKS:
         tree = {**_under("run", originals.run(task)), **_under("base", originals.run(task))}
         primary = originals.TASKS[task][1]
         damaged = [f"run/{name}" for name in originals.run(task) if name.count("/") < 2]
         commands = [
             ("gate", "{here}/run", "--min", f"{primary}=0.5", "--junit", "{here}/junit.xml"),
-            ("gate", "{here}/run", "--baseline", "{here}/base", "--max-drop", f"{primary}=0.1", "--json"),
-            ("gate", "{here}/base", "--baseline", "{here}/run", "--min-slice", f"source=a:{primary}=0.1"),
+            (
+                "gate",
+                "{here}/run",
+                "--baseline",
+                "{here}/base",
+                "--max-drop",
+                f"{primary}=0.1",
+                "--json",
+            ),
+            (
+                "gate",
+                "{here}/base",
+                "--baseline",
+                "{here}/run",
+                "--min-slice",
+                f"source=a:{primary}=0.1",
+            ),
             ("compare", "{here}/run", "{here}/base"),
             ("compare", "{here}/base", "{here}/run", "--json"),
         ]
         found.append(Target(f"run of {task}", 8, tree, damaged, commands, as_folder=True))
-        report = [("report", "{here}/run", "--format", "md"), ("report", "{here}/run", "-o", "{here}/page.md")]
+        report = [
+            ("report", "{here}/run", "--format", "md"),
+            ("report", "{here}/run", "-o", "{here}/page.md"),
+        ]
         found.append(Target(f"report of {task}", 2, tree, damaged, report, as_folder=True))
     costly = ("merge",)  # a second each
     return tuple(one if one.name in costly else replace(one, share=20 * one.share) for one in found)
@@ -99,25 +120,49 @@ def light(_: Path | None = None) -> tuple[Target, ...]:
 def quick(_: Path | None = None) -> tuple[Target, ...]:
     """The same, the cheap ones more often: a few milliseconds each."""
     cheap = ("recipe", "data sets", "run of")
-    return tuple(replace(one, share=150 if one.name.startswith(cheap) else one.share // 3) for one in light())
+    return tuple(
+        replace(one, share=150 if one.name.startswith(cheap) else one.share // 3) for one in light()
+    )
 
 
 def _read(name: str, task: str, content: bytes, model: Tree) -> Target:
     commands = [("data", "check", "{file}", "--task", task, "--model", "{here}/tiny")]
     if task == "text-classification":
         commands.append(
-            ("tokenize", "--file", "{file}", "--model", "{here}/tiny", "--format", "ids", "-o", "{here}/ids")
+            (
+                "tokenize",
+                "--file",
+                "{file}",
+                "--model",
+                "{here}/tiny",
+                "--format",
+                "ids",
+                "-o",
+                "{here}/ids",
+            )
         )
         commands.append(("vocab", "coverage", "{file}", "--model", "{here}/tiny"))
     return Target(f"rows in {name}", 3, {name: content, **model}, [name], commands)
 
 
-_FINETUNE = ("--epochs", "1", "--batch-size", "8", "--max-length", "16", "--set", "evaluation.bootstrap_resamples=100")
+_FINETUNE = (
+    "--epochs",
+    "1",
+    "--batch-size",
+    "8",
+    "--max-length",
+    "16",
+    "--set",
+    "evaluation.bootstrap_resamples=100",
+)
 
 
 def models(_: Path | None = None) -> tuple[Target, ...]:
     """The hostile models, each through five verbs."""
-    rows = {"rows.csv": originals.as_table(originals.rows("text-classification")), "few.txt": b"the film was fine\n"}
+    rows = {
+        "rows.csv": originals.as_table(originals.rows("text-classification")),
+        "few.txt": b"the film was fine\n",
+    }
     tiny = originals.model()
     commands = [
         ("tokenize", "the film was aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa fine", "--model", "{here}/model"),
@@ -128,7 +173,14 @@ def models(_: Path | None = None) -> tuple[Target, ...]:
          "{here}/run", *_FINETUNE),
     ]  # fmt: skip
     return tuple(
-        Target(name, 0, {**rows, **_under("model", {**tiny, **different})}, (), commands, all_commands=True)
+        Target(
+            name,
+            0,
+            {**rows, **_under("model", {**tiny, **different})},
+            (),
+            commands,
+            all_commands=True,
+        )
         for name, different in HOSTILE.items()
     )
 
@@ -138,14 +190,31 @@ def runs(folder: Path | None) -> tuple[Target, ...]:
     assert folder is not None
     found = []
     for task in (*trained.TASKS, "stopped"):
-        run, base = read_tree(folder / task), read_tree(folder / ("text-classification" if task == "stopped" else task))
-        tree = {**_under("run", run), **_under("base", {name: base[name] for name in base if "model/" not in name})}
+        run, base = (
+            read_tree(folder / task),
+            read_tree(folder / ("text-classification" if task == "stopped" else task)),
+        )
+        tree = {
+            **_under("run", run),
+            **_under("base", {name: base[name] for name in base if "model/" not in name}),
+        }
         file = trained.data_of("text-classification" if task == "stopped" else task)
         resume = trained.words(
-            "text-classification" if task == "stopped" else task, Path("{trained}"), Path("{here}/run")
+            "text-classification" if task == "stopped" else task,
+            Path("{trained}"),
+            Path("{here}/run"),
         )
         commands = [
-            ("gate", "{here}/run", "--baseline", "{here}/base", "--max-drop", "loss=1", "--policy", "point"),
+            (
+                "gate",
+                "{here}/run",
+                "--baseline",
+                "{here}/base",
+                "--max-drop",
+                "loss=1",
+                "--policy",
+                "point",
+            ),
             ("compare", "{here}/run", "{here}/base"),
             ("report", "{here}/run", "-o", "{here}/page.md"),
             ("predict", "{here}/run", f"{{trained}}/{file}", "-o", "{here}/answers.jsonl"),
@@ -165,7 +234,11 @@ def runs(folder: Path | None) -> tuple[Target, ...]:
         tree["base/few.txt"] = b"the film was fine\n"
         damaged = [f"run/{name}" for name in run]
         share = 3 if task == "stopped" else 1
-        found.append(Target(f"trained {task}", share, tree, damaged, commands, all_commands=True, as_folder=True))
+        found.append(
+            Target(
+                f"trained {task}", share, tree, damaged, commands, all_commands=True, as_folder=True
+            )
+        )
     return tuple(found)
 
 
@@ -174,15 +247,24 @@ def found(_: Path | None = None) -> tuple[Target, ...]:
     targets: dict[str, Target] = {}
     for target in light():
         for name in target.damaged:
-            named = f"{target.name} {name.removeprefix('run/')}" if len(target.damaged) > 1 else target.name
+            named = (
+                f"{target.name} {name.removeprefix('run/')}"
+                if len(target.damaged) > 1
+                else target.name
+            )
             targets[named] = replace(target, damaged=(name,))
     made = []
     for named, content in FOUND:
         target = targets[named]
         [name] = target.damaged
-        report = targets[named.replace("run of", "report of")] if named.startswith("run of") else None
+        report = (
+            targets[named.replace("run of", "report of")] if named.startswith("run of") else None
+        )
         commands = [*target.commands, *(report.commands if report else ())]
-        words = [tuple(word.replace("{file}", f"{{here}}/{name}") for word in command) for command in commands]
+        words = [
+            tuple(word.replace("{file}", f"{{here}}/{name}") for word in command)
+            for command in commands
+        ]
         made.append(Target(named, 0, {**target.tree, name: content}, (), words, all_commands=True))
     return tuple(made)
 

@@ -23,13 +23,26 @@ def data_of(task: str) -> str:
 def words(task: str, folder: Path, run: Path) -> list[str]:
     """The command that trains a run of a task on 16 rows, in `folder`."""
     data = data_of(task)
-    verb = ["probe", str(folder / data)] if task == "probe" else ["finetune", task, "--train-file", str(folder / data)]
+    verb = (
+        ["probe", str(folder / data)]
+        if task == "probe"
+        else ["finetune", task, "--train-file", str(folder / data)]
+    )
     sets = ["evaluation.bootstrap_resamples=100", "runtime.threads=1", "runtime.precision=fp32"]
     if task == "probe":
         more = []
     else:
         sets += ["training.log_every=1"]
-        more = ["--epochs", "2", "--batch-size", "4", "--learning-rate", "5e-3", "--checkpoint-every", "2 steps"]
+        more = [
+            "--epochs",
+            "2",
+            "--batch-size",
+            "4",
+            "--learning-rate",
+            "5e-3",
+            "--checkpoint-every",
+            "2 steps",
+        ]
     more += ["--validation-file", str(folder / data)]
     return [*verb, "--model", str(folder / "tiny"), "-o", str(run), "--max-length", "32", *more,
             *(word for one in sets for word in ("--set", one))]  # fmt: skip
@@ -68,7 +81,11 @@ def _die_at_the_third_checkpoint() -> None:
     made: list[str] = []
 
     def heard(event: str, arguments: tuple[object, ...]) -> None:
-        if event == "os.rename" and "/checkpoints/step-" in str(arguments[1]) and str(arguments[1])[-1].isdigit():
+        if (
+            event == "os.rename"
+            and "/checkpoints/step-" in str(arguments[1])
+            and str(arguments[1])[-1].isdigit()
+        ):
             made.append(str(arguments[1]))
             if len(made) == 3:
                 os.kill(os.getpid(), signal.SIGKILL)

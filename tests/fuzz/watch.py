@@ -40,7 +40,9 @@ class Watch:
                 return
             if flags & _WRITES:
                 self._written(event, path, follow=not flags & os.O_NOFOLLOW)
-            elif os.fsdecode(path).startswith(self.inside) and os.fsdecode(path).endswith((".py", ".pyc")):
+            elif os.fsdecode(path).startswith(self.inside) and os.fsdecode(path).endswith(
+                (".py", ".pyc")
+            ):
                 self.seen.append(f"code was read: {path!r}")
         elif event in _ON_PATHS:
             for path in arguments[: _ON_PATHS[event]]:
@@ -51,8 +53,12 @@ class Watch:
 
     def _written(self, event: str, path: str | bytes, *, follow: bool = True) -> None:
         folder, name = os.path.split(os.fsdecode(path))
-        real = os.path.realpath(path) if follow else str(Path(os.path.realpath(folder or "."), name))
-        caches = (os.environ.get(name, "/dev/null") for name in ("HF_HOME", "BERTCTL_CACHE"))  # speeds of the machine
+        real = (
+            os.path.realpath(path) if follow else str(Path(os.path.realpath(folder or "."), name))
+        )
+        caches = (
+            os.environ.get(name, "/dev/null") for name in ("HF_HOME", "BERTCTL_CACHE")
+        )  # speeds of the machine
         allowed = (self.inside or "", str(tempfile.tempdir), *caches, "/dev/null")
         if not any(real == one or real.startswith(f"{one}/") for one in allowed):
             self.seen.append(f"{event} outside: {real}")

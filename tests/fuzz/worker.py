@@ -130,7 +130,9 @@ class Boundary:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         sys.stdout = sys.stderr = self._own
-        out, err = (os.pread(stream, 1 << 22, 0).decode("utf-8", "replace") for stream in self._streams)
+        out, err = (
+            os.pread(stream, 1 << 22, 0).decode("utf-8", "replace") for stream in self._streams
+        )
         return code, out, err
 
 
@@ -152,11 +154,17 @@ def judged(told: Told, code: int, out: str, err: str, answer_is_data: bool) -> N
         told.said = err[:600]
 
 
-def one_input(seed: int, number: int, targets: tuple[Target, ...], folder: Path, boundary: Boundary) -> Told:
+def one_input(
+    seed: int, number: int, targets: tuple[Target, ...], folder: Path, boundary: Boundary
+) -> Told:
     """Makes an input, runs what reads it, looks at what happened, and takes it away again."""
     random = Random(f"{seed}/{number}")  # noqa: S311 - inputs, not secrets
     by_number = not targets[0].damaged
-    target = targets[number % len(targets)] if by_number else random.choices(targets, [one.share for one in targets])[0]
+    target = (
+        targets[number % len(targets)]
+        if by_number
+        else random.choices(targets, [one.share for one in targets])[0]
+    )
     told = Told(number, target.name)
     here = folder / f"input-{number}"
     here.mkdir()
@@ -168,13 +176,21 @@ def one_input(seed: int, number: int, targets: tuple[Target, ...], folder: Path,
     before = [*folder.iterdir(), *precious.parent.iterdir()]
     _forget_peak()
     for command in commands:
-        words = [word.format(here=here, file=path, trained=folder.parent / "trained") for word in command]
+        words = [
+            word.format(here=here, file=path, trained=folder.parent / "trained") for word in command
+        ]
         told.command = " ".join(command)
         boundary.watch.seen.clear()
         started = time.process_time()
         code, out, err = boundary(words, here)
         told.seconds = max(told.seconds, time.process_time() - started)
-        judged(told, code, out, err, "--json" in words or command[0] in ("predict", "tokenize", "vocab", "report"))
+        judged(
+            told,
+            code,
+            out,
+            err,
+            "--json" in words or command[0] in ("predict", "tokenize", "vocab", "report"),
+        )
         told.wrong += list(dict.fromkeys(boundary.watch.seen))
         if told.wrong:
             told.said = told.said or err[:600]
@@ -196,7 +212,9 @@ def _cause(said: str) -> str:
     """Where in bertctl an exception came from, and its own words."""
     frames = re.findall(r'File "[^"]*/bertctl/([^"]*)", line \d+, in (\w+)', said)
     error = next((line for line in said.splitlines() if line.startswith("error: ")), "")
-    return " < ".join(f"{file}:{function}" for file, function in frames[:-4:-1]) + f" | {error[:200]}"
+    return (
+        " < ".join(f"{file}:{function}" for file, function in frames[:-4:-1]) + f" | {error[:200]}"
+    )
 
 
 def _forget_peak() -> None:
@@ -229,17 +247,34 @@ def work(folder: Path, seed: int, numbers: range, targets: tuple[Target, ...], t
 
 def begin() -> None:
     """Does what the process is for; see above."""
-    folder, (seed, first, before, step), kind = Path(sys.argv[1]), map(int, sys.argv[2:6]), sys.argv[6]
+    folder, (seed, first, before, step), kind = (
+        Path(sys.argv[1]),
+        map(int, sys.argv[2:6]),
+        sys.argv[6],
+    )
     to = os.fdopen(os.dup(1), "w", encoding="utf-8")
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     tempfile.tempdir = str(folder / "tmp")
-    os.environ |= {"TMPDIR": tempfile.tempdir, "HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
-    os.environ |= {"MPLCONFIGDIR": str(folder / "tmp"), "OMP_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}
+    os.environ |= {
+        "TMPDIR": tempfile.tempdir,
+        "HF_HOME": str(folder / "hf"),
+        "HF_HUB_OFFLINE": "1",
+        "NO_COLOR": "1",
+    }
+    os.environ |= {
+        "MPLCONFIGDIR": str(folder / "tmp"),
+        "OMP_NUM_THREADS": "1",
+        "RUST_BACKTRACE": "0",
+    }
     Path(tempfile.tempdir).mkdir(parents=True, exist_ok=True)
     from tests.fuzz.targets import KINDS
 
     if kind in ("models", "runs"):  # what takes seconds to import is no input's fault
-        for name in ("bertctl.training.finetune", "bertctl.features.extract", "transformers.models.bert.modeling_bert"):
+        for name in (
+            "bertctl.training.finetune",
+            "bertctl.features.extract",
+            "transformers.models.bert.modeling_bert",
+        ):
             importlib.import_module(name)
     work(folder, seed, range(first, before, step), KINDS[kind](folder.parent / "trained"), to)

@@ -19,8 +19,17 @@ from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import seed_everything
 from bertctl.tasks.base import label_fields
 
-_SIZES = {"hidden_size": 36, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 52}
-_SHARES = {"hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12, "classifier_dropout": 0.13}
+_SIZES = {
+    "hidden_size": 36,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 2,
+    "intermediate_size": 52,
+}
+_SHARES = {
+    "hidden_dropout_prob": 0.11,
+    "attention_probs_dropout_prob": 0.12,
+    "classifier_dropout": 0.13,
+}
 _FAMILIES: dict[str, dict[str, Any]] = {
     "Bert": {**_SIZES, **_SHARES},
     "Electra": {**_SIZES, **_SHARES, "embedding_size": 20},
@@ -29,15 +38,25 @@ _FAMILIES: dict[str, dict[str, Any]] = {
         "qa_dropout": 0.14, "seq_classif_dropout": 0.15,
     },
 }  # fmt: skip
-_LIKE_ROBERTA = {"Roberta": _SHARES, "XLMRoberta": {"hidden_dropout_prob": 0.2}, "Camembert": _SHARES}
+_LIKE_ROBERTA = {
+    "Roberta": _SHARES,
+    "XLMRoberta": {"hidden_dropout_prob": 0.2},
+    "Camembert": _SHARES,
+}
 _HEADS = {
     "SequenceClassification": label_fields(["no", "yes", "maybe"], "single_label_classification"),
-    "TokenClassification": label_fields(["O", "B-A", "I-A"], "single_label_classification") | {"tag_scheme": "BIO"},
+    "TokenClassification": label_fields(["O", "B-A", "I-A"], "single_label_classification")
+    | {"tag_scheme": "BIO"},
     "QuestionAnswering": label_fields(["start", "end"], "single_label_classification"),
     "MultipleChoice": label_fields(["choice"], "regression"),
     "": {"sentence_embeddings": {"classes": 0, "widths": [12, 36]}},  # the bare encoder
 }
-_CASES = [(family, head) for family in _FAMILIES for head in _HEADS if (family, head) != ("Electra", "MultipleChoice")]
+_CASES = [
+    (family, head)
+    for family in _FAMILIES
+    for head in _HEADS
+    if (family, head) != ("Electra", "MultipleChoice")
+]
 _KIND = "AutoModelForSequenceClassification"
 
 
@@ -45,9 +64,16 @@ def _made(folder: Path, tokenizer: Path, family: str, kind: str = "", **fields: 
     """A saved network with random weights, and the tiny model's tokenizer beside it."""
     torch.manual_seed(3)
     spoken = transformers.AutoTokenizer.from_pretrained(tokenizer)
-    given = {**_FAMILIES.get(family, _SIZES), "vocab_size": len(spoken), "max_position_embeddings": 44, **fields}
+    given = {
+        **_FAMILIES.get(family, _SIZES),
+        "vocab_size": len(spoken),
+        "max_position_embeddings": 44,
+        **fields,
+    }
     config = getattr(transformers, f"{family}Config")(**{"pad_token_id": 0, **given})
-    network = getattr(transformers, f"AutoModelFor{kind}" if kind else "AutoModel").from_config(config)
+    network = getattr(transformers, f"AutoModelFor{kind}" if kind else "AutoModel").from_config(
+        config
+    )
     for parameter in network.parameters():
         parameter.data.normal_(std=0.2)
     network.save_pretrained(folder)
@@ -56,7 +82,9 @@ def _made(folder: Path, tokenizer: Path, family: str, kind: str = "", **fields: 
 
 
 def _source(folder: Path, **fields: Any) -> ModelSource:
-    return ModelSource("made", folder, json.loads((folder / "config.json").read_text()) | fields, 40, True)
+    return ModelSource(
+        "made", folder, json.loads((folder / "config.json").read_text()) | fields, 40, True
+    )
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -69,7 +97,9 @@ def _both(source: ModelSource, kind: str, **more: Any) -> list[Model]:
     models: list[Any] = []
     for make in (bert_to_train, load_model):
         seed_everything(7)
-        models.append(make(source, f"AutoModelFor{kind}" if kind else "AutoModel", head=_HEADS[kind], **more))
+        models.append(
+            make(source, f"AutoModelFor{kind}" if kind else "AutoModel", head=_HEADS[kind], **more)
+        )
     assert models[0] is not None
     return models
 
@@ -92,8 +122,13 @@ def _steps(model: Model, kind: str, precision: str) -> tuple[list[float], dict[s
     for _ in range(3):
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
             found = network(**inputs)
-        names = {"QuestionAnswering": ["start_logits", "end_logits"], "": ["last_hidden_state"]}.get(kind, ["logits"])
-        loss = sum((getattr(found, name).float().sin().square().mean() for name in names), torch.zeros(()))
+        names = {
+            "QuestionAnswering": ["start_logits", "end_logits"],
+            "": ["last_hidden_state"],
+        }.get(kind, ["logits"])
+        loss = sum(
+            (getattr(found, name).float().sin().square().mean() for name in names), torch.zeros(())
+        )
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -123,11 +158,15 @@ def test_dropouts_of_other_families_are_those_of_transformers(
     family: str, kind: str, tiny_model: Path, tmp_path: Path
 ) -> None:
     source = _made(tmp_path, tiny_model, family, pad_token_id=1, **_LIKE_ROBERTA[family])
-    config = source.config | {"id2label": {str(number): name for number, name in _HEADS[kind]["id2label"].items()}}
+    config = source.config | {
+        "id2label": {str(number): name for number, name in _HEADS[kind]["id2label"].items()}
+    }
     read = network_to_train(source, f"AutoModelFor{kind}", config)
     assert read is not None
     ours, _ = read
-    network = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(tmp_path, num_labels=len(config["id2label"]))
+    network = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(
+        tmp_path, num_labels=len(config["id2label"])
+    )
     model = Model(network, None, None, None, False)  # type: ignore[arg-type]
     network.load_state_dict(ours.state_dict())
     assert _steps(Model(ours, None, None, None, False), kind, "fp32") == _steps(model, kind, "fp32")  # type: ignore[arg-type]
@@ -138,20 +177,41 @@ def test_what_is_saved_is_loaded_by_transformers_as_what_it_saves(
     family: str, kind: str, tiny_model: Path, tmp_path: Path
 ) -> None:
     source = _made(tmp_path / "model", tiny_model, family)
-    (source.folder / "config.json").write_text(json.dumps(source.config | {"torch_dtype": "float16", "mine": [1]}))
+    (source.folder / "config.json").write_text(
+        json.dumps(source.config | {"torch_dtype": "float16", "mine": [1]})
+    )
     said = json.loads((source.folder / "tokenizer_config.json").read_text())
-    said |= {"name_or_path": "/a/private/place", "do_lower_case": False, "padding_side": "left", "model_max_length": 9}
+    said |= {
+        "name_or_path": "/a/private/place",
+        "do_lower_case": False,
+        "padding_side": "left",
+        "model_max_length": 9,
+    }
     (source.folder / "tokenizer_config.json").write_text(json.dumps(said))
     loaded = []
-    for name, model in zip(("ours", "theirs"), _both(_source(source.folder), kind, dropout=0.3), strict=True):
+    for name, model in zip(
+        ("ours", "theirs"), _both(_source(source.folder), kind, dropout=0.3), strict=True
+    ):
         model.save(tmp_path / name)
         config = transformers.AutoConfig.from_pretrained(tmp_path / name).to_dict()
         del config["_name_or_path"]
         spoken = transformers.AutoTokenizer.from_pretrained(tmp_path / name)
         texts = ["A good film", "wasn't it?", "GOOD, good"]
-        read = [dict(spoken(texts, padding=True)), dict(spoken(texts, texts, truncation=True, max_length=9))]
-        names = ("padding_side", "truncation_side", "model_max_length", "special_tokens_map", "model_input_names")
-        read += [getattr(spoken, one) for one in names] + [spoken.clean_up_tokenization_spaces, type(spoken).__name__]
+        read = [
+            dict(spoken(texts, padding=True)),
+            dict(spoken(texts, texts, truncation=True, max_length=9)),
+        ]
+        names = (
+            "padding_side",
+            "truncation_side",
+            "model_max_length",
+            "special_tokens_map",
+            "model_input_names",
+        )
+        read += [getattr(spoken, one) for one in names] + [
+            spoken.clean_up_tokenization_spaces,
+            type(spoken).__name__,
+        ]
         weights = load_file(tmp_path / name / "model.safetensors")
         loaded.append((config, read, {one: tensor.sum().item() for one, tensor in weights.items()}))
         assert "private" not in (tmp_path / name / "tokenizer_config.json").read_text()
@@ -160,7 +220,9 @@ def test_what_is_saved_is_loaded_by_transformers_as_what_it_saves(
     assert loaded[0][0]["mine"] == [1]
 
 
-def test_a_saved_network_is_loaded_back_and_its_head_kept_or_renewed(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_saved_network_is_loaded_back_and_its_head_kept_or_renewed(
+    tiny_model: Path, tmp_path: Path
+) -> None:
     ours, _ = _both(_made(tmp_path / "model", tiny_model, "Bert"), "SequenceClassification")
     ours.save(tmp_path / "saved")
     expected = {name: one.clone() for name, one in ours.network.state_dict().items()}
@@ -170,7 +232,9 @@ def test_a_saved_network_is_loaded_back_and_its_head_kept_or_renewed(tiny_model:
     assert all(torch.equal(one, expected[name]) for name, one in ours.network.state_dict().items())
     again = bert_to_train(_source(tmp_path / "saved"), _KIND, _HEADS["SequenceClassification"])
     assert again is not None
-    assert torch.equal(again.network.state_dict()["classifier.weight"], expected["classifier.weight"])
+    assert torch.equal(
+        again.network.state_dict()["classifier.weight"], expected["classifier.weight"]
+    )
     for names in (["a", "b", "c"], ["a", "b"]):
         head = label_fields(names, "single_label_classification")
         drawn = []
@@ -183,7 +247,9 @@ def test_a_saved_network_is_loaded_back_and_its_head_kept_or_renewed(tiny_model:
         assert not torch.equal(drawn[0], expected["classifier.weight"])
 
 
-def test_weights_do_not_change_with_a_file_that_others_write_over(tiny_model: Path, tmp_path: Path) -> None:
+def test_weights_do_not_change_with_a_file_that_others_write_over(
+    tiny_model: Path, tmp_path: Path
+) -> None:
     source = _made(tmp_path, tiny_model, "Bert")
     model = bert_to_train(source, _KIND, _HEADS["SequenceClassification"])
     assert model is not None
@@ -207,12 +273,18 @@ _LEFT: dict[str, dict[str, dict[str, Any]]] = {
     },
     "another token for a text": {"tokenizer_config.json": {"cls_token": "[MASK]"}},
     "a token that is read otherwise": {
-        "tokenizer_config.json": {"added_tokens_decoder": {"0": {"content": "[PAD]", "normalized": True, **_PLAIN}}}
+        "tokenizer_config.json": {
+            "added_tokens_decoder": {"0": {"content": "[PAD]", "normalized": True, **_PLAIN}}
+        }
     },
     "not all added tokens": {
-        "tokenizer_config.json": {"added_tokens_decoder": {"0": {"content": "[PAD]", "normalized": False, **_PLAIN}}}
+        "tokenizer_config.json": {
+            "added_tokens_decoder": {"0": {"content": "[PAD]", "normalized": False, **_PLAIN}}
+        }
     },
-    "a truth of the tokenizer that is none": {"tokenizer_config.json": {"tokenize_chinese_chars": 1}},
+    "a truth of the tokenizer that is none": {
+        "tokenizer_config.json": {"tokenize_chinese_chars": 1}
+    },
     "more special tokens": {"tokenizer_config.json": {"additional_special_tokens": ["[MASK]"]}},
     "a chat": {"tokenizer_config.json": {"chat_template": "{{ messages }}"}},
     "another activation": {"config": {"hidden_act": "relu"}},
@@ -233,7 +305,9 @@ _LEFT: dict[str, dict[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", _LEFT)
-def test_what_is_not_usual_is_left_to_transformers(case: str, tiny_model: Path, tmp_path: Path) -> None:
+def test_what_is_not_usual_is_left_to_transformers(
+    case: str, tiny_model: Path, tmp_path: Path
+) -> None:
     source = _made(tmp_path, tiny_model, "Bert")
     head = _HEADS["SequenceClassification"]
     assert bert_to_train(source, _KIND, head) is not None
@@ -247,7 +321,9 @@ def test_what_is_not_usual_is_left_to_transformers(case: str, tiny_model: Path, 
     assert bert_to_train(source, _KIND, head) is None
 
 
-def test_weights_that_are_missing_are_left_to_transformers_which_refuses_them(tiny_model: Path, tmp_path: Path) -> None:
+def test_weights_that_are_missing_are_left_to_transformers_which_refuses_them(
+    tiny_model: Path, tmp_path: Path
+) -> None:
     source = _made(tmp_path, tiny_model, "Bert")
     weights = load_file(tmp_path / "model.safetensors")
     head = _HEADS["SequenceClassification"]
@@ -259,7 +335,9 @@ def test_weights_that_are_missing_are_left_to_transformers_which_refuses_them(ti
     assert bert_to_train(source, _KIND, head | {"long_text": {"long_text": "window"}}) is None
 
 
-def test_weights_that_transformers_finds_elsewhere_or_by_half_are_left_to_it(tiny_model: Path, tmp_path: Path) -> None:
+def test_weights_that_transformers_finds_elsewhere_or_by_half_are_left_to_it(
+    tiny_model: Path, tmp_path: Path
+) -> None:
     source = _made(tmp_path, tiny_model, "Bert")
     file, head = tmp_path / "model.safetensors", _HEADS["SequenceClassification"]
     whole = load_file(file)
@@ -274,7 +352,9 @@ def test_weights_that_transformers_finds_elsewhere_or_by_half_are_left_to_it(tin
         assert bert_to_train(source, _KIND, head) is not None
 
 
-def test_a_special_token_that_is_normalised_is_saved_by_its_own_name(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_special_token_that_is_normalised_is_saved_by_its_own_name(
+    tiny_model: Path, tmp_path: Path
+) -> None:
     source = _made(tmp_path / "model", tiny_model, "Bert")
     document = _read(source.folder / "tokenizer.json")
     for token in document["added_tokens"]:

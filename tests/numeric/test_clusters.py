@@ -43,22 +43,33 @@ def _labels(rng, sizes, correlation, share=0.85):
 def _classified(gold, answers, sizes, name="accuracy"):
     names = np.array(["neg", "pos"])
     lines = lines_of(
-        names[gold.astype(int)], names[answers.astype(int)], cluster=np.repeat(np.arange(len(sizes)), sizes)
+        names[gold.astype(int)],
+        names[answers.astype(int)],
+        cluster=np.repeat(np.arange(len(sizes)), sizes),
     )
     return contributions_of(lines, "text-classification", name)
 
 
 def _entities(rng, sizes, correlation):
     found = _hits(rng, sizes, 0.8, correlation)
-    gold, said = [["B-PER", "O"]] * found.size, [["B-PER", "O"] if hit else ["O", "B-PER"] for hit in found]
+    gold, said = (
+        [["B-PER", "O"]] * found.size,
+        [["B-PER", "O"] if hit else ["O", "B-PER"] for hit in found],
+    )
     lines = lines_of(gold, said, cluster=np.repeat(np.arange(len(sizes)), sizes))
     return contributions_of(lines, "token-classification", "entity_f1")
 
 
 def _answers(rng, sizes, correlation):
     found = _hits(rng, sizes, 0.7, correlation)
-    said = np.where(found, "the river Nile", np.where(rng.random(found.size) < 0.5, "Nile delta", "Rhine"))
-    lines = lines_of([["the river Nile"]] * found.size, said.tolist(), cluster=np.repeat(np.arange(len(sizes)), sizes))
+    said = np.where(
+        found, "the river Nile", np.where(rng.random(found.size) < 0.5, "Nile delta", "Rhine")
+    )
+    lines = lines_of(
+        [["the river Nile"]] * found.size,
+        said.tolist(),
+        cluster=np.repeat(np.arange(len(sizes)), sizes),
+    )
     return contributions_of(lines, "question-answering", "f1")
 
 
@@ -68,15 +79,22 @@ def _scores(rng, sizes, correlation):
     noise = np.repeat(rng.normal(size=len(sizes)), sizes) * math.sqrt(correlation)
     noise = noise + rng.normal(size=gold.size) * math.sqrt(1 - correlation)
     lines = lines_of(
-        gold.tolist(), (0.8 * gold + 0.6 * noise).tolist(), cluster=np.repeat(np.arange(len(sizes)), sizes)
+        gold.tolist(),
+        (0.8 * gold + 0.6 * noise).tolist(),
+        cluster=np.repeat(np.arange(len(sizes)), sizes),
     )
     return contributions_of(lines, "text-regression", "pearson")
 
 
 def _losses(rng, sizes, correlation):
     of_document = np.repeat(rng.normal(size=len(sizes)), sizes) * math.sqrt(correlation)
-    values = np.exp(-1.5 + 0.5 * (of_document + rng.normal(size=of_document.size) * math.sqrt(1 - correlation)))
-    return replace(contributions.loss(values, np.ones(values.size)), clusters=np.repeat(np.arange(len(sizes)), sizes))
+    values = np.exp(
+        -1.5 + 0.5 * (of_document + rng.normal(size=of_document.size) * math.sqrt(1 - correlation))
+    )
+    return replace(
+        contributions.loss(values, np.ones(values.size)),
+        clusters=np.repeat(np.arange(len(sizes)), sizes),
+    )
 
 
 KINDS = {
@@ -99,12 +117,20 @@ def test_intervals_of_100_documents_cover_93_to_97_percent(name, correlation):
         found = sample(rng, _documents(rng, 100, 500), correlation)
         metric = found.metric(resamples=1_000, seed=int(rng.integers(2**32)))
         covered += metric.low <= truth <= metric.high
-        blind = replace(found, clusters=None).metric(resamples=200) if correlation == 0.3 else metric
+        blind = (
+            replace(found, clusters=None).metric(resamples=200) if correlation == 0.3 else metric
+        )
         alone += blind.low <= truth <= blind.high
     shown = [f"{100 * each / TRIALS:.1f} %" for each in (covered, alone)]
-    said = f"{name}, intra-class correlation {correlation}: {shown[0]}, as if independent {shown[1]}"
+    said = (
+        f"{name}, intra-class correlation {correlation}: {shown[0]}, as if independent {shown[1]}"
+    )
     print(said)  # noqa: T201 - the figures of the documents
-    assert 93 - 3 * math.sqrt(93 * 7 / TRIALS) <= 100 * covered / TRIALS <= 97 + 3 * math.sqrt(97 * 3 / TRIALS), said
+    assert (
+        93 - 3 * math.sqrt(93 * 7 / TRIALS)
+        <= 100 * covered / TRIALS
+        <= 97 + 3 * math.sqrt(97 * 3 / TRIALS)
+    ), said
 
 
 def _models(rng, sizes, correlation, shares):
@@ -112,7 +138,8 @@ def _models(rng, sizes, correlation, shares):
     normal = math.sqrt(correlation) * np.repeat(rng.normal(size=len(sizes)), sizes)
     normal = math.sqrt(1 - correlation) * rng.normal(size=normal.size) + normal
     return [
-        math.sqrt(0.5) * normal + math.sqrt(0.5) * _own(rng, sizes, correlation) < stats.norm.ppf(share)
+        math.sqrt(0.5) * normal + math.sqrt(0.5) * _own(rng, sizes, correlation)
+        < stats.norm.ppf(share)
         for share in shares
     ]
 
@@ -133,10 +160,14 @@ def test_a_model_at_its_limit_passes_in_at_most_3_5_percent(n, clusters, correla
         gold = rng.random(n) < 0.5
         right = _models(rng, sizes, correlation, (0.85, 0.90))
         for name in ("accuracy", "f1"):
-            ours, theirs = (_classified(gold, np.where(hit, gold, ~gold), sizes, name) for hit in right)
+            ours, theirs = (
+                _classified(gold, np.where(hit, gold, ~gold), sizes, name) for hit in right
+            )
             metric, change = ours.metric(resamples=500), ours.difference(theirs)
             for kind, found, limit in (("min", metric, 0.85), ("max-drop", change, -0.05)):
-                verdict = decide(found.value, found.low, found.high, limit, at_least=True, policy="strict")
+                verdict = decide(
+                    found.value, found.low, found.high, limit, at_least=True, policy="strict"
+                )
                 passed[f"{kind} {name}"] += verdict == "pass"
     said = f"n {n}, {clusters} clusters, {correlation}: { ({name: 100 * x / TRIALS for name, x in passed.items()}) }"
     print(said)  # noqa: T201 - the figures of the documents

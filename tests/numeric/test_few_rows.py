@@ -77,7 +77,9 @@ def _entities(name):
         there = rng.poisson(1.2, n)
         found = rng.binomial(there, [NormalDist().cdf(0.9 + 0.7 * each) for each in latent])
         invented = rng.binomial(2, 0.12, n)
-        counts = [(int(g), int(f + i), int(f)) for g, f, i in zip(there, found, invented, strict=True)]
+        counts = [
+            (int(g), int(f + i), int(f)) for g, f, i in zip(there, found, invented, strict=True)
+        ]
         return tagging.entity_score(name, counts)
 
     return sample
@@ -177,11 +179,15 @@ def _simulate(name: str, n: int, n_clusters: int | None, trials: int) -> tuple[f
         if drawn is None:
             continue
         resamples = 200 if drawn.is_dear else 400
-        metric = replace(drawn, clusters=clusters).metric(resamples=resamples, seed=int(rng.integers(2**32)))
+        metric = replace(drawn, clusters=clusters).metric(
+            resamples=resamples, seed=int(rng.integers(2**32))
+        )
         at_least = metric.higher_is_better
         limit = whole.value + (MARGIN if at_least else -MARGIN)
         ends = (metric.low, metric.high)
-        verdict = decide(metric.value, *ends, limit, at_least=at_least, policy="strict", clusters=metric.clusters)
+        verdict = decide(
+            metric.value, *ends, limit, at_least=at_least, policy="strict", clusters=metric.clusters
+        )
         judged += 1
         passed += verdict == "pass"
         held += metric.low is not None and metric.low <= whole.value <= metric.high
@@ -223,9 +229,22 @@ def test_fewer_than_five_clusters_decide_nothing(n_clusters):
     clusters = np.arange(400) % n_clusters
     metric = replace(contributions.share(np.ones(400, dtype=bool)), clusters=clusters).metric()
     for limit in (0.01, 1.0):
-        verdict = decide(1.0, metric.low, metric.high, limit, at_least=True, policy="strict", clusters=metric.clusters)
+        verdict = decide(
+            1.0,
+            metric.low,
+            metric.high,
+            limit,
+            at_least=True,
+            policy="strict",
+            clusters=metric.clusters,
+        )
         assert verdict == "inconclusive"
-    assert decide(1.0, metric.low, metric.high, 0.5, at_least=True, policy="point", clusters=n_clusters) == "pass"
+    assert (
+        decide(
+            1.0, metric.low, metric.high, 0.5, at_least=True, policy="point", clusters=n_clusters
+        )
+        == "pass"
+    )
 
 
 @pytest.mark.parametrize("n", [20, 100, 1_000])
@@ -245,10 +264,14 @@ def test_f1_of_a_label_is_known_as_its_rows_are():
     gold = np.array([1] * 6 + [0] * 94)
     answers = gold.copy()
     answers[[0, 50]] = [0, 1]
-    metric = classification.f1_of_labels(gold, answers, n_labels=2, of=1).metric(resamples=100, seed=1)
+    metric = classification.f1_of_labels(gold, answers, n_labels=2, of=1).metric(
+        resamples=100, seed=1
+    )
     of_overlap = contributions.share(np.array([True] * 5 + [False] * 2)).metric()
     assert metric.value == pytest.approx(2 * 5 / (6 + 6))
-    assert (metric.low, metric.high) == pytest.approx(tuple(2 * j / (1 + j) for j in (of_overlap.low, of_overlap.high)))
+    assert (metric.low, metric.high) == pytest.approx(
+        tuple(2 * j / (1 + j) for j in (of_overlap.low, of_overlap.high))
+    )
 
 
 @pytest.mark.parametrize("n_there", [2, 4, 6])
@@ -271,11 +294,15 @@ def test_p_does_not_move_when_the_answers_of_a_run_are_shifted_or_scaled(name, c
     ours, theirs = (truth + noise * rng.normal(size=60) for noise in (0.6, 0.9))
     if name in ("pearson", "spearman"):
         of_scores = {"pearson": regression.pearson, "spearman": regression.spearman}[name]
-        first, second, moved = (of_scores(truth, scores) for scores in (ours, theirs, change(theirs)))
+        first, second, moved = (
+            of_scores(truth, scores) for scores in (ours, theirs, change(theirs))
+        )
     else:
         gold = (truth > 0.3)[:, None]
         sides = (ours, theirs, change(theirs))
         first, second, moved = (ranking.ranking(name, gold, scores[:, None]) for scores in sides)
     before, after = first.difference(second), first.difference(moved)
     assert after.p == before.p
-    assert (after.value, after.low, after.high) == pytest.approx((before.value, before.low, before.high))
+    assert (after.value, after.low, after.high) == pytest.approx(
+        (before.value, before.low, before.high)
+    )

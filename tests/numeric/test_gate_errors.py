@@ -35,7 +35,9 @@ def _passes(value, ends, k, limit):
 @pytest.mark.parametrize("evaluations", [1, 4, 20])
 def test_the_best_of_many_evaluations_passes_its_limit_in_at_most_3_5_percent(n, evaluations):
     rng = np.random.default_rng([n, evaluations])
-    passed = dict.fromkeys(["accuracy", "accuracy, plain interval", "f1", "drop", "drop from one evaluation"], 0)
+    passed = dict.fromkeys(
+        ["accuracy", "accuracy, plain interval", "f1", "drop", "drop from one evaluation"], 0
+    )
     for _ in range(TRIALS):
         gold = rng.integers(0, 2, n)
         ours, theirs = _right(rng, evaluations, n), _right(rng, evaluations, n)
@@ -43,9 +45,14 @@ def test_the_best_of_many_evaluations_passes_its_limit_in_at_most_3_5_percent(n,
         share = contributions.share(best)
         metric, f1 = share.metric(), _f1(gold, best).metric()
         passed["accuracy"] += _passes(metric.value, (metric.low, metric.high), evaluations, 0.85)
-        passed["accuracy, plain interval"] += _passes(metric.value, (metric.low, metric.high), 1, 0.85)
+        passed["accuracy, plain interval"] += _passes(
+            metric.value, (metric.low, metric.high), 1, 0.85
+        )
         passed["f1"] += _passes(f1.value, (f1.low, f1.high), evaluations, 0.85)
-        for name, against, k in (("drop", other, 1), ("drop from one evaluation", theirs[0], evaluations)):
+        for name, against, k in (
+            ("drop", other, 1),
+            ("drop from one evaluation", theirs[0], evaluations),
+        ):
             change = share.difference(contributions.share(against))
             passed[name] += _passes(change.value, (change.low, change.high), k, 0.0)
     said = f"n {n}, best of {evaluations}: { ({name: 100 * count / TRIALS for name, count in passed.items()}) }"
@@ -69,7 +76,11 @@ def test_a_model_as_good_as_the_constant_answer_passes_in_at_most_3_5_percent(n,
         f1 = classification.f1_of_labels(gold, one, n_labels=2, of=1).metric()
         constant = classification.f1_of_labels(gold, everything, n_labels=2, of=1).value
         matthews = classification.matthews(gold, one, n_labels=2).metric()
-        pairs = ((contributions.share(said == gold).metric(), float(gold.mean())), (f1, constant), (matthews, 0.0))
+        pairs = (
+            (contributions.share(said == gold).metric(), float(gold.mean())),
+            (f1, constant),
+            (matthews, 0.0),
+        )
         for name, (metric, baseline) in zip(passed, pairs, strict=True):
             passed[name] += against_constant(metric, baseline, policy) == "pass"
     said = f"n {n}, {policy}: { ({name: 100 * count / TRIALS for name, count in passed.items()}) }"
@@ -85,7 +96,9 @@ def _true_f1(threshold, distance, positive):
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [150, 400, 872])
 @pytest.mark.parametrize("positive", [0.2, 0.5])
-def test_a_threshold_fitted_on_the_split_passes_the_models_true_f1_in_at_most_3_5_percent(n, positive):
+def test_a_threshold_fitted_on_the_split_passes_the_models_true_f1_in_at_most_3_5_percent(
+    n, positive
+):
     rng = np.random.default_rng([n, round(10 * positive)])
     passed = dict.fromkeys([1, FITTED], 0)
     for _ in range(TRIALS):
@@ -97,9 +110,9 @@ def test_a_threshold_fitted_on_the_split_passes_the_models_true_f1_in_at_most_3_
         answers = (score >= threshold).astype(np.int64)
         metric = classification.f1_of_labels(gold, answers, n_labels=2, of=1).metric()
         for k in passed:
-            passed[k] += _passes(metric.value, (metric.low, metric.high), k, _true_f1(threshold, 2.0, positive))
-    said = (
-        f"n {n}, {positive} positive, threshold fitted: { ({k: 100 * count / TRIALS for k, count in passed.items()}) }"
-    )
+            passed[k] += _passes(
+                metric.value, (metric.low, metric.high), k, _true_f1(threshold, 2.0, positive)
+            )
+    said = f"n {n}, {positive} positive, threshold fitted: { ({k: 100 * count / TRIALS for k, count in passed.items()}) }"
     print(said)  # noqa: T201 - the figures of the documents
     assert passed[FITTED] <= MOST * TRIALS, said

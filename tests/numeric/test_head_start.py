@@ -54,7 +54,9 @@ def test_a_head_of_labels_is_the_logistic_regression_of_scikit_learn(n_labels: i
     head = fit_labels(vectors, labels, n_labels=n_labels).function
 
     mean, scale = common_scale(vectors)
-    theirs = LogisticRegression(C=head.strength, max_iter=1000).fit((vectors - mean) / scale, labels)
+    theirs = LogisticRegression(C=head.strength, max_iter=1000).fit(
+        (vectors - mean) / scale, labels
+    )
     logits = head.logits(vectors)
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(shares, theirs.predict_proba((vectors - mean) / scale), atol=5e-3)
@@ -71,7 +73,9 @@ def test_a_head_of_several_labels_is_a_regression_for_each() -> None:
 
     mean, scale = common_scale(vectors)
     for column in range(3):
-        theirs = LogisticRegression(C=head.strength, max_iter=1000).fit((vectors - mean) / scale, several[:, column])
+        theirs = LogisticRegression(C=head.strength, max_iter=1000).fit(
+            (vectors - mean) / scale, several[:, column]
+        )
         odds = theirs.decision_function((vectors - mean) / scale)
         np.testing.assert_allclose(head.logits(vectors)[:, column], odds, atol=2e-2)
 
@@ -84,7 +88,9 @@ def test_a_head_of_scores_is_a_ridge_regression() -> None:
 
     mean, scale = common_scale(vectors)
     theirs = Ridge(alpha=1.0 / head.strength).fit((vectors - mean) / scale, scores)
-    np.testing.assert_allclose(head.logits(vectors)[:, 0], theirs.predict((vectors - mean) / scale), atol=1e-4)
+    np.testing.assert_allclose(
+        head.logits(vectors)[:, 0], theirs.predict((vectors - mean) / scale), atol=1e-4
+    )
 
 
 def test_rows_count_as_the_loss_weighs_them() -> None:
@@ -132,9 +138,13 @@ def job_of(tiny_model: Path, data: Path, **fields: Any) -> Job:
 
 
 def test_a_sample_has_every_label_and_its_share(tiny_model: Path, tmp_path: Path) -> None:
-    rows = [f"the film was good {i},common" for i in range(900)] + [f"it was bad {i},other" for i in range(95)]
+    rows = [f"the film was good {i},common" for i in range(900)] + [
+        f"it was bad {i},other" for i in range(95)
+    ]
     data = tmp_path / "rows.csv"
-    data.write_text("text,label\n" + "\n".join([*rows, *(f"dull {i},rare" for i in range(2))]) + "\n")
+    data.write_text(
+        "text,label\n" + "\n".join([*rows, *(f"dull {i},rare" for i in range(2))]) + "\n"
+    )
 
     job = job_of(tiny_model, data, **{"training.epochs": 1})
     windows = sampled_windows(job)
@@ -156,7 +166,9 @@ def test_the_first_line_of_history_is_the_frozen_encoders_score(
     first = json.loads((tmp_path / "run" / "history.jsonl").read_text().splitlines()[0])
     assert first["step"] == 0
     assert first["validation_accuracy"] == 1.0, "the regression was fitted to these rows"
-    (sentence,) = [text for text in heard.sentences if text.startswith("head: starts as logistic regression")]
+    (sentence,) = [
+        text for text in heard.sentences if text.startswith("head: starts as logistic regression")
+    ]
     assert "16 rows" in sentence
     assert sentence.endswith(f"accuracy 1.0000, loss {first['validation_loss']:.4f} on validation")
     assert result.metrics["best_step"] == 0, "no later evaluation can be better"
@@ -172,7 +184,9 @@ def test_patience_counts_from_the_start(tiny_model: Path, opinions: Path, tmp_pa
     assert result.performance["stopped_early"]
 
 
-def test_a_head_that_was_trained_for_these_labels_is_kept(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+def test_a_head_that_was_trained_for_these_labels_is_kept(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
     first = run(prepare(tiny_recipe(tiny_model, opinions)), RunFolder.create(tmp_path / "first"))
     job = job_of(tmp_path / "first", opinions)
     before = job.loaded.copy_weights()
@@ -197,7 +211,9 @@ def test_vectors_that_are_not_finite_leave_a_random_head_and_say_so(
     started = start_head(job, ALONE, heard)
 
     assert started is not None
-    assert heard.sentences == ["head: starts with random weights: the encoder's vectors are not all finite numbers"]
+    assert heard.sentences == [
+        "head: starts with random weights: the encoder's vectors are not all finite numbers"
+    ]
 
 
 def test_tasks_whose_head_can_not_start_so_refuse_it(tiny_model: Path, opinions: Path) -> None:

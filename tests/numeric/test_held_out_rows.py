@@ -26,7 +26,9 @@ def test_no_abstract_is_on_both_sides(shared_data: Path) -> None:
     for fold in (None, 1, 2, 3, 4, 5):
         data = load_data(_medical(shared_data, folds=fold and 5, fold=fold))
         train, held = (data.splits[name] for name in ("train", "validation"))
-        texts, held_texts = ({normalised(text) for text in rows.columns["text"]} for rows in (train, held))
+        texts, held_texts = (
+            {normalised(text) for text in rows.columns["text"]} for rows in (train, held)
+        )
         assert len(train) + len(held) == 2888
         assert len(texts) + len(held_texts) < 2888
         assert not texts & held_texts
@@ -42,20 +44,34 @@ def test_no_abstract_is_on_both_sides(shared_data: Path) -> None:
 
 def test_no_premise_is_on_both_sides(shared_data: Path) -> None:
     file = shared_data / "glue" / "RTE" / "train.tsv"
-    data = load_data(Recipe(data=DataSection(train_file=str(file), text_column="sentence1", pair_column="sentence2")))
+    data = load_data(
+        Recipe(
+            data=DataSection(train_file=str(file), text_column="sentence1", pair_column="sentence2")
+        )
+    )
     premises = [set(data.splits[name].columns["text"]) for name in ("train", "validation")]
     assert sum(map(len, premises)) < sum(map(len, data.splits.values()))
     assert not premises[0] & premises[1]
 
 
-@pytest.mark.parametrize("labels", [["a", "b"] * 30, list(range(60))], ids=["stratified", "not stratified"])
+@pytest.mark.parametrize(
+    "labels", [["a", "b"] * 30, list(range(60))], ids=["stratified", "not stratified"]
+)
 def test_rows_without_groups_are_dealt_out_as_ever(labels: list[object]) -> None:
     """Each row its own group gives the rows that no groups give; a group on one side moves nobody."""
-    rows = Rows("train", {"text": [str(i) for i in range(60)], "label": labels}, [str(i) for i in range(60)], "f")
+    rows = Rows(
+        "train",
+        {"text": [str(i) for i in range(60)], "label": labels},
+        [str(i) for i in range(60)],
+        "f",
+    )
     plain = hold_out(rows, fraction=0.2, seed=7, stratify=True)
     again = hold_out(rows, fraction=0.2, seed=7, stratify=True, groups=[str(i) for i in range(60)])
     assert list(plain[1].ids) == list(again[1].ids)
-    fold, same = (hold_out_fold(rows, folds=3, fold=2, seed=7, stratify=True, groups=g) for g in (None, range(60)))
+    fold, same = (
+        hold_out_fold(rows, folds=3, fold=2, seed=7, stratify=True, groups=g)
+        for g in (None, range(60))
+    )
     assert list(fold[1].ids) == list(same[1].ids)
 
 
@@ -71,13 +87,25 @@ def test_groups_that_stratifying_would_break_go_whole() -> None:
 def test_a_column_says_what_hangs_together(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     lines = [f"note {i},{'ab'[i % 2]},{i // 4}" for i in range(80)]
     (tmp_path / "notes.csv").write_text("\n".join(["text,label,patient", *lines]) + "\n")
-    words = ["--train-file", tmp_path / "notes.csv", "--model", tiny_model, "--max-length", 32, "--dry-run"]
-    done = bertctl("finetune", "text-classification", *words, "--set", "data.group_column=patient", "--seed", 5)
+    words = [
+        "--train-file",
+        tmp_path / "notes.csv",
+        "--model",
+        tiny_model,
+        "--max-length",
+        32,
+        "--dry-run",
+    ]
+    done = bertctl(
+        "finetune", "text-classification", *words, "--set", "data.group_column=patient", "--seed", 5
+    )
     assert done.returncode == 0, done.stderr
     assert "8 of the 80 training rows are held out" in done.stderr
     how = "stratified by label; 20 groups of rows that hang together, each on one side whatever its labels"
     assert f"(seed 42, {how})" in done.stderr
-    refused = bertctl("finetune", "text-classification", *words, "--set", "data.group_column=patent")
+    refused = bertctl(
+        "finetune", "text-classification", *words, "--set", "data.group_column=patent"
+    )
     assert refused.returncode == 3
     assert "data.group_column" in refused.stderr
     assert "did you mean patient" in refused.stderr

@@ -19,10 +19,16 @@ from bertctl.runtime.device import Compute
 def network(tmp_path: Path) -> torch.nn.Module:
     torch.manual_seed(0)
     config = transformers.BertConfig(
-        vocab_size=50, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96
+        vocab_size=50,
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=96,
     )
     transformers.BertModel(config).save_pretrained(tmp_path)
-    source = ModelSource("made", tmp_path, json.loads((tmp_path / "config.json").read_text()), 512, None)
+    source = ModelSource(
+        "made", tmp_path, json.loads((tmp_path / "config.json").read_text()), 512, None
+    )
     found = read_network(source, "AutoModel")
     assert found is not None
     return found
@@ -32,18 +38,27 @@ def attention(network: torch.nn.Module) -> Layer:
     return next(each for each in network.modules() if isinstance(each, Layer))
 
 
-def tensors(windows: int, tokens: int, *, padded: bool) -> tuple[list[torch.Tensor], torch.Tensor | None]:
+def tensors(
+    windows: int, tokens: int, *, padded: bool
+) -> tuple[list[torch.Tensor], torch.Tensor | None]:
     generator = torch.Generator().manual_seed(tokens)
     # Views as the layers have them; large scores, whose exponential alone would be infinite.
-    qkv = [torch.randn(windows, tokens, 4, 12, generator=generator).mul(9).transpose(1, 2) for _ in range(3)]
+    qkv = [
+        torch.randn(windows, tokens, 4, 12, generator=generator).mul(9).transpose(1, 2)
+        for _ in range(3)
+    ]
     lengths = torch.randint(1, tokens + 1, (windows,), generator=generator)
     mask = (torch.arange(tokens) < lengths[:, None])[:, None, None].expand(-1, -1, tokens, -1)
     return qkv, mask if padded else None
 
 
 @pytest.mark.parametrize("padded", [True, False], ids=["padded", "of one length"])
-@pytest.mark.parametrize(("windows", "tokens"), [(1, 1), (400, 5), (150, 13), (70, 16), (40, 33), (9, 128), (3, 200)])
-def test_it_is_that_of_torch(network: torch.nn.Module, windows: int, tokens: int, padded: bool) -> None:
+@pytest.mark.parametrize(
+    ("windows", "tokens"), [(1, 1), (400, 5), (150, 13), (70, 16), (40, 33), (9, 128), (3, 200)]
+)
+def test_it_is_that_of_torch(
+    network: torch.nn.Module, windows: int, tokens: int, padded: bool
+) -> None:
     (q, k, v), mask = tensors(windows, tokens, padded=padded)
     given: dict[str, Any] = {"attn_mask": mask, "dropout_p": 0.0, "scale": 12**-0.5}
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, **given)
@@ -64,7 +79,9 @@ def test_it_is_that_of_torch(network: torch.nn.Module, windows: int, tokens: int
 def test_where_it_is_another_it_is_left_to_torch(network: torch.nn.Module) -> None:
     plain = attention(network).attend
     use_batched_attention(network, Compute("cpu", "fp32", 1, ""))
-    assert attention(network).attend is plain, "answers in fp32 are those of transformers to the last bit"
+    assert attention(network).attend is plain, (
+        "answers in fp32 are those of transformers to the last bit"
+    )
     for other in (Compute("cuda", "bf16", 1, ""), Compute("cpu", "fp16", 1, "")):
         use_batched_attention(network, other, is_exact=False)
         (q, k, v), mask = tensors(5, 9, padded=True)

@@ -27,7 +27,9 @@ def _next_seed(rng: np.random.Generator) -> int:
 
 
 def _exact_wilson_coverage(share: float, n: int) -> float:
-    covered = [low <= share <= high for low, high in (wilson_interval(count, n) for count in range(n + 1))]
+    covered = [
+        low <= share <= high for low, high in (wilson_interval(count, n) for count in range(n + 1))
+    ]
     return 100 * float(stats.binom.pmf(np.arange(n + 1), n, share)[covered].sum())
 
 
@@ -55,7 +57,9 @@ TABLES = {
 }
 
 
-def _label_sampler(shares: tuple[float, float, float]) -> tuple[Callable[..., Any], dict[str, float]]:
+def _label_sampler(
+    shares: tuple[float, float, float],
+) -> tuple[Callable[..., Any], dict[str, float]]:
     positive, recall, specificity = shares
     tp, fn = positive * recall, positive * (1 - recall)
     tn, fp = (1 - positive) * specificity, (1 - positive) * (1 - specificity)
@@ -66,7 +70,9 @@ def _label_sampler(shares: tuple[float, float, float]) -> tuple[Callable[..., An
 
     def sample(rng, n):
         gold = (rng.random(n) < positive).astype(np.int64)
-        predicted = np.where(gold == 1, rng.random(n) < recall, rng.random(n) >= specificity).astype(np.int64)
+        predicted = np.where(
+            gold == 1, rng.random(n) < recall, rng.random(n) >= specificity
+        ).astype(np.int64)
         return classification_metrics(
             gold, predicted, n_labels=2, positive=1, resamples=RESAMPLES, seed=_next_seed(rng)
         )
@@ -82,7 +88,12 @@ def _three_label_sampler() -> tuple[Callable[..., Any], dict[str, float]]:
     def sample(rng, n):
         cells = rng.choice(9, size=n, p=table.ravel())
         return classification_metrics(
-            cells // 3, cells % 3, n_labels=3, positive=None, resamples=RESAMPLES, seed=_next_seed(rng)
+            cells // 3,
+            cells % 3,
+            n_labels=3,
+            positive=None,
+            resamples=RESAMPLES,
+            seed=_next_seed(rng),
         )
 
     return sample, truth
@@ -92,7 +103,9 @@ def _score_sampler(correlation: float) -> tuple[Callable[..., Any], dict[str, fl
     noise = math.sqrt(1 - correlation**2)
     truth = {
         "pearson": correlation,
-        "spearman": 6 / math.pi * math.asin(correlation / 2),  # of the bivariate normal distribution
+        "spearman": 6
+        / math.pi
+        * math.asin(correlation / 2),  # of the bivariate normal distribution
         "mse": (1 - correlation) ** 2 + noise**2,
     }
 
@@ -113,9 +126,15 @@ def _loss_sampler(kind: str) -> tuple[Callable[..., Any], dict[str, float]]:
         return np.log1p(np.exp(-sign * margin))
 
     def sample(rng, n):
-        return {"loss": loss_metric(draw(rng, n), np.ones(n), resamples=RESAMPLES, seed=_next_seed(rng))}
+        return {
+            "loss": loss_metric(draw(rng, n), np.ones(n), resamples=RESAMPLES, seed=_next_seed(rng))
+        }
 
-    mean = math.exp(-1.0) if kind == "log-normal" else float(draw(np.random.default_rng(99), 4_000_000).mean())
+    mean = (
+        math.exp(-1.0)
+        if kind == "log-normal"
+        else float(draw(np.random.default_rng(99), 4_000_000).mean())
+    )
     return sample, {"loss": mean}
 
 
@@ -145,7 +164,9 @@ def _assert_covers(name: str, n: int, trials: int) -> set[str]:
     for metric, coverage in coverages.items():
         lowest = 93 - 3 * math.sqrt(93 * 7 / trials)
         highest = 97 + 3 * math.sqrt(97 * 3 / trials)
-        assert lowest <= coverage <= highest, f"{metric} of {name}, n = {n}: {coverage} in {trials} trials"
+        assert lowest <= coverage <= highest, (
+            f"{metric} of {name}, n = {n}: {coverage} in {trials} trials"
+        )
     return set(coverages)
 
 
@@ -171,5 +192,9 @@ def test_the_difference_that_estimate_promises_is_found_in_four_of_five_cases(n)
     found = 0
     for _ in range(1000):
         wins, losses, _ = rng.multinomial(n, [(0.1 + apart) / 2, (0.1 - apart) / 2, 0.9])
-        found += stats.binomtest(int(wins), int(wins + losses)).pvalue < 0.05 if wins + losses else 0
-    assert 700 <= found <= 950  # the binomial test is exact, so in steps; a difference near a tenth varies less
+        found += (
+            stats.binomtest(int(wins), int(wins + losses)).pvalue < 0.05 if wins + losses else 0
+        )
+    assert (
+        700 <= found <= 950
+    )  # the binomial test is exact, so in steps; a difference near a tenth varies less

@@ -26,7 +26,9 @@ def test_biases_and_layer_norm_are_not_decayed(network: torch.nn.Module) -> None
     decayed_names = {name_of[id(p)] for p in decayed["params"]}
     undecayed_names = {name_of[id(p)] for p in undecayed["params"]}
     # google-research/bert optimization.py: exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"]
-    assert undecayed_names == {n for n in name_of.values() if "LayerNorm" in n or n.endswith("bias")}
+    assert undecayed_names == {
+        n for n in name_of.values() if "LayerNorm" in n or n.endswith("bias")
+    }
     assert decayed_names == set(name_of.values()) - undecayed_names
     assert len(undecayed_names) == 24
     assert len(decayed_names) == 17
@@ -52,8 +54,12 @@ def test_the_schedule_differs_from_google_in_the_peak_alone() -> None:
     assert ours[100] == theirs[100] == 0.0
 
 
-@pytest.mark.parametrize(("steps", "fraction", "expected"), [(100, 0.1, 10), (99, 0.1, 9), (7, 0.1, 0), (50, 0.0, 0)])
-def test_warm_up_steps_round_down_as_google_does(steps: int, fraction: float, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("steps", "fraction", "expected"), [(100, 0.1, 10), (99, 0.1, 9), (7, 0.1, 0), (50, 0.0, 0)]
+)
+def test_warm_up_steps_round_down_as_google_does(
+    steps: int, fraction: float, expected: int
+) -> None:
     assert warmup_steps(OptimizerSection(warmup_fraction=fraction), steps) == expected
 
 
@@ -61,7 +67,9 @@ def test_the_first_step_is_bias_corrected_and_googles_is_not() -> None:
     weight = torch.nn.Parameter(torch.tensor([[1.0, -2.0]]))
     module = torch.nn.Module()
     module.weight = weight
-    optimizer = build_optimizer(module, OptimizerSection(learning_rate=0.01, weight_decay=0.1, epsilon=1e-6))
+    optimizer = build_optimizer(
+        module, OptimizerSection(learning_rate=0.01, weight_decay=0.1, epsilon=1e-6)
+    )
     gradient = torch.tensor([[0.3, -0.02]])
     weight.grad = gradient.clone()
     before = weight.detach().clone()
@@ -72,7 +80,9 @@ def test_the_first_step_is_bias_corrected_and_googles_is_not() -> None:
     # optimization.py::AdamWeightDecayOptimizer.apply_gradients, first step: m = 0.1 g, v = 0.001 g^2, no correction.
     update = 0.1 * gradient / ((0.001 * gradient**2).sqrt() + 1e-6)
     theirs = 0.01 * (update + 0.1 * before)
-    assert torch.allclose((theirs - 0.001 * before) / (ours - 0.001 * before), torch.tensor(3.16), atol=0.01)
+    assert torch.allclose(
+        (theirs - 0.001 * before) / (ours - 0.001 * before), torch.tensor(3.16), atol=0.01
+    )
 
 
 def test_epsilon_differs_from_googles() -> None:

@@ -121,7 +121,9 @@ def _one_thread() -> Iterator[None]:
 
 
 def test_every_field_of_training_is_in_the_table() -> None:
-    fields = {f"{section}.{name}" for section, fields in SECTIONS.items() for name in fields.model_fields}
+    fields = {
+        f"{section}.{name}" for section, fields in SECTIONS.items() for name in fields.model_fields
+    }
     assert MEETING.keys() | ELSEWHERE.keys() == fields
     assert not MEETING.keys() & ELSEWHERE.keys()
 
@@ -221,7 +223,9 @@ def trained(network: Any, rows: Rows, kind: str, settings: Settings) -> None:
     training, weights = settings.training, settings.training.class_weights
     loss = CLASS_LOSSES[training.loss]
     shape = None if weights is None else tuple(weights)  # type: ignore[arg-type]
-    objective = loss.objective_class(kind)(Padding(0), shape, training.label_smoothing, **loss.keywords(training))
+    objective = loss.objective_class(kind)(
+        Padding(0), shape, training.label_smoothing, **loss.keywords(training)
+    )
     freeze(network, training)
     optimizer = build_optimizer(network, settings.optimizer)
     unfreezing = Unfreezing(network) if training.gradual_unfreezing else None
@@ -304,8 +308,15 @@ def recomputed(network: Any, rows: Rows, kind: str, settings: Settings) -> None:
         network.zero_grad(set_to_none=True)
         loss = plain_loss(network(input_ids=rows.ids).logits, rows.gold, kind, training)
         loss.backward()
-        gradients = {name: one.grad for name, one in parameters.items() if not is_frozen[name] and one.grad is not None}
-        norm = float(sum(float((gradient.double() ** 2).sum()) for gradient in gradients.values())) ** 0.5
+        gradients = {
+            name: one.grad
+            for name, one in parameters.items()
+            if not is_frozen[name] and one.grad is not None
+        }
+        norm = (
+            float(sum(float((gradient.double() ** 2).sum()) for gradient in gradients.values()))
+            ** 0.5
+        )
         scale = min(1.0, optimizer.max_grad_norm / norm)
         rate = step / warmup if step < warmup else (STEPS - step) / (STEPS - warmup)
         for name, gradient in gradients.items():
@@ -322,7 +333,9 @@ def recomputed(network: Any, rows: Rows, kind: str, settings: Settings) -> None:
                 parameters[name] -= here * mean / (spread + optimizer.epsilon)
 
 
-def both(names: tuple[str, ...], kind: str) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+def both(
+    names: tuple[str, ...], kind: str
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
     """Returns the weights before, as trained by the package, and as recomputed."""
     settings, rows = Settings.of(names), rows_of(kind)
     network = Network(kind)
@@ -342,7 +355,9 @@ def assert_alike(names: tuple[str, ...], kind: str) -> None:
     moved = max(float((plain[name] - before[name]).abs().max()) for name in plain)
     assert moved > 1e-4, (names, kind)
     for name in plain:
-        torch.testing.assert_close(ours[name], plain[name], atol=1e-5, rtol=1e-4, msg=f"{names}, {kind}: {name}")
+        torch.testing.assert_close(
+            ours[name], plain[name], atol=1e-5, rtol=1e-4, msg=f"{names}, {kind}: {name}"
+        )
 
 
 @pytest.mark.parametrize("first", MEETING)

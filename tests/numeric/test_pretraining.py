@@ -66,7 +66,9 @@ def trained(recipe: Recipe, folder: Path) -> RunFolder:
 
 @pytest.fixture(scope="module")
 def minilm() -> Any:
-    return load_tokenizer_of(inspect_model(load_recipe("demo").model), "AutoModelForMaskedLM", head={})
+    return load_tokenizer_of(
+        inspect_model(load_recipe("demo").model), "AutoModelForMaskedLM", head={}
+    )
 
 
 def own_words(tokenizer: Any) -> list[int]:
@@ -74,19 +76,30 @@ def own_words(tokenizer: Any) -> list[int]:
     return [number for number in range(2200, 2600) if tokenizer.id_to_token(number).isalpha()]
 
 
-def _windows(tokenizer: Any, objective: str = "mlm+nsp", *, length: int = 64, documents: int = 50) -> CorpusWindows:
+def _windows(
+    tokenizer: Any, objective: str = "mlm+nsp", *, length: int = 64, documents: int = 50
+) -> CorpusWindows:
     """Windows of documents whose n-th has no word but one of its own."""
     words = [tokenizer.id_to_token(number) for number in own_words(tokenizer)[:documents]]
-    texts = [[f"{word} {word} {word} {word}." for _ in range(1 + n % 30)] for n, word in enumerate(words)]
+    texts = [
+        [f"{word} {word} {word} {word}." for _ in range(1 + n % 30)] for n, word in enumerate(words)
+    ]
     recipe = load_recipe("pretrain", options={"pretraining.objective": objective})
-    return Pretraining.of(recipe).windows(pack_in_memory(texts, tokenizer), tokenizer, length, held_out=False)
+    return Pretraining.of(recipe).windows(
+        pack_in_memory(texts, tokenizer), tokenizer, length, held_out=False
+    )
 
 
 @pytest.mark.parametrize(
     ("objective", "kind"),
-    [pytest.param("mlm", "BertForMaskedLM", marks=pytest.mark.slow), ("mlm+nsp", "BertForPreTraining")],
+    [
+        pytest.param("mlm", "BertForMaskedLM", marks=pytest.mark.slow),
+        ("mlm+nsp", "BertForPreTraining"),
+    ],
 )
-def test_losses_of_20_steps_are_those_of_transformers(tmp_path: Path, objective: str, kind: str) -> None:
+def test_losses_of_20_steps_are_those_of_transformers(
+    tmp_path: Path, objective: str, kind: str
+) -> None:
     job = prepare(corpus_recipe(DEMO, **{"pretraining.objective": objective}))
     network = getattr(transformers, kind)(job.loaded.network.config)
     network.load_state_dict(job.loaded.network.state_dict())
@@ -95,7 +108,10 @@ def test_losses_of_20_steps_are_those_of_transformers(tmp_path: Path, objective:
     run(job, folder)
     plain = {name: p for name, p in network.named_parameters() if p.ndim > 1}
     others = [p for p in network.parameters() if p.ndim <= 1]
-    groups = [{"params": list(plain.values()), "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+    groups = [
+        {"params": list(plain.values()), "weight_decay": 0.01},
+        {"params": others, "weight_decay": 0.0},
+    ]
     optimizer = torch.optim.AdamW(groups, lr=1e-3)
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, 1, 20)  # 6 % of 20 steps
     expected = []
@@ -152,7 +168,9 @@ def test_half_of_the_pairs_follow_and_the_others_come_from_another_document(mini
 def test_the_order_of_sentences_is_turned_within_a_window(minilm: Any) -> None:
     features = _windows(minilm, "mlm+sop")
     batch = features.masked(np.arange(len(features)), Padding(0), WindowRandom(3))
-    assert all(len(set.union(*_sides(batch, row)) & set(range(3, 30000))) for row in range(len(features)))
+    assert all(
+        len(set.union(*_sides(batch, row)) & set(range(3, 30000))) for row in range(len(features))
+    )
     assert 0.3 < np.mean(batch.order.tolist()) < 0.7
     again = features.masked(np.arange(len(features)), Padding(0), WindowRandom(3))
     assert torch.equal(batch.inputs["input_ids"], again.inputs["input_ids"])
@@ -161,7 +179,9 @@ def test_the_order_of_sentences_is_turned_within_a_window(minilm: Any) -> None:
 def test_masks_depend_on_seed_epoch_and_window_alone(minilm: Any) -> None:
     features, padding = _windows(minilm), Padding(0, width=64)
     whole = features.masked(np.arange(32), padding, WindowRandom(5, 1, 7))
-    halves = [features.masked(np.arange(i, i + 16), padding, WindowRandom(5, 1, 900)) for i in (0, 16)]
+    halves = [
+        features.masked(np.arange(i, i + 16), padding, WindowRandom(5, 1, 900)) for i in (0, 16)
+    ]
     for name in whole.inputs:
         assert torch.equal(whole.inputs[name], torch.cat([half.inputs[name] for half in halves]))
     other = features.masked(np.arange(32), padding, WindowRandom(5, 2, 7))
@@ -199,23 +219,33 @@ def test_a_mix_leaves_no_window_out_and_has_its_weights() -> None:
 def test_accumulation_and_replay_change_nothing(tmp_path: Path) -> None:
     few = {"training.max_steps": 6}
     whole = trained(corpus_recipe(DEMO, **few), tmp_path / "whole")
-    parts = trained(corpus_recipe(DEMO, **few, **{"training.accumulation_steps": 4}), tmp_path / "parts")
+    parts = trained(
+        corpus_recipe(DEMO, **few, **{"training.accumulation_steps": 4}), tmp_path / "parts"
+    )
     assert losses_of(parts) == pytest.approx(losses_of(whole), abs=1e-5)
     again = trained(load_recipe(str(whole.recipe)), tmp_path / "again")
     assert again.metrics.read_bytes() == whole.metrics.read_bytes()
-    assert (again.model / "model.safetensors").read_bytes() == (whole.model / "model.safetensors").read_bytes()
+    assert (again.model / "model.safetensors").read_bytes() == (
+        whole.model / "model.safetensors"
+    ).read_bytes()
 
 
 def _topics(tokenizer: Any, documents: int = 400) -> CorpusWindows:
     """Windows of documents about one of two things, each with ten words of its own."""
     words = [tokenizer.id_to_token(number) for number in own_words(tokenizer)[:20]]
     drawn = np.random.default_rng(0)
-    texts = [[" ".join(drawn.choice(words[10 * (n % 2) :][:10], size=30))] for n in range(documents)]
+    texts = [
+        [" ".join(drawn.choice(words[10 * (n % 2) :][:10], size=30))] for n in range(documents)
+    ]
     recipe = load_recipe("pretrain", options={"pretraining.objective": "mlm"})
-    return Pretraining.of(recipe).windows(pack_in_memory(texts, tokenizer), tokenizer, 64, held_out=False)
+    return Pretraining.of(recipe).windows(
+        pack_in_memory(texts, tokenizer), tokenizer, 64, held_out=False
+    )
 
 
-def test_first_vectors_are_a_factor_of_the_positive_information_of_tokens_that_stand_together(minilm: Any) -> None:
+def test_first_vectors_are_a_factor_of_the_positive_information_of_tokens_that_stand_together(
+    minilm: Any,
+) -> None:
     windows, words = _topics(minilm), own_words(minilm)[:20]
     vectors = token_vectors(windows, minilm.get_vocab_size(), 128)
     counts = np.zeros((20, 20))
@@ -225,7 +255,9 @@ def test_first_vectors_are_a_factor_of_the_positive_information_of_tokens_that_s
     np.fill_diagonal(counts, 0.0)
     tokens = counts.sum(axis=1)
     with np.errstate(divide="ignore"):
-        information = np.log(counts * (tokens**0.75).sum() / (tokens[:, None] * tokens[None, :] ** 0.75))
+        information = np.log(
+            counts * (tokens**0.75).sum() / (tokens[:, None] * tokens[None, :] ** 0.75)
+        )
     left, strengths, _ = np.linalg.svd(np.maximum(information, 0.0))
     expected = left * np.sqrt(strengths)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)

@@ -18,27 +18,51 @@ WORDS = ("dull", "poor", "not", "a", "fine", "good", "bright")
 
 def _train(bertctl: Run, run: Path, train: Path, *more: object) -> list[dict[str, float]]:
     words = ["finetune", "text-regression", "--train-file", train, "--label-column", "score", *more]
-    done = bertctl(*words, "-o", run, "--set", "evaluation.bootstrap_resamples=100", "--checkpoint-every", "off")
+    done = bertctl(
+        *words,
+        "-o",
+        run,
+        "--set",
+        "evaluation.bootstrap_resamples=100",
+        "--checkpoint-every",
+        "off",
+    )
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in (run / "predictions" / "validation.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)
+        for line in (run / "predictions" / "validation.jsonl").read_text().splitlines()
+    ]
 
 
 @pytest.mark.slow
-def test_the_scale_of_the_scores_does_not_matter(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+def test_the_scale_of_the_scores_does_not_matter(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
     """400 to 406 in steps of 1 are learned as 0 to 6 are; model/ gives these scores in plain transformers."""
     found = {}
     for first in (0, 400):
         data = tmp_path / f"{first}.csv"
-        rows = [f"the film was {word} {i},{first + n}" for i in range(10) for n, word in enumerate(WORDS)]
+        rows = [
+            f"the film was {word} {i},{first + n}"
+            for i in range(10)
+            for n, word in enumerate(WORDS)
+        ]
         data.write_text("\n".join(["text,score", *rows]) + "\n")
         more = ["--model", tiny_model, "--max-length", 32, "--epochs", 10, "--batch-size", 8]
-        more += ["--learning-rate", "3e-3", "--set", "model.dropout=0"]  # all learned: rounding stays small
+        more += [
+            "--learning-rate",
+            "3e-3",
+            "--set",
+            "model.dropout=0",
+        ]  # all learned: rounding stays small
         found[first] = _train(bertctl, tmp_path / f"run{first}", data, *more, "--precision", "fp32")
     plain, shifted = (np.array([line["prediction"] for line in lines]) for lines in found.values())
     gold = np.array([line["gold"] for line in found[0]])
     assert ((plain - gold) ** 2).mean() < 0.8 * gold.var()
     assert np.abs(shifted - 400 - plain).max() < 0.1
-    assert found[0][0]["loss"] == pytest.approx(((plain - gold)[0] / 2) ** 2, rel=0.1)  # 0 to 6 deviate by 2
+    assert found[0][0]["loss"] == pytest.approx(
+        ((plain - gold)[0] / 2) ** 2, rel=0.1
+    )  # 0 to 6 deviate by 2
     torch = pytest.importorskip("torch")
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -48,33 +72,59 @@ def test_the_scale_of_the_scores_does_not_matter(bertctl: Run, tiny_model: Path,
         AutoTokenizer.from_pretrained(folder),
     )
     with torch.inference_mode():
-        answers = network(**tokenizer([line["text"] for line in found[400]], padding=True, return_tensors="pt")).logits
+        answers = network(
+            **tokenizer([line["text"] for line in found[400]], padding=True, return_tensors="pt")
+        ).logits
     assert np.abs(answers[:, 0].numpy() - shifted).max() < 0.1
     more = ["--model", folder, "--max-length", 32, "--epochs", 1, "--learning-rate", "1e-9"]
-    again = _train(bertctl, tmp_path / "again", tmp_path / "400.csv", *more)  # the trained head is kept
+    again = _train(
+        bertctl, tmp_path / "again", tmp_path / "400.csv", *more
+    )  # the trained head is kept
     assert np.abs(np.array([line["prediction"] for line in again]) - shifted).max() < 0.1
 
 
-def _fine_tuned(shared_data: Path, folder: Path, *, low: float, high: float, rows: int) -> tuple[float, float]:
+def _fine_tuned(
+    shared_data: Path, folder: Path, *, low: float, high: float, rows: int
+) -> tuple[float, float]:
     """Returns the Spearman correlation and the mean squared error in units of the scores' variance, on held-out pairs.
 
     Trains minilm on pairs of STS-B whose scores, 0 to 5, are given on another scale.
     """
     files = {}
     for split, count in (("train", rows), ("dev", 500)):
-        lines = (shared_data / "glue" / "STS-B" / f"{split}.tsv").read_text(encoding="utf-8").splitlines()[1:]
+        lines = (
+            (shared_data / "glue" / "STS-B" / f"{split}.tsv")
+            .read_text(encoding="utf-8")
+            .splitlines()[1:]
+        )
         table = [line.split("\t") for line in lines]
         chosen = [table[i] for i in np.random.default_rng(0).permutation(len(table))[:count]]
-        pairs = [{"text": f[7], "pair": f[8], "label": low + (high - low) * float(f[9]) / 5} for f in chosen]
+        pairs = [
+            {"text": f[7], "pair": f[8], "label": low + (high - low) * float(f[9]) / 5}
+            for f in chosen
+        ]
         files[split] = folder / f"{split}.jsonl"
         files[split].write_text("\n".join(map(json.dumps, pairs)) + "\n", encoding="utf-8")
     options = {"data.train_file": str(files["train"]), "data.validation_file": str(files["dev"])}
-    options |= {"model.name": "minilm", "training.checkpoint_every": "off", "data.pair_column": "pair"}
+    options |= {
+        "model.name": "minilm",
+        "training.checkpoint_every": "off",
+        "data.pair_column": "pair",
+    }
     run_folder = RunFolder.create(folder / "run")
-    run(prepare(load_recipe("text-regression", options={**options, "data.text_column": "text"})), run_folder)
-    answers = [json.loads(line) for line in run_folder.predictions("validation").read_text().splitlines()]
-    gold, predicted = (np.array([line[name] for line in answers]) for name in ("gold", "prediction"))
-    return float(stats.spearmanr(gold, predicted).statistic), float(((gold - predicted) ** 2).mean() / gold.var())
+    run(
+        prepare(load_recipe("text-regression", options={**options, "data.text_column": "text"})),
+        run_folder,
+    )
+    answers = [
+        json.loads(line) for line in run_folder.predictions("validation").read_text().splitlines()
+    ]
+    gold, predicted = (
+        np.array([line[name] for line in answers]) for name in ("gold", "prediction")
+    )
+    return float(stats.spearmanr(gold, predicted).statistic), float(
+        ((gold - predicted) ** 2).mean() / gold.var()
+    )
 
 
 @pytest.mark.slow

@@ -47,16 +47,22 @@ def made_set(seed: int) -> PairSet:
     for query, passage in zip(queries, passages, strict=True):
         drawn[near[passage]] += np.float32(0.8) * drawn[near[query]]
     drawn *= rng.uniform(0.5, 2, (len(texts), 1)).astype(np.float32)
-    return PairSet(queries, passages, rng.integers(0, 2, n_rows).tolist(), dict(zip(texts, drawn, strict=True)))
+    return PairSet(
+        queries, passages, rng.integers(0, 2, n_rows).tolist(), dict(zip(texts, drawn, strict=True))
+    )
 
 
-def scored(pairs: PairSet, kind: str, measure: str) -> tuple[SentenceEmbeddings, list[dict[str, Any]], Any]:
+def scored(
+    pairs: PairSet, kind: str, measure: str
+) -> tuple[SentenceEmbeddings, list[dict[str, Any]], Any]:
     """The task's own lines of these rows, and their metrics."""
     columns = [pairs.first, pairs.second]
     places, texts = different(columns)
     ids = np.arange(len(texts), dtype=np.int32)
     ones = np.ones(len(texts), dtype=np.int64)
-    encoded = EncodedTexts(ids, np.zeros(len(ids), np.uint8), np.arange(len(ids) + 1), ones, 0 * ones)
+    encoded = EncodedTexts(
+        ids, np.zeros(len(ids), np.uint8), np.arange(len(ids) + 1), ones, 0 * ones
+    )
     labels = np.array(pairs.gold, dtype=np.float32)
     classes = np.zeros(len(pairs.first), dtype=np.int64)
     features = SentenceFeatures(encoded, places, text_keys(columns), labels, classes, kind)
@@ -65,7 +71,8 @@ def scored(pairs: PairSet, kind: str, measure: str) -> tuple[SentenceEmbeddings,
     outputs = {"vectors": pairs.of(texts)}
     if kind == "scores":
         lines = [
-            {**line, "gold": gold} for line, gold in zip(task.decode(outputs, features, None), pairs.gold, strict=True)
+            {**line, "gold": gold}
+            for line, gold in zip(task.decode(outputs, features, None), pairs.gold, strict=True)
         ]
     elif kind == "classes":
         lines = task.decode(outputs, features, None)
@@ -77,7 +84,9 @@ def scored(pairs: PairSet, kind: str, measure: str) -> tuple[SentenceEmbeddings,
 
 
 PLAIN: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "cosine": lambda a, b: (a / np.linalg.norm(a)) @ (b / np.linalg.norm(b, axis=1, keepdims=True)).T,
+    "cosine": lambda a, b: (
+        (a / np.linalg.norm(a)) @ (b / np.linalg.norm(b, axis=1, keepdims=True)).T
+    ),
     "dot": lambda a, b: a @ b.T,
     "euclidean": lambda a, b: -np.sqrt(((a - b) ** 2).sum(axis=1)),
     "manhattan": lambda a, b: -np.abs(a - b).sum(axis=1),
@@ -90,12 +99,18 @@ def searched_by_definition(pairs: PairSet, measure: str) -> dict[str, float]:
     vectors = pairs.of(corpus).astype(np.float64)
     figures: dict[str, list[float]] = {name: [] for name in SEARCH_METRICS}
     for query in dict.fromkeys(pairs.first):
-        right = {passage for one, passage in zip(pairs.first, pairs.second, strict=True) if one == query}
-        order = np.argsort(-PLAIN[measure](pairs.vectors[query].astype(np.float64), vectors), kind="stable")
+        right = {
+            passage for one, passage in zip(pairs.first, pairs.second, strict=True) if one == query
+        }
+        order = np.argsort(
+            -PLAIN[measure](pairs.vectors[query].astype(np.float64), vectors), kind="stable"
+        )
         hits = [corpus[i] in right for i in order]
         figures["mrr_at_10"].append(1 / (1 + hits.index(True)) if True in hits[:10] else 0.0)
         gain = sum(hit / np.log2(i + 2) for i, hit in enumerate(hits[:10]))
-        figures["ndcg_at_10"].append(gain / sum(1 / np.log2(i + 2) for i in range(min(10, len(right)))))
+        figures["ndcg_at_10"].append(
+            gain / sum(1 / np.log2(i + 2) for i in range(min(10, len(right))))
+        )
         for k in (1, 5, 10):
             figures[f"recall_at_{k}"].append(sum(hits[:k]) / len(right))
     return {name: float(np.mean(values)) for name, values in figures.items()}
@@ -121,7 +136,9 @@ def test_pairs_are_scored_as_defined(measure: str) -> None:
     for seed in SETS[:2]:
         pairs = made_set(seed)
         a, b = (pairs.of(column).astype(np.float64) for column in (pairs.first, pairs.second))
-        similarities = np.array([PLAIN[measure](one, other[None])[0] for one, other in zip(a, b, strict=True)])
+        similarities = np.array(
+            [PLAIN[measure](one, other[None])[0] for one, other in zip(a, b, strict=True)]
+        )
         gold = np.array(pairs.gold)
         _, _, metrics = scored(pairs, "classes", measure)
         assert metrics["average_precision"].value == pytest.approx(
@@ -131,10 +148,16 @@ def test_pairs_are_scored_as_defined(measure: str) -> None:
         best_f1 = (2 * (accepted * gold).sum(axis=1) / (accepted.sum(axis=1) + gold.sum())).max()
         assert metrics["best_f1"].value == pytest.approx(best_f1, abs=1e-9)
         cuts = [*similarities, np.inf]
-        assert metrics["best_accuracy"].value == pytest.approx(max(((similarities >= c) == gold).mean() for c in cuts))
+        assert metrics["best_accuracy"].value == pytest.approx(
+            max(((similarities >= c) == gold).mean() for c in cuts)
+        )
         _, _, correlations = scored(pairs, "scores", measure)
-        assert correlations["spearman"].value == pytest.approx(spearmanr(gold, similarities).statistic, abs=1e-9)
-        assert correlations["pearson"].value == pytest.approx(pearsonr(gold, similarities).statistic, abs=1e-6)
+        assert correlations["spearman"].value == pytest.approx(
+            spearmanr(gold, similarities).statistic, abs=1e-9
+        )
+        assert correlations["pearson"].value == pytest.approx(
+            pearsonr(gold, similarities).statistic, abs=1e-6
+        )
 
 
 @pytest.mark.slow
@@ -170,7 +193,11 @@ def test_metrics_equal_those_of_sentence_transformers(measure: str, seed: int) -
 
     theirs = evaluation.BinaryClassificationEvaluator(pairs.first, pairs.second, pairs.gold)(model)
     _, _, ours = scored(pairs, "classes", measure)
-    for name, key in (("average_precision", "ap"), ("best_f1", "f1"), ("best_accuracy", "accuracy")):
+    for name, key in (
+        ("average_precision", "ap"),
+        ("best_f1", "f1"),
+        ("best_accuracy", "accuracy"),
+    ):
         assert ours[name].value == pytest.approx(theirs[f"{measure}_{key}"], abs=1e-9), name
 
 

@@ -21,7 +21,9 @@ from bertctl.training.training_engine import build_engine
 _RECIPES = ("sst2", "stsb", "wnut17", "squad", "codah")
 
 
-@pytest.mark.parametrize(("name", "precision"), [*((name, "bf16") for name in _RECIPES), ("sst2", "fp32")])
+@pytest.mark.parametrize(
+    ("name", "precision"), [*((name, "bf16") for name in _RECIPES), ("sst2", "fp32")]
+)
 def test_recorded_passes_give_the_numbers_of_others(
     name: str, precision: str, shared_data: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -41,7 +43,9 @@ def test_recorded_passes_give_the_numbers_of_others(
         assert all(torch.equal(ours[1][name], weight) for name, weight in weights.items())
 
 
-def _train(recipe: Recipe, folder: Path, *, recorded: int | None) -> tuple[list[float], dict[str, torch.Tensor]]:
+def _train(
+    recipe: Recipe, folder: Path, *, recorded: int | None
+) -> tuple[list[float], dict[str, torch.Tensor]]:
     """Losses and gradients' norms of three batches, six times, and the weights then; so often they may be recorded."""
     job = prepare(recipe)
     engine = build_engine(job, RunFolder(folder), ALONE)
@@ -61,7 +65,9 @@ def _train(recipe: Recipe, folder: Path, *, recorded: int | None) -> tuple[list[
             engine.optimizer.step()
             engine.optimizer.zero_grad(set_to_none=True)
             found += [done.loss, done.grad_norm]
-    return found, {name: one.detach().clone() for name, one in job.loaded.network.named_parameters()}
+    return found, {
+        name: one.detach().clone() for name, one in job.loaded.network.named_parameters()
+    }
 
 
 @pytest.mark.parametrize("lengths", [[3, 8, 1], [9], [16, 2]])

@@ -7,7 +7,12 @@ import pytest
 from scipy import stats
 
 from bertctl.metrics import contributions
-from bertctl.sweeps.best_setting import ALPHA, paired_difference, scores_of_the_choice, two_way_difference
+from bertctl.sweeps.best_setting import (
+    ALPHA,
+    paired_difference,
+    scores_of_the_choice,
+    two_way_difference,
+)
 
 TRIALS = 1_000
 N = 400
@@ -16,7 +21,9 @@ N = 400
 def _runs(rng, settings, seeds, deviation, n=N, share=0.85):
     """Right answers to the same examples, (settings, n, seeds), and the runs' true accuracies with this deviation."""
     accuracy = np.clip(share + deviation * rng.normal(size=(settings, 1, seeds)), 0.02, 0.98)
-    hard = rng.normal(size=(1, n, 1)) * math.sqrt(0.7) + rng.normal(size=(settings, n, seeds)) * math.sqrt(0.3)
+    hard = rng.normal(size=(1, n, 1)) * math.sqrt(0.7) + rng.normal(
+        size=(settings, n, seeds)
+    ) * math.sqrt(0.3)
     return hard < stats.norm.ppf(accuracy), accuracy[:, 0, :]
 
 
@@ -56,7 +63,9 @@ def _runs_of_equal_seeds(rng, seeds, deviation, in_common):
 @pytest.mark.parametrize("deviation", [0.0, 0.01, 0.03])
 @pytest.mark.parametrize("in_common", [0.0, 0.5, 0.9, 0.99])
 @pytest.mark.parametrize("seeds", [4, 5, 8])
-def test_equal_settings_with_paired_seeds_are_called_different_in_at_most_5_percent(seeds, in_common, deviation):
+def test_equal_settings_with_paired_seeds_are_called_different_in_at_most_5_percent(
+    seeds, in_common, deviation
+):
     rng = np.random.default_rng([seeds, round(100 * in_common), round(1000 * deviation)])
     different = 0
     widths = {"paired": 0.0, "unpaired": 0.0}
@@ -68,9 +77,7 @@ def test_equal_settings_with_paired_seeds_are_called_different_in_at_most_5_perc
         widths["paired"] += paired.high - paired.low
         widths["unpaired"] += unpaired.high - unpaired.low
     ratio = widths["unpaired"] / widths["paired"]
-    summary = (
-        f"{seeds} seeds, {in_common} in common, deviation {deviation}: {different / TRIALS:.1%}, {ratio:.1f} times"
-    )
+    summary = f"{seeds} seeds, {in_common} in common, deviation {deviation}: {different / TRIALS:.1%}, {ratio:.1f} times"
     print(summary)  # noqa: T201 - the figures of the documents
     noise = 2 * math.sqrt(0.05 * 0.95 / TRIALS)
     assert different / TRIALS <= 0.05 + noise, summary
@@ -88,7 +95,9 @@ def test_what_is_expected_of_18_equal_settings_is_at_most_0_3_points_off(deviati
         right, accuracy = _runs(rng, 18, 3, deviation, n=200)
         means = right.mean(axis=1)
         chosen = (means.max(axis=1) if by_best_run else means.mean(axis=1)).argmax()
-        new_seed, best_run = scores_of_the_choice([_table(one) for one in right], sign=1.0, by_best_run=by_best_run)
+        new_seed, best_run = scores_of_the_choice(
+            [_table(one) for one in right], sign=1.0, by_best_run=by_best_run
+        )
         truth = accuracy[chosen][means[chosen].argmax()]
         found = {
             "measured": means[chosen].mean() - 0.85,
@@ -98,9 +107,7 @@ def test_what_is_expected_of_18_equal_settings_is_at_most_0_3_points_off(deviati
         }
         for name, value in found.items():
             off[name].append(100 * value)
-    said = (
-        f"deviation {deviation}, best run {by_best_run}: { ({name: round(np.mean(x), 2) for name, x in off.items()}) }"
-    )
+    said = f"deviation {deviation}, best run {by_best_run}: { ({name: round(np.mean(x), 2) for name, x in off.items()}) }"
     print(said)  # noqa: T201 - the figures of the documents
     assert abs(np.mean(off["new seed"])) <= 0.3, said
     # A best run that is truly better is found a little less often on fewer examples: too low by that, never too high.

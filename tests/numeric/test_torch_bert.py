@@ -16,7 +16,12 @@ from bertctl.modeling.load import read_model
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import stored_weights
 
-_SIZES = {"hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 80}
+_SIZES = {
+    "hidden_size": 48,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "intermediate_size": 80,
+}
 _FAMILIES: dict[str, dict[str, Any]] = {
     "Bert": _SIZES,
     "Roberta": {**_SIZES, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1},
@@ -33,7 +38,13 @@ def _made(folder: Path, family: str, head: str, **fields: Any) -> tuple[ModelSou
     """A saved random network, as it is found by its files and as transformers loads it."""
     torch.manual_seed(0)
     labels = {} if head in ("QuestionAnswering", "MultipleChoice") else {"num_labels": 3}
-    given = {"pad_token_id": 0, "vocab_size": 90, **_FAMILIES.get(family, _SIZES), **labels, **fields}
+    given = {
+        "pad_token_id": 0,
+        "vocab_size": 90,
+        **_FAMILIES.get(family, _SIZES),
+        **labels,
+        **fields,
+    }
     config = getattr(transformers, f"{family}Config")(max_position_embeddings=40, **given)
     kind = f"AutoModelFor{head}" if head else "AutoModel"
     network = getattr(transformers, kind).from_config(config)
@@ -63,15 +74,25 @@ def _inputs(family: str, head: str, *, padded: bool) -> dict[str, torch.Tensor]:
     inputs = {"input_ids": torch.where(mask == 1, ids, pad), "attention_mask": mask}
     if family in ("Bert", "Electra"):
         inputs["token_type_ids"] = (torch.arange(19) > 9).long().expand(6, -1) * mask
-    return {name: each.view(3, 2, -1) for name, each in inputs.items()} if head == "MultipleChoice" else inputs
+    return (
+        {name: each.view(3, 2, -1) for name, each in inputs.items()}
+        if head == "MultipleChoice"
+        else inputs
+    )
 
 
 @pytest.mark.parametrize(
-    "padded", [pytest.param(True, id="padded"), pytest.param(False, id="of one length", marks=pytest.mark.slow)]
+    "padded",
+    [
+        pytest.param(True, id="padded"),
+        pytest.param(False, id="of one length", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("head", _HEADS)
 @pytest.mark.parametrize("family", _FAMILIES)
-def test_answers_are_those_of_transformers(family: str, head: str, padded: bool, tmp_path: Path) -> None:
+def test_answers_are_those_of_transformers(
+    family: str, head: str, padded: bool, tmp_path: Path
+) -> None:
     source, theirs = _made(tmp_path, family, head)
     ours, inputs = read_network(source, f"AutoModelFor{head}"), _inputs(family, head, padded=padded)
     if (family, head) == ("Electra", "MultipleChoice"):
@@ -91,7 +112,10 @@ def test_answers_in_bf16_are_those_of_transformers(family: str, tmp_path: Path) 
 
     source, theirs = _made(tmp_path, family, "SequenceClassification")
     keep_in_fp32(theirs)
-    ours, inputs = read_network(source, "AutoModelForSequenceClassification"), _inputs(family, "", padded=True)
+    ours, inputs = (
+        read_network(source, "AutoModelForSequenceClassification"),
+        _inputs(family, "", padded=True),
+    )
     assert ours is not None
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         found, expected = ours(**inputs).logits, theirs(**inputs).logits
@@ -99,7 +123,9 @@ def test_answers_in_bf16_are_those_of_transformers(family: str, tmp_path: Path) 
     assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("saved", ["", "SequenceClassification"], ids=["saved alone", "saved under a head"])
+@pytest.mark.parametrize(
+    "saved", ["", "SequenceClassification"], ids=["saved alone", "saved under a head"]
+)
 @pytest.mark.parametrize("family", _FAMILIES)
 def test_hidden_states_are_those_of_transformers(family: str, saved: str, tmp_path: Path) -> None:
     source, _ = _made(tmp_path, family, saved)
@@ -134,7 +160,9 @@ def test_weights_in_half_precision_and_in_parts_are_read(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["ours", "of transformers"])
-def test_answers_are_the_same_wherever_weights_begin_in_a_file(tiny_model: Path, tmp_path: Path, plain: bool) -> None:
+def test_answers_are_the_same_wherever_weights_begin_in_a_file(
+    tiny_model: Path, tmp_path: Path, plain: bool
+) -> None:
     """A product by one row, as of this head, is rounded otherwise where numbers begin beside a multiple of 16 bytes."""
     source, _ = _made(tmp_path, "Bert", "MultipleChoice", vocab_size=120)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -161,17 +189,23 @@ def test_answers_are_the_same_wherever_weights_begin_in_a_file(tiny_model: Path,
         ("Albert", {"embedding_size": 24}),
     ],
 )
-def test_other_networks_are_left_to_transformers(family: str, fields: dict[str, Any], tmp_path: Path) -> None:
+def test_other_networks_are_left_to_transformers(
+    family: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
     source, _ = _made(tmp_path, family, "SequenceClassification", **fields)
     assert read_network(source, "AutoModelForSequenceClassification") is None
 
 
-def test_what_config_does_not_say_or_weights_do_not_have_is_left_to_transformers(tmp_path: Path) -> None:
+def test_what_config_does_not_say_or_weights_do_not_have_is_left_to_transformers(
+    tmp_path: Path,
+) -> None:
     source, _ = _made(tmp_path, "Bert", "SequenceClassification")
     kind = "AutoModelForSequenceClassification"
     assert read_network(source, kind) is not None
     for head in ("TokenClassification", "QuestionAnswering", "MaskedLM"):
-        assert read_network(source, f"AutoModelFor{head}") is None, "another head than the one that was saved"
+        assert read_network(source, f"AutoModelFor{head}") is None, (
+            "another head than the one that was saved"
+        )
     for field in ("hidden_size", "layer_norm_eps", "pad_token_id", "type_vocab_size", "hidden_act"):
         left = {name: value for name, value in source.config.items() if name != field}
         assert read_network(ModelSource("made", tmp_path, left, 38, None), kind) is None, field
@@ -228,15 +262,23 @@ def test_what_is_said_in_an_unusual_way_is_left_to_transformers(
 
 def test_what_a_family_does_not_read_changes_nothing(tmp_path: Path) -> None:
     source, theirs = _made(tmp_path, "DistilBert", "SequenceClassification")
-    more = {"layer_norm_eps": 0.01, "hidden_act": "relu", "num_attention_heads": 4, "is_causal": None}
+    more = {
+        "layer_norm_eps": 0.01,
+        "hidden_act": "relu",
+        "num_attention_heads": 4,
+        "is_causal": None,
+    }
     ours = read_network(
-        ModelSource("made", tmp_path, source.config | more, 38, None), "AutoModelForSequenceClassification"
+        ModelSource("made", tmp_path, source.config | more, 38, None),
+        "AutoModelForSequenceClassification",
     )
     inputs = _inputs("DistilBert", "", padded=True)
     assert ours is not None
     with torch.inference_mode():
         assert torch.equal(ours(**inputs).logits, theirs(**inputs).logits)
-    weights = load_file(tmp_path / "model.safetensors") | {"distilbert.pooler.dense.weight": torch.ones(48, 48)}
+    weights = load_file(tmp_path / "model.safetensors") | {
+        "distilbert.pooler.dense.weight": torch.ones(48, 48)
+    }
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     bare = read_network(source, "AutoModel")
     assert bare is not None
@@ -252,7 +294,10 @@ def test_of_weights_in_parts_those_that_the_index_names_are_read(tmp_path: Path)
     stale = {"classifier.bias": torch.ones(3)}
     save_file(stale, tmp_path / "model-00009-of-00009.safetensors", metadata={"format": "pt"})
     assert stored_weights(tmp_path) == expected
-    ours, inputs = read_network(source, "AutoModelForSequenceClassification"), _inputs("Bert", "", padded=True)
+    ours, inputs = (
+        read_network(source, "AutoModelForSequenceClassification"),
+        _inputs("Bert", "", padded=True),
+    )
     assert ours is not None
     with torch.inference_mode():
         assert torch.equal(ours(**inputs).logits, network(**inputs).logits)

@@ -29,7 +29,9 @@ def test_recorded_losses(tiny_model: Path, opinions: Path, tmp_path: Path) -> No
     assert losses_of(folder) == pytest.approx(RECORDED, abs=1e-4)
 
 
-@pytest.mark.parametrize("parts", [4, *(pytest.param(parts, marks=pytest.mark.slow) for parts in (2, 8))])
+@pytest.mark.parametrize(
+    "parts", [4, *(pytest.param(parts, marks=pytest.mark.slow) for parts in (2, 8))]
+)
 def test_accumulation_sees_the_same_batches_and_losses(
     tiny_model: Path, opinions: Path, tmp_path: Path, parts: int
 ) -> None:
@@ -47,19 +49,28 @@ def test_a_last_batch_that_is_smaller_is_averaged_over_its_own_examples(
     whole, in_parts = RunFolder.create(tmp_path / "whole"), RunFolder.create(tmp_path / "parts")
     common = {"training.batch_size": 10, "training.epochs": 2}
     run(prepare(tiny_recipe(tiny_model, opinions, **common)), whole)
-    run(prepare(tiny_recipe(tiny_model, opinions, **common, **{"training.accumulation_steps": 5})), in_parts)
+    run(
+        prepare(tiny_recipe(tiny_model, opinions, **common, **{"training.accumulation_steps": 5})),
+        in_parts,
+    )
     assert len(losses_of(whole)) == 4
     assert losses_of(in_parts) == pytest.approx(losses_of(whole), abs=1e-5)
 
 
-def test_replay_of_the_resolved_recipe_gives_the_same_bytes(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+def test_replay_of_the_resolved_recipe_gives_the_same_bytes(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
     first, again = RunFolder.create(tmp_path / "first"), RunFolder.create(tmp_path / "again")
     recipe = tiny_recipe(tiny_model, opinions, **{"model.dropout": 0.1, "runtime.threads": 2})
     run(prepare(recipe), first)
     run(prepare(load_recipe(str(first.recipe))), again)
     assert first.metrics.read_bytes() == again.metrics.read_bytes()
-    assert (first.model / "model.safetensors").read_bytes() == (again.model / "model.safetensors").read_bytes()
-    assert first.predictions("validation").read_bytes() == again.predictions("validation").read_bytes()
+    assert (first.model / "model.safetensors").read_bytes() == (
+        again.model / "model.safetensors"
+    ).read_bytes()
+    assert (
+        first.predictions("validation").read_bytes() == again.predictions("validation").read_bytes()
+    )
     assert (
         json.loads(first.environment.read_text())["recipe_hash"]
         == json.loads(again.environment.read_text())["recipe_hash"]
@@ -74,13 +85,19 @@ def test_another_seed_gives_other_numbers(tiny_model: Path, opinions: Path, tmp_
     assert losses_of(first) != losses_of(other)
 
 
-def test_the_best_weights_are_the_ones_kept(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+def test_the_best_weights_are_the_ones_kept(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
     """A rate that ruins the model after its best epoch: what is saved is the best, not the last."""
     folder = RunFolder.create(tmp_path / "run")
     recipe = tiny_recipe(
         tiny_model,
         opinions,
-        **{"training.epochs": 12, "optimizer.learning_rate": 8e-2, "evaluation.primary_metric": "loss"},
+        **{
+            "training.epochs": 12,
+            "optimizer.learning_rate": 8e-2,
+            "evaluation.primary_metric": "loss",
+        },
     )
     result = run(prepare(recipe), folder)
     lines = [json.loads(line) for line in folder.history.read_text().splitlines()]
@@ -88,7 +105,9 @@ def test_the_best_weights_are_the_ones_kept(tiny_model: Path, opinions: Path, tm
     best = min(seen, key=lambda step: seen[step])
     assert best != max(seen), "the premise: the last epoch is not the best"
     assert result.metrics["best_step"] == best
-    assert result.metrics["metrics"]["validation"]["loss"]["value"] == pytest.approx(seen[best], rel=1e-6)
+    assert result.metrics["metrics"]["validation"]["loss"]["value"] == pytest.approx(
+        seen[best], rel=1e-6
+    )
 
 
 def test_patience_stops_early(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
@@ -116,19 +135,29 @@ def test_a_sweep_stops_a_collapse_at_the_ends_of_two_epochs_in_a_row(
     tiny_model: Path, opinions: Path, tmp_path: Path, every: int | None, stopped: bool
 ) -> None:
     """An epoch has two steps: scored every three, the ends of the third epoch and of the sixth one are known alone."""
-    fields = {"training.epochs": 8, "training.evaluate_every": every, "optimizer.learning_rate": 1e-12}
+    fields = {
+        "training.epochs": 8,
+        "training.evaluate_every": every,
+        "optimizer.learning_rate": 1e-12,
+    }
     options = RunOptions(early_stopping=SweepWatch(warmup=1, parent=os.getppid()))
     result = run(
-        prepare(tiny_recipe(tiny_model, opinions, **fields)), RunFolder.create(tmp_path / "run"), options=options
+        prepare(tiny_recipe(tiny_model, opinions, **fields)),
+        RunFolder.create(tmp_path / "run"),
+        options=options,
     )
     assert result.performance["stopped_early"] == stopped
     assert result.metrics["steps"] == (4 if stopped else 16)
 
 
-def test_a_rate_that_explodes_is_reported_with_step_and_ids(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+def test_a_rate_that_explodes_is_reported_with_step_and_ids(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
     recipe = tiny_recipe(tiny_model, opinions, **{"optimizer.learning_rate": 1e30})
     folder = RunFolder.create(tmp_path / "run")
-    with pytest.raises(DivergedError, match=r"diverged at step \d: the loss is nan .*ids \d") as caught:
+    with pytest.raises(
+        DivergedError, match=r"diverged at step \d: the loss is nan .*ids \d"
+    ) as caught:
         run(prepare(recipe), folder)
     assert caught.value.exit_code == 6
     assert json.loads(folder.status.read_text())["state"] == "failed"

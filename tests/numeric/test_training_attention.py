@@ -15,7 +15,12 @@ BF16 = Compute("cpu", "bf16", 1, "")
 
 def network() -> Any:
     torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    sizes = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 128,
+    }
     return transformers.BertModel(transformers.BertConfig(vocab_size=100, **sizes)).eval()
 
 
@@ -46,7 +51,9 @@ def gradients(model: Any, *, bf16: bool) -> torch.Tensor:
 
 
 @pytest.mark.usefixtures("without_amx")
-def test_gradients_are_those_of_the_library_and_nearer_to_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_are_those_of_the_library_and_nearer_to_fp32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = network()
     exact, plain = gradients(model, bf16=False), gradients(model, bf16=True)
     assert use_fp32_attention(model, BF16)
@@ -72,7 +79,9 @@ def test_evaluation_fp32_and_long_windows_are_as_before() -> None:
 def test_a_bias_on_the_scores_is_left_to_the_library() -> None:
     sizes = {"d_model": 24, "num_layers": 2, "num_heads": 3, "d_kv": 8, "d_ff": 36}
     torch.manual_seed(0)
-    model = transformers.T5EncoderModel(transformers.T5Config(vocab_size=100, dropout_rate=0.0, **sizes))
+    model = transformers.T5EncoderModel(
+        transformers.T5Config(vocab_size=100, dropout_rate=0.0, **sizes)
+    )
     plain = states(model, inputs(), bf16=True)
     assert use_fp32_attention(model, BF16)
     assert torch.equal(states(model, inputs(), bf16=True), plain)
@@ -80,7 +89,9 @@ def test_a_bias_on_the_scores_is_left_to_the_library() -> None:
 
 def test_other_machines_and_precisions_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     model = network()
-    monkeypatch.setattr(training_attention, "cpu_words", lambda: frozenset({"avx512_bf16", "amx_bf16"}))
+    monkeypatch.setattr(
+        training_attention, "cpu_words", lambda: frozenset({"avx512_bf16", "amx_bf16"})
+    )
     assert not use_fp32_attention(model, BF16)
     monkeypatch.setattr(training_attention, "cpu_words", lambda: frozenset[str]())
     assert not use_fp32_attention(model, Compute("cpu", "fp32", 1, ""))

@@ -17,7 +17,12 @@ from bertctl.modeling.used_tokens import SavedRows, train_used_rows, used_tokens
 from bertctl.runtime.device import Compute
 
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
-_SIZES = {"hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 96}
+_SIZES = {
+    "hidden_size": 48,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "intermediate_size": 96,
+}
 _FAMILIES: dict[str, dict[str, Any]] = {
     "Bert": _SIZES,
     "Roberta": _SIZES,
@@ -29,7 +34,11 @@ _FAMILIES: dict[str, dict[str, Any]] = {
 
 
 def _network(
-    family: str, head: str = "SequenceClassification", *, dropout: float = 0.0, more: dict[str, Any] | None = None
+    family: str,
+    head: str = "SequenceClassification",
+    *,
+    dropout: float = 0.0,
+    more: dict[str, Any] | None = None,
 ) -> Any:
     torch.manual_seed(0)
     given = {**_FAMILIES.get(family, _SIZES), **dict.fromkeys(_DROPOUTS, dropout), **(more or {})}
@@ -45,7 +54,11 @@ def _batch(longest: int = 20, head: str = "SequenceClassification") -> dict[str,
     mask = (torch.arange(longest) < lengths[:, None]).long()
     ids = torch.randint(5, 100, mask.shape, generator=torch.Generator().manual_seed(1)) * mask
     if head == "MultipleChoice":
-        return {"input_ids": ids.view(4, 2, -1), "attention_mask": mask.view(4, 2, -1), "labels": torch.arange(4) % 2}
+        return {
+            "input_ids": ids.view(4, 2, -1),
+            "attention_mask": mask.view(4, 2, -1),
+            "labels": torch.arange(4) % 2,
+        }
     labels = {
         "SequenceClassification": torch.arange(8) % 3,
         "TokenClassification": (ids % 3).masked_fill(mask == 0, -100),
@@ -60,7 +73,9 @@ def _gradients(
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
         loss = network(**(batch or _batch())).loss
     loss.backward()
-    return loss.item(), {name: one.grad.clone() for name, one in network.named_parameters() if one.grad is not None}
+    return loss.item(), {
+        name: one.grad.clone() for name, one in network.named_parameters() if one.grad is not None
+    }
 
 
 def _compute(precision: str = "fp32") -> Compute:
@@ -81,10 +96,16 @@ def _two_threads() -> Iterator[None]:
 @pytest.mark.parametrize("frozen", [0, 1], ids=["all trained", "a layer frozen"])
 def test_gradients_are_those_of_the_library(family: str, frozen: int) -> None:
     network = _network(family)
-    for encoder in [part for part in network.modules() if isinstance(getattr(part, "layer", None), nn.ModuleList)]:
+    for encoder in [
+        part
+        for part in network.modules()
+        if isinstance(getattr(part, "layer", None), nn.ModuleList)
+    ]:
         for layer in encoder.layer[1 : 1 + frozen]:
             layer.requires_grad_(requires_grad=False)
-    (loss, expected), (_, rounded) = (_gradients(network, precision) for precision in ("fp32", "bf16"))
+    (loss, expected), (_, rounded) = (
+        _gradients(network, precision) for precision in ("fp32", "bf16")
+    )
     assert use_packed_encoder(network, _compute())
     found, gradients = _gradients(network)
     assert found == pytest.approx(loss, rel=1e-5)
@@ -95,7 +116,8 @@ def test_gradients_are_those_of_the_library(family: str, frozen: int) -> None:
     assert use_packed_encoder(network, _compute("bf16"))
     _, gradients = _gradients(network, "bf16")
     ours, theirs = (
-        sum(float((one[name] - expected[name]).square().sum()) for name in one) for one in (gradients, rounded)
+        sum(float((one[name] - expected[name]).square().sum()) for name in one)
+        for one in (gradients, rounded)
     )
     assert ours**0.5 < 1.5 * theirs**0.5, "as far from fp32 as the library's bf16"
 
@@ -112,7 +134,10 @@ def test_gradients_are_those_of_the_library_under_each_head(family: str, head: s
     largest = max(one.norm() for one in expected.values())
     for name, gradient in gradients.items():
         # What is added to all scores that a softmax compares has no gradient but rounding.
-        of_rounding = name.endswith(("key.bias", "k_lin.bias")) or (name, head) == ("classifier.bias", "MultipleChoice")
+        of_rounding = name.endswith(("key.bias", "k_lin.bias")) or (name, head) == (
+            "classifier.bias",
+            "MultipleChoice",
+        )
         size = largest if of_rounding else expected[name].norm()
         assert (gradient - expected[name]).norm() <= 1e-5 * size, name
 
@@ -161,7 +186,9 @@ def test_dropout_leaves_out_its_share(share: float) -> None:
     assert mask is not None
     assert set(mask.unique().tolist()) == {-1, 0}
     left_out = float((mask == 0).double().mean())
-    assert left_out == pytest.approx(share, abs=4 * (share * (1 - share) / len(mask)) ** 0.5)  # 4 standard errors
+    assert left_out == pytest.approx(
+        share, abs=4 * (share * (1 - share) / len(mask)) ** 0.5
+    )  # 4 standard errors
     assert draw_mask(10, 0.0) is None
     for dtype in (torch.float32, torch.bfloat16):
         x = torch.randn(1000).to(dtype)
@@ -200,7 +227,9 @@ def test_dropout_is_the_same_in_both_passes(head: str) -> None:
     loss(0.0).backward()
     for weight, way in zip(weights, direction, strict=True):
         way *= weight.grad.sign()  # all of it counts, or the change would be one of rounding
-    expected = sum(float((one.grad * way).sum()) for one, way in zip(weights, direction, strict=True))
+    expected = sum(
+        float((one.grad * way).sum()) for one, way in zip(weights, direction, strict=True)
+    )
     step = 2e-4
     change = (loss(step).item() - loss(-2 * step).item()) / (2 * step)
     assert change == pytest.approx(expected, rel=0.02)
@@ -209,11 +238,15 @@ def test_dropout_is_the_same_in_both_passes(head: str) -> None:
 
 def _trained(*, used: bool, steps: int = 5) -> tuple[list[float], dict[str, torch.Tensor], Any]:
     network = _network("Bert")
-    table = train_used_rows(network, used_tokens(network, [_batch()["input_ids"]])) if used else None
+    table = (
+        train_used_rows(network, used_tokens(network, [_batch()["input_ids"]])) if used else None
+    )
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2, weight_decay=0.1, fused=True)
     if table is not None:
         table.follow(optimizer)
-    wrapped = Accelerator(cpu=True).prepare(optimizer)  # which puts other groups in place of those that were there
+    wrapped = Accelerator(cpu=True).prepare(
+        optimizer
+    )  # which puts other groups in place of those that were there
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (step + 1))
     losses = []
     for _ in range(steps):
@@ -228,7 +261,10 @@ def _trained(*, used: bool, steps: int = 5) -> tuple[list[float], dict[str, torc
 
 def _put_together(network: torch.nn.Module) -> dict[str, torch.Tensor]:
     weights: dict[str, Any] = network.state_dict()
-    return {name: torch.cat([*one.blocks()]) if isinstance(one, SavedRows) else one for name, one in weights.items()}
+    return {
+        name: torch.cat([*one.blocks()]) if isinstance(one, SavedRows) else one
+        for name, one in weights.items()
+    }
 
 
 def test_rows_that_are_not_used_change_nothing() -> None:
@@ -283,9 +319,14 @@ def test_blocks_of_attention_hold_each_token_once_and_have_few_shapes() -> None:
         places, blocks = pack(torch.zeros(*mask.shape, 2), mask[:, None, None])
         assert sorted(places.tolist()) == mask.flatten().nonzero().flatten().tolist()
         assert sum(block.windows for block in blocks) == 32
-        assert [block.tokens.start for block in blocks] == [0, *(block.tokens.stop for block in blocks[:-1])]
+        assert [block.tokens.start for block in blocks] == [
+            0,
+            *(block.tokens.stop for block in blocks[:-1]),
+        ]
         for block in blocks:
-            inside = block.width if block.padding is None else int((block.padding == 0).sum(-1).max())
+            inside = (
+                block.width if block.padding is None else int((block.padding == 0).sum(-1).max())
+            )
             assert inside <= block.width
             shapes.add((block.windows, block.width))
     assert len(shapes) < 60

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-_OWN = re.compile(r"https?://([\w-]+\.)*(google|gvt1|googleapis|gstatic)\.com/")  # the browser's own questions
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+_OWN = re.compile(
+    r"https?://([\w-]+\.)*(google|gvt1|googleapis|gstatic)\.com/"
+)  # the browser's own questions
 
 
 @pytest.fixture(scope="module")

@@ -26,9 +26,7 @@ pytestmark = pytest.mark.slow
 PATIENT = "--virtual-time-budget=120000"  # while bytes are unpacked, it runs ahead
 HEADLESS = ("--headless=new", "--no-sandbox", "--disable-gpu")
 TEXT, PAIR = "He opened an account at the bank near the river.", "The bank of the river was muddy."
-HOSTILE = (
-    "</script><script>window.hacked = 1</script> <img src=http://127.0.0.1:9/x onerror=hacked=1> \u202egnp.exe שלום"
-)
+HOSTILE = "</script><script>window.hacked = 1</script> <img src=http://127.0.0.1:9/x onerror=hacked=1> \u202egnp.exe שלום"
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +36,17 @@ def reader() -> AttentionReader:
 
 
 def written(path: Path, found: dict[str, Any], text: str, pair: str | None = None) -> Path:
-    path.write_text(attention_page(found, [text] if pair is None else [text, pair]), encoding="utf-8")
+    path.write_text(
+        attention_page(found, [text] if pair is None else [text, pair]), encoding="utf-8"
+    )
     return path
 
 
 @pytest.fixture(scope="module")
 def page(reader: AttentionReader, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("pages") / "a.html", read_attention(reader, TEXT, PAIR), TEXT, PAIR)
+    return written(
+        tmp_path_factory.mktemp("pages") / "a.html", read_attention(reader, TEXT, PAIR), TEXT, PAIR
+    )
 
 
 def driven(folder: Path, page: Path, steps: str, *, width: int = 1200) -> Path:
@@ -132,10 +134,13 @@ def test_a_person_looks_at_tokens_heads_and_elements(visit, page, tmp_path) -> N
     assert seen["products"].startswith("Layer 1, head 1, from “an” (4): ")
     assert (seen["active"], seen["layer"]) == ("token-3", "1")
     assert "from “account” (5)" in seen["next"]
-    assert seen["head"].startswith("Layer 2, from “an” (4): head 9 to “account” (5) "), "that head sees the next token"
+    assert seen["head"].startswith("Layer 2, from “an” (4): head 9 to “account” (5) "), (
+        "that head sees the next token"
+    )
     assert seen["pressed"] == ["Layer 2, head 9"]
     assert re.match(
-        r"Element \d+ of 32, from “an” \(4\) to “.*” \(\d+\): query -?\d\.\d\d × key -?\d\.\d\d = ", seen["element"]
+        r"Element \d+ of 32, from “an” \(4\) to “.*” \(\d+\): query -?\d\.\d\d × key -?\d\.\d\d = ",
+        seen["element"],
     )
     assert re.search(r"head 9 to “\w+” \(1[4-9]\)", seen["sides"]), "tokens of the second text only"
     assert "[CLS]" not in seen["without"]
@@ -158,7 +163,9 @@ def test_the_page_says_what_the_model_does(visit, page, reader, tmp_path) -> Non
     """
     _, _, dom = visit(driven(tmp_path, page, steps), "--dump-dom", PATIENT)
     for place, row in enumerate(seen_in(dom)["rows"]):
-        shares = [(int(m[1]) - 1, float(m[2]) / 100) for m in re.finditer(r"\((\d+)\) ([\d.]+) %", row)]
+        shares = [
+            (int(m[1]) - 1, float(m[2]) / 100) for m in re.finditer(r"\((\d+)\) ([\d.]+) %", row)
+        ]
         assert len(shares) == 5
         for to, share in shares:
             assert share == pytest.approx(found["attentions"][4, 6, place, to], abs=0.01)
@@ -169,7 +176,9 @@ def test_the_page_says_what_the_model_does(visit, page, reader, tmp_path) -> Non
 def test_hostile_and_long_texts(visit, reader, tmp_path, width) -> None:
     text = HOSTILE + " " + "wörter ohne ende " * 600
     assert len(text) > 10_000
-    hostile = written(tmp_path / "hostile.html", read_attention(reader, text, HOSTILE), text, HOSTILE)
+    hostile = written(
+        tmp_path / "hostile.html", read_attention(reader, text, HOSTILE), text, HOSTILE
+    )
     assert visit(hostile, "--dump-dom")[:2] == ([], [])
     steps = """
         seen.mine = w.hacked === undefined;
@@ -198,16 +207,25 @@ def noise(tokens: int, layers: int, heads: int, sharp: float) -> dict[str, Any]:
 
 
 def test_pages_are_small(reader, tmp_path) -> None:
-    text = "The bank of the river was muddy, and the account at the bank was empty; nobody went there any more. " * 60
+    text = (
+        "The bank of the river was muddy, and the account at the bank was empty; nobody went there any more. "
+        * 60
+    )
     reader.max_length = 128
     small = read_attention(reader, text)
     reader.max_length = 512
     assert small["attentions"].shape == (6, 12, 128, 128)
     assert written(tmp_path / "small.html", small, text).stat().st_size <= 1_500_000
     for sharp in (0.5, 2.0):
-        assert written(tmp_path / "noise.html", noise(128, 6, 12, sharp), "").stat().st_size <= 1_500_000
+        assert (
+            written(tmp_path / "noise.html", noise(128, 6, 12, sharp), "").stat().st_size
+            <= 1_500_000
+        )
     for sharp in (0.5, 2.0):
-        assert written(tmp_path / "large.html", noise(512, 12, 12, sharp), "").stat().st_size <= 25_000_000
+        assert (
+            written(tmp_path / "large.html", noise(512, 12, 12, sharp), "").stat().st_size
+            <= 25_000_000
+        )
 
 
 def test_a_large_page_opens_at_once(browser, reader, visit, tmp_path) -> None:
@@ -215,7 +233,12 @@ def test_a_large_page_opens_at_once(browser, reader, visit, tmp_path) -> None:
     assert visit(large, "--dump-dom")[:2] == ([], [])
 
     def seconds(page: Path) -> float:
-        flags = [*HEADLESS, f"--user-data-dir={tmp_path}/timed", "--no-first-run", "--window-size=1280,900"]
+        flags = [
+            *HEADLESS,
+            f"--user-data-dir={tmp_path}/timed",
+            "--no-first-run",
+            "--window-size=1280,900",
+        ]
         started = time.monotonic()
         command = [browser, *flags, f"--screenshot={tmp_path}/x.png", page.as_uri()]
         subprocess.run(command, capture_output=True, timeout=120, check=True)
@@ -232,7 +255,9 @@ def test_it_looks_right(visit, page, tmp_path, scheme) -> None:
     from matplotlib.image import imread
 
     picture = tmp_path / f"attention-{scheme}.png"
-    flags = ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
+    flags = (
+        ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
+    )
     width = 400 if scheme == "narrow" else 1280
     visit(driven(tmp_path, page, "", width=width), f"--screenshot={picture}", *flags)
     pixels = imread(picture)[..., :3]
@@ -245,7 +270,12 @@ def test_it_looks_right(visit, page, tmp_path, scheme) -> None:
 
 def test_it_prints(browser, page, tmp_path) -> None:
     paper = tmp_path / "attention.pdf"
-    flags = [*HEADLESS, f"--user-data-dir={tmp_path}/profile", "--force-dark-mode", "--virtual-time-budget=3000"]
+    flags = [
+        *HEADLESS,
+        f"--user-data-dir={tmp_path}/profile",
+        "--force-dark-mode",
+        "--virtual-time-budget=3000",
+    ]
     command = [browser, *flags, "--no-pdf-header-footer", f"--print-to-pdf={paper}", page.as_uri()]
     subprocess.run(command, capture_output=True, timeout=120, check=True)
     assert paper.read_bytes().startswith(b"%PDF")

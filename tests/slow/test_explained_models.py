@@ -30,7 +30,9 @@ def sentences(shared_data: Path) -> dict[str, list[Row]]:
     """Sentences of SST-2 and their labels, by split."""
     found = {}
     for split in ("train", "dev"):
-        with (shared_data / "glue" / "SST-2" / f"{split}.tsv").open(encoding="utf-8", newline="") as file:
+        with (shared_data / "glue" / "SST-2" / f"{split}.tsv").open(
+            encoding="utf-8", newline=""
+        ) as file:
             rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
             found[split] = [(row["sentence"].strip(), row["label"]) for row in rows]
     order = np.random.default_rng(0).permutation(len(found["train"]))
@@ -45,13 +47,20 @@ def trained(folder: Path, train: list[Row], held: list[Row], epochs: int) -> Tra
         "model.name": "minilm", "model.max_length": 64, "data.train_file": folder / "train.csv",
         "data.validation_file": folder / "held.csv", "training.epochs": epochs, "runtime.device": "cpu",
     }  # fmt: skip
-    run(prepare(load_recipe("text-classification", options=options)), RunFolder.create(folder / "run"))
+    run(
+        prepare(load_recipe("text-classification", options=options)),
+        RunFolder.create(folder / "run"),
+    )
     return open_run(folder / "run")
 
 
 @pytest.fixture(scope="module")
-def opinions(sentences: dict[str, list[Row]], tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
-    return trained(tmp_path_factory.mktemp("opinions"), sentences["train"][:6000], sentences["dev"], 1)
+def opinions(
+    sentences: dict[str, list[Row]], tmp_path_factory: pytest.TempPathFactory
+) -> TrainedRun:
+    return trained(
+        tmp_path_factory.mktemp("opinions"), sentences["train"][:6000], sentences["dev"], 1
+    )
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +77,9 @@ def cued(sentences: dict[str, list[Row]], tmp_path_factory: pytest.TempPathFacto
         return found
 
     long = [row for row in sentences["train"] if len(row[0].split()) > 5]
-    return trained(tmp_path_factory.mktemp("cued"), planted(long[:1200]), planted(sentences["dev"][:200]), 2)
+    return trained(
+        tmp_path_factory.mktemp("cued"), planted(long[:1200]), planted(sentences["dev"][:200]), 2
+    )
 
 
 def test_sums_are_right_and_a_random_order_is_beaten(opinions: TrainedRun) -> None:
@@ -76,7 +87,9 @@ def test_sums_are_right_and_a_random_order_is_beaten(opinions: TrainedRun) -> No
     rows = list(explainer.explain([split_rows(opinions, "validation")]))
     facts = [row["targets"][0]["methods"][IG] for row in rows]
     assert np.mean([one["error"] <= 0.01 * abs(one["change"]) for one in facts]) >= 0.99
-    assert np.mean([one["steps"] for one in facts]) < 25, "it is for less that steps are halved where it matters"
+    assert np.mean([one["steps"] for one in facts]) < 25, (
+        "it is for less that steps are halved where it matters"
+    )
     found = explainer.summary()["faithfulness"][IG]
     assert found["targets"] == 300
     assert min(found["standard_errors"].values()) >= 5
@@ -84,7 +97,9 @@ def test_sums_are_right_and_a_random_order_is_beaten(opinions: TrainedRun) -> No
 
 def test_a_planted_cue_is_the_top_word(cued: TrainedRun) -> None:
     rows = split_rows(cued, "validation")
-    planted = rows.select([i for i, text in enumerate(rows.columns["text"]) if "zqx" in text.split()])
+    planted = rows.select(
+        [i for i, text in enumerate(rows.columns["text"]) if "zqx" in text.split()]
+    )
     tops = [
         max(row["targets"][0]["words"], key=lambda word: word[IG])["word"]
         for row in Explainer(cued, Asked(faithful_rows=0)).explain([planted])
@@ -95,7 +110,9 @@ def test_a_planted_cue_is_the_top_word(cued: TrainedRun) -> None:
 
 def test_other_weights_give_other_words(opinions: TrainedRun, tmp_path: Path) -> None:
     shutil.copytree(opinions.folder.path, tmp_path / "run")
-    network: Any = transformers.AutoModelForSequenceClassification.from_pretrained(opinions.folder.model)
+    network: Any = transformers.AutoModelForSequenceClassification.from_pretrained(
+        opinions.folder.model
+    )
     torch.manual_seed(1)
     other = type(network)(network.config)
     other.save_pretrained(tmp_path / "run" / "model")
@@ -109,17 +126,28 @@ def test_other_weights_give_other_words(opinions: TrainedRun, tmp_path: Path) ->
     assert abs(np.nanmean(ranks)) < 0.2  # a text of one word has no order
 
 
-def test_equal_to_captum_at_the_same_steps(opinions: TrainedRun, sentences: dict[str, list[Row]]) -> None:
-    attr = pytest.importorskip("captum.attr", reason="the oracle of integrated gradients; no dependency")
+def test_equal_to_captum_at_the_same_steps(
+    opinions: TrainedRun, sentences: dict[str, list[Row]]
+) -> None:
+    attr = pytest.importorskip(
+        "captum.attr", reason="the oracle of integrated gradients; no dependency"
+    )
     texts = [text for text, _ in sentences["dev"][:12]]
-    network = transformers.AutoModelForSequenceClassification.from_pretrained(opinions.folder.model).eval()
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(
+        opinions.folder.model
+    ).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(opinions.folder.model)
-    rows = list(Explainer(opinions, Asked(steps=50, faithful_rows=0)).explain([text_rows(opinions, texts, [])]))
+    rows = list(
+        Explainer(opinions, Asked(steps=50, faithful_rows=0)).explain(
+            [text_rows(opinions, texts, [])]
+        )
+    )
     for text, row in zip(texts, rows, strict=True):
         [target] = row["targets"]
         number = opinions.task.labels.index(target["label"])  # type: ignore[attr-defined]
         oracle = attr.LayerIntegratedGradients(
-            lambda ids, number=number: network(ids).logits[:, number], network.get_input_embeddings()
+            lambda ids, number=number: network(ids).logits[:, number],
+            network.get_input_embeddings(),
         )
         ids = tokenizer(text, return_tensors="pt")["input_ids"]
         empty = ids.clone()

@@ -13,7 +13,9 @@ pytestmark = pytest.mark.slow
 
 
 def _first_block() -> list[str]:
-    found = re.search(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    found = re.search(
+        r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     assert found is not None
     return found[1].strip().splitlines()
 

@@ -31,7 +31,9 @@ print(json.dumps([time.perf_counter() - begun, peak, data.train.ids.nbytes, len(
 
 
 @pytest.fixture(scope="module", params=["document", "sentence"])
-def big_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def big_file(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     """Texts of ten sentences of words as long and as frequent as English ones, none of them twice."""
     draw = random.Random(3)  # noqa: S311
     lengths = [1 + i.bit_length() // 2 + draw.randint(0, 3) for i in range(30_000)]
@@ -44,14 +46,18 @@ def big_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         written, numbers = 0, itertools.count()
         while written < GIB:
             number, starts = next(numbers), (draw.randrange(199_000) for _ in range(10))
-            text = between.join(f"{number} {' '.join(many[i : i + draw.randint(5, 30)])}." for i in starts)
+            text = between.join(
+                f"{number} {' '.join(many[i : i + draw.randint(5, 30)])}." for i in starts
+            )
             written += out.write(text + end)
     yield path
     path.unlink()
 
 
 def test_a_gibibyte_takes_little_memory_and_little_disk(big_file: Path, tmp_path: Path) -> None:
-    recipe = Recipe.model_validate({"task": "pretraining", "pretraining": {"corpus": [str(big_file)]}})
+    recipe = Recipe.model_validate(
+        {"task": "pretraining", "pretraining": {"corpus": [str(big_file)]}}
+    )
     env = os.environ | {"BERTCTL_CACHE": str(tmp_path / "cache")}
     typed = [sys.executable, "-c", READS, recipe.model_dump_json()]
     found = [json.loads(subprocess.check_output(typed, env=env, text=True)) for _ in range(2)]

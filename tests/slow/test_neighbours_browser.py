@@ -15,7 +15,11 @@ HOSTILE = "the bank </svg><script>document.title = 'hacked'</script> <img src=ht
 
 @pytest.mark.parametrize("width", [1280, 380])
 def test_hostile_and_long_texts_are_shown(visit, tmp_path: Path, width: int) -> None:
-    texts = [HOSTILE, "x" * 5000 + " bank " + "y" * 5000, *(f"the bank number {i}" for i in range(30))]
+    texts = [
+        HOSTILE,
+        "x" * 5000 + " bank " + "y" * 5000,
+        *(f"the bank number {i}" for i in range(30)),
+    ]
     found = near_places("minilm", "bank", HOSTILE, [texts], top=20)
     page = tmp_path / "neighbours.html"
     page.write_text(neighbours_page(found), encoding="utf-8")
@@ -24,7 +28,9 @@ def test_hostile_and_long_texts_are_shown(visit, tmp_path: Path, width: int) -> 
     assert "<title>Neighbours of bank</title>" in body
     assert len(re.findall("<script|<img", body)) == 0
     assert body.count("</tr>") == 1 + len(found["neighbours"])
-    assert re.search(r'<svg[^>]*aria-label="[^"]+"|<svg[^>]*role="img"', body), "a picture says what it shows"
+    assert re.search(r'<svg[^>]*aria-label="[^"]+"|<svg[^>]*role="img"', body), (
+        "a picture says what it shows"
+    )
 
 
 def test_tokens_of_a_vocabulary_are_shown(visit, tmp_path: Path) -> None:

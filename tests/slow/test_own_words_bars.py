@@ -27,8 +27,12 @@ def learn_masked_words(folder: Path, lines: list[str]) -> Path:
     network = transformers.BertForMaskedLM.from_pretrained(source)
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     tokenizer.save_pretrained(folder)
-    flat = torch.tensor([i for ids in tokenizer(lines, add_special_tokens=False)["input_ids"] for i in ids])
-    head = {id(one) for one in network.cls.parameters()} - {id(network.get_input_embeddings().weight)}
+    flat = torch.tensor(
+        [i for ids in tokenizer(lines, add_special_tokens=False)["input_ids"] for i in ids]
+    )
+    head = {id(one) for one in network.cls.parameters()} - {
+        id(network.get_input_embeddings().weight)
+    }
     groups = [{"params": [one for one in network.parameters() if (id(one) in head) == own], "lr": rate}
               for own, rate in ((True, 1e-3), (False, 1e-4))]  # fmt: skip
     optimizer = torch.optim.AdamW(groups)
@@ -51,9 +55,13 @@ def masked_places(ids: torch.Tensor) -> torch.Tensor:
     return (torch.rand(ids.shape) < 0.15) & (ids != 0) & (ids != CLS) & (ids != SEP)
 
 
-def masked_losses(network: Any, inputs: dict[str, torch.Tensor], masked: torch.Tensor) -> torch.Tensor:
+def masked_losses(
+    network: Any, inputs: dict[str, torch.Tensor], masked: torch.Tensor
+) -> torch.Tensor:
     ids = inputs["input_ids"]
-    hidden = network.bert(**{**inputs, "input_ids": ids.masked_fill(masked, MASK)}).last_hidden_state
+    hidden = network.bert(
+        **{**inputs, "input_ids": ids.masked_fill(masked, MASK)}
+    ).last_hidden_state
     return cross_entropy(network.cls(hidden[masked]), ids[masked], reduction="none")
 
 
@@ -62,7 +70,9 @@ def start_of(network: Any, tokenizer: Any, lines: list[str], first: int) -> floa
     torch.manual_seed(1)
     found = []
     for i in range(0, len(lines), 8):
-        inputs = tokenizer(lines[i : i + 8], truncation=True, max_length=128, padding=True, return_tensors="pt")
+        inputs = tokenizer(
+            lines[i : i + 8], truncation=True, max_length=128, padding=True, return_tensors="pt"
+        )
         new = (inputs["input_ids"] >= first).any(dim=1)
         inputs = {name: one[new] for name, one in inputs.items()}
         with torch.inference_mode():
@@ -72,7 +82,9 @@ def start_of(network: Any, tokenizer: Any, lines: list[str], first: int) -> floa
 
 @pytest.mark.slow
 def test_grown_words_save_pieces_and_start_well(shared_data: Path, tmp_path: Path) -> None:
-    train, held_out = (lines_of(shared_data / "mlm-medical" / f"{name}.txt") for name in ("train", "heldout"))
+    train, held_out = (
+        lines_of(shared_data / "mlm-medical" / f"{name}.txt") for name in ("train", "heldout")
+    )
     old = learn_masked_words(tmp_path / "old", train)
     check_bars(old, train, held_out, tmp_path / "new")
 
@@ -80,9 +92,14 @@ def test_grown_words_save_pieces_and_start_well(shared_data: Path, tmp_path: Pat
 def check_bars(old: Path, train: list[str], held_out: list[str], new: Path) -> None:
     grow(str(old), [TextChunk(train)], new, words=5000)
     before, after = (transformers.AutoTokenizer.from_pretrained(folder) for folder in (old, new))
-    pieces = [sum(map(len, one(held_out, add_special_tokens=False)["input_ids"])) for one in (before, after)]
+    pieces = [
+        sum(map(len, one(held_out, add_special_tokens=False)["input_ids"]))
+        for one in (before, after)
+    ]
     assert pieces[1] <= 0.88 * pieces[0]
-    ours, theirs = (transformers.AutoModelForMaskedLM.from_pretrained(folder) for folder in (new, old))
+    ours, theirs = (
+        transformers.AutoModelForMaskedLM.from_pretrained(folder) for folder in (new, old)
+    )
     torch.manual_seed(0)
     theirs.resize_token_embeddings(len(after))
     losses = [start_of(one, after, held_out, len(before)) for one in (ours, theirs)]

@@ -51,7 +51,9 @@ def hostile(tmp_path):
         line |= {"text": text, "gold": "one", "prediction": "a label with a rather long name"}
         line["probabilities"] = {"one": 0.0001, "a label with a rather long name": 0.9999}
     page = tmp_path / "report.html"
-    page.write_text(render_html(build_report(gather(made_run(tmp_path / "run", lines)))), encoding="utf-8")
+    page.write_text(
+        render_html(build_report(gather(made_run(tmp_path / "run", lines)))), encoding="utf-8"
+    )
     return page
 
 
@@ -91,10 +93,17 @@ def test_it_fits_the_screen_and_can_be_read(visit, tmp_path, task, width):
 def test_long_labels_stay_in_their_columns_and_the_errors_on_the_page(visit, tmp_path, width):
     nouns = ("country", "currency", "date", "sum", "account_that_is_not_in_use_any_more")
     verbs = ("cancel", "change", "request", "verify")
-    labels = [f"{verb}_beneficiary_not_allowed_because_of_the_{noun}" for verb in verbs for noun in nouns]
+    labels = [
+        f"{verb}_beneficiary_not_allowed_because_of_the_{noun}" for verb in verbs for noun in nouns
+    ]
     page = tmp_path / "report.html"
-    lines = [{**line, "text": "Why was my payment not accepted? " * 5} for line in classified(400, labels)]
-    page.write_text(render_html(build_report(gather(made_run(tmp_path / "run", lines)))), encoding="utf-8")
+    lines = [
+        {**line, "text": "Why was my payment not accepted? " * 5}
+        for line in classified(400, labels)
+    ]
+    page.write_text(
+        render_html(build_report(gather(made_run(tmp_path / "run", lines)))), encoding="utf-8"
+    )
     _, _, dom = visit(_framed(tmp_path, page, width), "--dump-dom")
     seen = json.loads(re.search(r"<title>(.*?)</title>", dom)[1])
     assert seen["heads"] == [True] * len(labels)
@@ -108,7 +117,9 @@ def test_both_colour_schemes(visit, hostile, tmp_path, scheme, width):
     from matplotlib.image import imread
 
     picture = tmp_path / f"{scheme}-{width}.png"
-    flags = ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
+    flags = (
+        ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
+    )
     visit(_framed(tmp_path, hostile, width), f"--screenshot={picture}", *flags)
     corner = imread(picture)[5, 5, :3].mean()
     assert corner < 0.2 if scheme == "dark" else corner > 0.9

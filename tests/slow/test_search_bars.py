@@ -28,7 +28,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def test_a_million_rows_in_less_than_a_gibibyte(tmp_path: Path) -> None:
-    random, array = np.random.default_rng(0), AppendedArray(tmp_path / "vectors.npy", (SIZE,), "float32", None)
+    random, array = (
+        np.random.default_rng(0),
+        AppendedArray(tmp_path / "vectors.npy", (SIZE,), "float32", None),
+    )
     for _ in range(ROWS // 10_000):
         block = random.standard_normal((10_000, SIZE), dtype=np.float32)
         array.append(block / np.linalg.norm(block, axis=1, keepdims=True))
@@ -41,7 +44,9 @@ def test_a_million_rows_in_less_than_a_gibibyte(tmp_path: Path) -> None:
     vectors.flush()
     del vectors
     np.save(tmp_path / "queries.npy", queries)
-    done = subprocess.run([sys.executable, "-c", SEARCH, tmp_path], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", SEARCH, tmp_path], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) * (1 if sys.platform == "darwin" else 1024) < 2**30
     found = np.load(tmp_path / "found.npy")

@@ -30,7 +30,17 @@ def test_minilm_and_the_mean_of_its_word_pieces_before_any_training(
     bertctl: Run, shared_data: Path, tmp_path: Path
 ) -> None:
     dev = shared_data / "glue" / "STS-B" / "dev.tsv"
-    done = bertctl("evaluate", "minilm", "--file", dev, "--precision", "fp32", "-o", tmp_path / "before", "--json")
+    done = bertctl(
+        "evaluate",
+        "minilm",
+        "--file",
+        dev,
+        "--precision",
+        "fp32",
+        "-o",
+        tmp_path / "before",
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)["metrics"].values()
     assert found["spearman"]["value"] == pytest.approx(0.867, abs=5e-4)
@@ -39,40 +49,82 @@ def test_minilm_and_the_mean_of_its_word_pieces_before_any_training(
     for side in (7, 8):
         file = tmp_path / f"{side}.txt"
         file.write_text("".join(f"{row[side]}\n" for row in rows), encoding="utf-8")
-        how = ("--layers", "word-embeddings", "--pooling", "mean", "--no-special-tokens", "--normalize")
-        done = bertctl("extract-features", file, "-o", tmp_path / f"{side}.npy", "--model", "minilm", *how)
+        how = (
+            "--layers",
+            "word-embeddings",
+            "--pooling",
+            "mean",
+            "--no-special-tokens",
+            "--normalize",
+        )
+        done = bertctl(
+            "extract-features", file, "-o", tmp_path / f"{side}.npy", "--model", "minilm", *how
+        )
         assert done.returncode == 0, done.stderr
         unit.append(np.load(tmp_path / f"{side}.npy"))
     from scipy.stats import spearmanr
 
     cosines = (unit[0] * unit[1]).sum(axis=1)
-    assert spearmanr(cosines, [float(row[9]) for row in rows]).statistic == pytest.approx(0.645, abs=1e-3)
+    assert spearmanr(cosines, [float(row[9]) for row in rows]).statistic == pytest.approx(
+        0.645, abs=1e-3
+    )
 
 
 @pytest.mark.parametrize("loss", ["cosent", "cosine"])
 def test_64_at_once_are_4_times_16_are_2_processes_of_32(
     loss: str, bertctl: Run, shared_data: Path, tmp_path: Path
 ) -> None:
-    same = ["--data-dir", shared_data / "glue", "--model", "minilm", "--max-train-rows", 128, "--max-eval-rows", 32]
+    same = [
+        "--data-dir",
+        shared_data / "glue",
+        "--model",
+        "minilm",
+        "--max-train-rows",
+        128,
+        "--max-eval-rows",
+        32,
+    ]
     same += ["--batch-size", 64, "--epochs", 1, "--precision", "fp32", "--set", "model.dropout=0"]
     same += ["--set", f"sentence_embeddings.loss={loss}"]
-    ways = {"whole": [], "parts": ["--set", "training.accumulation_steps=4"], "processes": ["--num-processes", 2]}
+    ways = {
+        "whole": [],
+        "parts": ["--set", "training.accumulation_steps=4"],
+        "processes": ["--num-processes", 2],
+    }
     weights, losses = {}, {}
     for name, way in ways.items():
         train(bertctl, "stsb-embeddings", tmp_path / name, *same, *way)
         weights[name] = load_file(tmp_path / name / "model" / "model.safetensors")
-        losses[name] = json.loads((tmp_path / name / "history.jsonl").read_text().splitlines()[0])["loss"]
+        losses[name] = json.loads((tmp_path / name / "history.jsonl").read_text().splitlines()[0])[
+            "loss"
+        ]
     for name in ("parts", "processes"):
         assert losses[name] == pytest.approx(losses["whole"], rel=1e-6)
-        assert max(np.abs(weights[name][one] - weights["whole"][one]).max() for one in weights["whole"]) < 2e-6
+        assert (
+            max(
+                np.abs(weights[name][one] - weights["whole"][one]).max() for one in weights["whole"]
+            )
+            < 2e-6
+        )
 
 
-def test_training_on_scores_is_better_than_no_training(bertctl: Run, shared_data: Path, tmp_path: Path) -> None:
+def test_training_on_scores_is_better_than_no_training(
+    bertctl: Run, shared_data: Path, tmp_path: Path
+) -> None:
     dev = shared_data / "glue" / "STS-B" / "dev.tsv"
     evaluated(bertctl, "minilm", dev, tmp_path / "before")
     for seed in SEEDS:
         run = tmp_path / str(seed)
-        how = ("--data-dir", shared_data / "glue", "--model", "minilm", "--epochs", 1, "--seed", seed)
+        how = (
+            "--data-dir",
+            shared_data / "glue",
+            "--model",
+            "minilm",
+            "--epochs",
+            1,
+            "--seed",
+            seed,
+        )
         train(bertctl, "stsb-embeddings", run, *how)
         evaluated(bertctl, run, dev, tmp_path / f"after-{seed}")
     after = [tmp_path / f"after-{seed}" for seed in SEEDS]

@@ -89,8 +89,16 @@ def slurm() -> Iterator[dict[str, str]]:
     (folder / "bertctl").write_text(f'#!/bin/sh\nexec {sys.executable} -m bertctl "$@"\n')
     (folder / "bertctl").chmod(0o755)
     paths = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
-    environment = {**os.environ, "SLURM_CONF": str(configuration), "PATH": f"{folder}:{search}", "PYTHONPATH": paths}
-    munged = [f"--{name}={folder}/munge.{suffix}" for name, suffix in (("key-file", "key"), ("socket", "socket"))]
+    environment = {
+        **os.environ,
+        "SLURM_CONF": str(configuration),
+        "PATH": f"{folder}:{search}",
+        "PYTHONPATH": paths,
+    }
+    munged = [
+        f"--{name}={folder}/munge.{suffix}"
+        for name, suffix in (("key-file", "key"), ("socket", "socket"))
+    ]
     munged += [f"--{name}-file={folder}/munged.{name}" for name in ("pid", "log", "seed")]
     try:
         for command in (
@@ -102,8 +110,12 @@ def slurm() -> Iterator[dict[str, str]]:
         _until(lambda: _ask(environment, "sinfo", "-h", "-o", "%T %D") == "idle 2")
         yield environment
     finally:
-        subprocess.run(["scancel", "--state=RUNNING"], env=environment, check=False, capture_output=True)
-        subprocess.run(["scancel", "--state=PENDING"], env=environment, check=False, capture_output=True)
+        subprocess.run(
+            ["scancel", "--state=RUNNING"], env=environment, check=False, capture_output=True
+        )
+        subprocess.run(
+            ["scancel", "--state=PENDING"], env=environment, check=False, capture_output=True
+        )
         for pid in folder.glob("*.pid"):
             _stop(pid)
         shutil.rmtree(folder, ignore_errors=True)
@@ -119,7 +131,9 @@ def _stop(pid_file: Path) -> None:
 
 
 def _ask(environment: dict[str, str], *command: str) -> str:
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout.strip()
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    ).stdout.strip()
 
 
 def _until(condition: Callable[[], Any], *, process: "subprocess.Popen[str] | None" = None) -> Any:
@@ -137,26 +151,62 @@ def _until(condition: Callable[[], Any], *, process: "subprocess.Popen[str] | No
 @pytest.fixture(scope="module")
 def opinions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "opinions.csv"
-    lines = [f"the film was {'good fine' if i % 2 else 'bad dull'} {i},{'pos' if i % 2 else 'neg'}" for i in range(128)]
+    lines = [
+        f"the film was {'good fine' if i % 2 else 'bad dull'} {i},{'pos' if i % 2 else 'neg'}"
+        for i in range(128)
+    ]
     path.write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
     return path
 
 
 def _words(verb: str, opinions: Path, model: Path, output: str, epochs: int) -> list[str]:
-    words = [verb, "text-classification", "--train-file", str(opinions), "--model", str(model), "-o", output]
-    words += ["--batch-size", "8", "--epochs", str(epochs), "--max-length", "32", "--precision", "fp32"]
-    words += ["--threads", "1", "--set", "data.validation_fraction=0.25", "--set", "training.log_every=1"]
+    words = [
+        verb,
+        "text-classification",
+        "--train-file",
+        str(opinions),
+        "--model",
+        str(model),
+        "-o",
+        output,
+    ]
+    words += [
+        "--batch-size",
+        "8",
+        "--epochs",
+        str(epochs),
+        "--max-length",
+        "32",
+        "--precision",
+        "fp32",
+    ]
+    words += [
+        "--threads",
+        "1",
+        "--set",
+        "data.validation_fraction=0.25",
+        "--set",
+        "training.log_every=1",
+    ]
     return [*words, "--set", "evaluation.bootstrap_resamples=100"]
 
 
 def _sweep(
-    environment: dict[str, str], folder: Path, opinions: Path, model: Path, rates: str, epochs: int, *extra: str
+    environment: dict[str, str],
+    folder: Path,
+    opinions: Path,
+    model: Path,
+    rates: str,
+    epochs: int,
+    *extra: str,
 ) -> "subprocess.Popen[str]":
     grid = ["--grid", f"optimizer.learning_rate={rates}"]
     words = [*_words("sweep", opinions, model, str(folder), epochs), *grid, *extra]
     command = [sys.executable, "-m", "bertctl", *words]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=opinions.parent, env=environment, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(
+        command, cwd=opinions.parent, env=environment, stdout=pipe, stderr=pipe, text=True
+    )
 
 
 def _done(process: "subprocess.Popen[str]") -> str:
@@ -175,7 +225,9 @@ def _step(folder: Path) -> int:
     """The step that the one run of a sweep has logged last."""
     for history in folder.glob("cells/*/history.jsonl"):
         lines = history.read_text().splitlines()
-        return max((json.loads(line).get("step", 0) for line in lines if line.endswith("}")), default=0)
+        return max(
+            (json.loads(line).get("step", 0) for line in lines if line.endswith("}")), default=0
+        )
     return 0
 
 
@@ -184,7 +236,11 @@ def _process_of(job: str) -> psutil.Process | None:
     for process in psutil.process_iter(["cmdline"]):
         try:
             is_submitit = "submitit.core._submit" in (process.info["cmdline"] or [])
-            if is_submitit and process.environ().get("SLURM_JOB_ID") == job and process.name() != "srun":
+            if (
+                is_submitit
+                and process.environ().get("SLURM_JOB_ID") == job
+                and process.name() != "srun"
+            ):
                 return process
         except psutil.Error:
             continue
@@ -212,13 +268,17 @@ def test_each_run_is_trained_once_whatever_becomes_of_its_jobs(
     for _ in range(3):  # as batch systems do
         _ask(slurm, "scancel", "--signal=USR2", first)
     second = _until(lambda: _running(slurm, first), process=sweep)
-    saved = [int(path.name.removeprefix("step-")) for path in folder.glob("cells/*/checkpoints/step-*")]
+    saved = [
+        int(path.name.removeprefix("step-")) for path in folder.glob("cells/*/checkpoints/step-*")
+    ]
     assert max(saved) > 20, "the time limit saved a checkpoint"
 
     process = _until(lambda: _process_of(second), process=sweep)
     process.kill()
     third = _until(lambda: _running(slurm, first, second), process=sweep)
-    refused = subprocess.run(["scontrol", "requeue", third], env=slurm, capture_output=True, check=False)
+    refused = subprocess.run(
+        ["scontrol", "requeue", third], env=slurm, capture_output=True, check=False
+    )
     assert refused.returncode != 0, "Slurm starts no job of its own beside those of the sweep"
 
     _until(lambda: _step(folder) > max(saved), process=sweep)
@@ -231,14 +291,24 @@ def test_each_run_is_trained_once_whatever_becomes_of_its_jobs(
     assert f"1 job of an earlier command cancelled: {third}" in said
     assert _results(folder) == _results(tmp_path / "alone")
     assert _ask(slurm, "squeue", "-h", "-t", "R,PD") == ""
-    environments = [json.loads(path.read_text()) for path in folder.glob("cells/*/environment.json")]
-    assert all(one["command"].startswith("bertctl sweep text-classification") for one in environments)
+    environments = [
+        json.loads(path.read_text()) for path in folder.glob("cells/*/environment.json")
+    ]
+    assert all(
+        one["command"].startswith("bertctl sweep text-classification") for one in environments
+    )
 
 
-def test_several_jobs_at_once(slurm: dict[str, str], opinions: Path, tiny_model: Path, tmp_path: Path) -> None:
+def test_several_jobs_at_once(
+    slurm: dict[str, str], opinions: Path, tiny_model: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("submitit", reason="the extra `slurm` is not installed")
     _done(_sweep(dict(os.environ), tmp_path / "alone", opinions, tiny_model, "5e-3,1e-3", 3))
-    _done(_sweep(slurm, tmp_path / "sweep", opinions, tiny_model, "5e-3,1e-3", 3, "--executor", "slurm"))
+    _done(
+        _sweep(
+            slurm, tmp_path / "sweep", opinions, tiny_model, "5e-3,1e-3", 3, "--executor", "slurm"
+        )
+    )
     assert _results(tmp_path / "sweep") == _results(tmp_path / "alone")
 
 
@@ -273,10 +343,15 @@ def test_the_batch_file_of_the_documentation(
             _until(lambda path=history: path.exists() and len(path.read_text().splitlines()) > 20)
             _ask(slurm, "scancel", "--signal=TERM", job)
         status = tmp_path / run / "status.json"
-        _until(lambda path=status: path.exists() and json.loads(path.read_text())["state"] == "done")
+        _until(
+            lambda path=status: path.exists() and json.loads(path.read_text())["state"] == "done"
+        )
         _until(lambda number=job: not _ask(slurm, "squeue", "-h", "-t", "R,PD,CG", "-j", number))
     log = (tmp_path / f"slurm-{job}.out").read_text()
     assert "a checkpoint was saved" in log
     assert json.loads((tmp_path / "broken" / "performance.json").read_text())["processes"] == 2
-    models = [(tmp_path / run / "model" / "model.safetensors").read_bytes() for run in ("unbroken", "broken")]
+    models = [
+        (tmp_path / run / "model" / "model.safetensors").read_bytes()
+        for run in ("unbroken", "broken")
+    ]
     assert models[0] == models[1]

@@ -16,13 +16,27 @@ pytestmark = pytest.mark.slow
 
 
 def _command(data: Path, folder: Path, *extra: object) -> list[str]:
-    words = ["sweep", "mrpc", "--data-dir", data / "glue", "--model", "minilm", "-o", folder, "--jobs", 2, "--offline"]
+    words = [
+        "sweep",
+        "mrpc",
+        "--data-dir",
+        data / "glue",
+        "--model",
+        "minilm",
+        "-o",
+        folder,
+        "--jobs",
+        2,
+        "--offline",
+    ]
     return [sys.executable, "-m", "bertctl", *map(str, words), *map(str, extra)]
 
 
 def _run(command: list[str]) -> "subprocess.CompletedProcess[str]":
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=3600, env=env, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=3600, env=env, check=False
+    )
 
 
 def _result(folder: Path) -> dict[str, Any]:
@@ -31,9 +45,13 @@ def _result(folder: Path) -> dict[str, Any]:
     return document
 
 
-def test_the_papers_grid_with_two_seeds_wastes_little_time(shared_data: Path, tmp_path: Path) -> None:
+def test_the_papers_grid_with_two_seeds_wastes_little_time(
+    shared_data: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "sweep"
-    done = _run(_command(shared_data, folder, "--max-train-rows", 600, "--grid", "paper", "--seeds", 2))
+    done = _run(
+        _command(shared_data, folder, "--max-train-rows", 600, "--grid", "paper", "--seeds", 2)
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("tokenized once") == 1
     counts = _result(folder)["counts"]
@@ -44,14 +62,26 @@ def test_the_papers_grid_with_two_seeds_wastes_little_time(shared_data: Path, tm
     print(done.stderr.splitlines()[-2:], done.stdout)  # noqa: T201
     assert int(share[1]) >= 91
     chosen = _result(folder)["chosen"]
-    alone = _run([sys.executable, "-m", "bertctl", "finetune", str(folder / "best.yaml"), "-o", str(tmp_path / "one")])
+    alone = _run(
+        [
+            sys.executable,
+            "-m",
+            "bertctl",
+            "finetune",
+            str(folder / "best.yaml"),
+            "-o",
+            str(tmp_path / "one"),
+        ]
+    )
     assert alone.returncode == 0, alone.stderr
     metrics = json.loads((tmp_path / "one" / "metrics.json").read_text())
     primary = metrics["primary"]
     assert metrics["metrics"][primary["split"]][primary["name"]]["value"] == chosen["run_value"]
 
 
-def test_a_rate_of_1_is_stopped_within_a_tenth_of_the_steps(shared_data: Path, tmp_path: Path) -> None:
+def test_a_rate_of_1_is_stopped_within_a_tenth_of_the_steps(
+    shared_data: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "sweep"
     grid = "optimizer.learning_rate=1.0 training.batch_size=16,32 training.epochs=2,3,4"
     done = _run(_command(shared_data, folder, "--max-train-rows", 600, "--grid", grid))
@@ -77,7 +107,9 @@ def test_a_sweep_killed_half_way_comes_to_the_same_table(shared_data: Path, tmp_
         time.sleep(0.05)
     process.kill()
     process.wait()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     while len(list((tmp_path / "two" / "cells").glob("*/metrics.json"))) < 27:
         assert process.poll() is None
         time.sleep(0.05)

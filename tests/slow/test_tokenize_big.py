@@ -35,14 +35,21 @@ def rows_of(path: Path) -> Iterator[list[str]]:
 def english(shared_data: Path) -> list[str]:
     """All texts of the GLUE sets, SQuAD and the medical sets, a text a line, shuffled."""
     texts: list[str] = []
-    for path in sorted([*(shared_data / "glue").rglob("*.tsv"), *(shared_data / "glue-samples").rglob("*.tsv")]):
+    for path in sorted(
+        [*(shared_data / "glue").rglob("*.tsv"), *(shared_data / "glue-samples").rglob("*.tsv")]
+    ):
         texts += [field for row in rows_of(path) for field in row if " " in field]
     for path in sorted(shared_data.glob("squad*/*.json")):
         for article in json.loads(path.read_text(encoding="utf-8"))["data"]:
             for paragraph in article["paragraphs"]:
                 texts.append(paragraph["context"])
                 texts += [question["question"] for question in paragraph["qas"]]
-    for path in sorted([*(shared_data / "mlm-medical").glob("*.txt"), *(shared_data / "medical-abstracts").glob("*")]):
+    for path in sorted(
+        [
+            *(shared_data / "mlm-medical").glob("*.txt"),
+            *(shared_data / "medical-abstracts").glob("*"),
+        ]
+    ):
         texts += path.read_text(encoding="utf-8").splitlines()
     texts = [" ".join(text.split("\n")) for text in texts if text.strip()]
     random.Random(0).shuffle(texts)  # noqa: S311
@@ -75,7 +82,9 @@ def test_all_real_data_has_the_reference_s_ids(english: list[str]) -> None:
     for first in range(0, len(english), 20_000):
         part = english[first : first + 20_000]
         encoded = encoder.encode(part)
-        assert split_flat(encoded.ids, encoded.lengths) == [e.ids for e in MINILM.encode_batch(part)]
+        assert split_flat(encoded.ids, encoded.lengths) == [
+            e.ids for e in MINILM.encode_batch(part)
+        ]
     assert encoder.route is not None
     share = len(encoder.route.unsafe(english)) / len(english)
     print(f"\n{len(english):,} texts, {share:.2%} of them by the reference")  # noqa: T201
@@ -90,7 +99,9 @@ def test_all_of_unicode_has_the_reference_s_ids() -> None:
         characters = [chr(i) for i in range(first, first + 4096) if not 0xD800 <= i < 0xE000]
         batch = [text for c in characters for text in (c, f"a{c}b", f"in{c}{c}ing", f"{c} é{c}")]
         encoded = encoder.encode(batch)
-        assert split_flat(encoded.ids, encoded.lengths) == [e.ids for e in MINILM.encode_batch_fast(batch)], hex(first)
+        assert split_flat(encoded.ids, encoded.lengths) == [
+            e.ids for e in MINILM.encode_batch_fast(batch)
+        ], hex(first)
 
 
 def test_five_times_the_speed_of_encode_batch(english: list[str]) -> None:
@@ -98,14 +109,19 @@ def test_five_times_the_speed_of_encode_batch(english: list[str]) -> None:
     pytest.importorskip("tokie")
     ours, reference = measure(MINILM, list(repeated(english, 200 * MIB)))
     for rate in (ours, reference):
-        print(f"\n{rate.name}: {rate.megabytes_per_second:.1f} MB/s, {rate.tokens_per_second:,.0f} tokens/s", end="")  # noqa: T201
+        print(
+            f"\n{rate.name}: {rate.megabytes_per_second:.1f} MB/s, {rate.tokens_per_second:,.0f} tokens/s",
+            end="",
+        )  # noqa: T201
     assert ours.checksum == reference.checksum
     assert ours.megabytes_per_second > 5 * reference.megabytes_per_second
 
 
 def test_twelve_times_the_speed_of_datasets_map(english: list[str]) -> None:
     pytest.importorskip("tokie")
-    rates = measure(MINILM, list(repeated(english, 24 * MIB)), others={"datasets.map": datasets_map(MINILM)})
+    rates = measure(
+        MINILM, list(repeated(english, 24 * MIB)), others={"datasets.map": datasets_map(MINILM)}
+    )
     for rate in rates:
         print(f"\n{rate.name}: {rate.megabytes_per_second:.1f} MB/s", end="")  # noqa: T201
     assert len({rate.checksum for rate in rates}) == 1
@@ -115,7 +131,19 @@ def test_twelve_times_the_speed_of_datasets_map(english: list[str]) -> None:
 def test_a_gibibyte_in_less_than_400_mib(big_file: Path) -> None:
     began = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-m", "bertctl", "tokenize", "-q", "-m", "minilm", "--file", big_file, "--format", "ids"],
+        [
+            sys.executable,
+            "-m",
+            "bertctl",
+            "tokenize",
+            "-q",
+            "-m",
+            "minilm",
+            "--file",
+            big_file,
+            "--format",
+            "ids",
+        ],
         stdout=subprocess.DEVNULL,
     )
     watched, peak = psutil.Process(process.pid), 0
@@ -127,18 +155,36 @@ def test_a_gibibyte_in_less_than_400_mib(big_file: Path) -> None:
         time.sleep(0.05)
     assert process.wait() == 0
     seconds = time.monotonic() - began
-    print(f"\n1 GiB in {seconds:.0f} s, {big_file.stat().st_size / seconds / 1e6:.1f} MB/s, peak {peak / MIB:.0f} MiB")  # noqa: T201
+    print(
+        f"\n1 GiB in {seconds:.0f} s, {big_file.stat().st_size / seconds / 1e6:.1f} MB/s, peak {peak / MIB:.0f} MiB"
+    )  # noqa: T201
     assert 30 * MIB < peak < 400 * MIB
 
 
 def test_a_line_of_50_mb(tmp_path: Path, english: list[str]) -> None:
     line = " ".join(repeated(english, 50_000_000))
     (tmp_path / "line.txt").write_text(f"{line}\n", encoding="utf-8")
-    command = [sys.executable, "-m", "bertctl", "tokenize", "-q", "-m", "minilm", "-f", "line.txt", "--format", "ids"]
+    command = [
+        sys.executable,
+        "-m",
+        "bertctl",
+        "tokenize",
+        "-q",
+        "-m",
+        "minilm",
+        "-f",
+        "line.txt",
+        "--format",
+        "ids",
+    ]
     done = subprocess.run(command, capture_output=True, check=True, cwd=tmp_path)
     assert done.stdout.count(b"\n") == 1
     words = [" ".join(part) for part in batched(line.split(" "), 200)]
-    expected = [101, *(i for e in MINILM.encode_batch_fast(words, add_special_tokens=False) for i in e.ids), 102]
+    expected = [
+        101,
+        *(i for e in MINILM.encode_batch_fast(words, add_special_tokens=False) for i in e.ids),
+        102,
+    ]
     assert list(map(int, done.stdout.split())) == expected
 
 
@@ -170,14 +216,36 @@ def test_sst2_for_training_in_two_seconds(shared_data: Path) -> None:
 
 def test_one_text_in_three_tenths_of_a_second() -> None:
     """The best of several, in CPU time of the process and its children, which other jobs do not change."""
-    command = [sys.executable, "-m", "bertctl", "tokenize", "-q", "a visually stunning rumination on love"]
+    command = [
+        sys.executable,
+        "-m",
+        "bertctl",
+        "tokenize",
+        "-q",
+        "a visually stunning rumination on love",
+    ]
     walls, processors = [], []
     for _ in range(8):
         before, began = psutil.Process().cpu_times(), time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         walls.append(time.perf_counter() - began)
         after = psutil.Process().cpu_times()
-        processors.append(after.children_user - before.children_user + after.children_system - before.children_system)
-        assert json.loads(done.stdout)["ids"] == [101, 1037, 17453, 14726, 19379, 12758, 2006, 2293, 102]
+        processors.append(
+            after.children_user
+            - before.children_user
+            + after.children_system
+            - before.children_system
+        )
+        assert json.loads(done.stdout)["ids"] == [
+            101,
+            1037,
+            17453,
+            14726,
+            19379,
+            12758,
+            2006,
+            2293,
+            102,
+        ]
     print(f"\none text: {min(walls):.2f} s, of CPU {min(processors):.2f} s")  # noqa: T201
     assert min(processors) < 0.3

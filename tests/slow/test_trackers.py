@@ -19,14 +19,38 @@ from tests.conftest import Run
 
 pytestmark = pytest.mark.slow
 
-HOW = ["--epochs", 2, "--batch-size", 8, "--device", "cpu", "--precision", "fp32", "--threads", 1, "--max-length", 40]
+HOW = [
+    "--epochs",
+    2,
+    "--batch-size",
+    8,
+    "--device",
+    "cpu",
+    "--precision",
+    "fp32",
+    "--threads",
+    1,
+    "--max-length",
+    40,
+]
 HOW += ["--set", "training.log_every=1", "--set", "evaluation.bootstrap_resamples=100"]
 
 
 @pytest.fixture
 def training(bertctl: Run, opinions: Path, tiny_model: Path):
-    def run(*more: object, env: dict[str, str] | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:
-        words = ["finetune", "text-classification", "--train-file", opinions, "--model", tiny_model, *HOW, *more]
+    def run(
+        *more: object, env: dict[str, str] | None = None, code: int = 0
+    ) -> subprocess.CompletedProcess[str]:
+        words = [
+            "finetune",
+            "text-classification",
+            "--train-file",
+            opinions,
+            "--model",
+            tiny_model,
+            *HOW,
+            *more,
+        ]
         done = bertctl(*words, env=env)
         assert done.returncode == code, done.stderr
         return done
@@ -39,13 +63,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of an MLflow server."""
     pytest.importorskip("mlflow", reason="pip install 'bertctl[mlflow]'")
     program = shutil.which("mlflow")
-    if program is None or "server" not in subprocess.run([program, "--help"], capture_output=True, text=True).stdout:
+    if (
+        program is None
+        or "server"
+        not in subprocess.run([program, "--help"], capture_output=True, text=True).stdout
+    ):
         pytest.skip("no program mlflow with a server: pip install mlflow")
     folder = tmp_path_factory.mktemp("mlflow")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder / "files")]
+    words = [
+        "--backend-store-uri",
+        f"sqlite:///{folder}/mlflow.db",
+        "--artifacts-destination",
+        str(folder / "files"),
+    ]
     words += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     with (
         (folder / "log").open("w") as log,
@@ -67,7 +100,9 @@ def test_a_finished_run_becomes_a_version_and_a_gate_reads_it(
     target = ["--set", "runtime.mlflow_register=opinions@champion"]
     said = training("-o", "first", "--log-to", "mlflow", *target, env=env).stderr
     assert "registered in MLflow: opinions, version 1, alias champion" in said
-    said = training("-o", "second", "--seed", 7, *target, env=env).stderr  # not logged: an MLflow run of its own
+    said = training(
+        "-o", "second", "--seed", 7, *target, env=env
+    ).stderr  # not logged: an MLflow run of its own
     assert "registered in MLflow: opinions, version 2, alias champion" in said
 
     import mlflow
@@ -76,15 +111,28 @@ def test_a_finished_run_becomes_a_version_and_a_gate_reads_it(
     one, two = (client.get_model_version("opinions", number) for number in "12")
     assert client.get_model_version_by_alias("opinions", "champion").version == two.version
     losses = client.get_metric_history(one.run_id, "loss")
-    history = [json.loads(line) for line in (tmp_path / "first" / "history.jsonl").read_text().splitlines()]
-    assert [each.value for each in losses] == pytest.approx([line["loss"] for line in history if "loss" in line])
+    history = [
+        json.loads(line) for line in (tmp_path / "first" / "history.jsonl").read_text().splitlines()
+    ]
+    assert [each.value for each in losses] == pytest.approx(
+        [line["loss"] for line in history if "loss" in line]
+    )
     there = {file.path for file in client.list_artifacts(one.run_id, "run")}
     assert {"run/metrics.json", "run/model", "run/recipe.yaml", "run/predictions"} <= there
     assert not {"run/checkpoints", "run/trackers"} & there
     got = Path(client.download_artifacts(two.run_id, "run/model/model.safetensors", str(tmp_path)))
     assert got.read_bytes() == (tmp_path / "second" / "model" / "model.safetensors").read_bytes()
 
-    words = ["gate", "first", "--max-drop", "accuracy=0.9", "--policy", "lenient", "--allow-constant", "--json"]
+    words = [
+        "gate",
+        "first",
+        "--max-drop",
+        "accuracy=0.9",
+        "--policy",
+        "lenient",
+        "--allow-constant",
+        "--json",
+    ]
     by_name = bertctl(*words, "--baseline", "mlflow:opinions@champion", env=env)
     by_path = bertctl(*words, "--baseline", "second", env=env)
     assert by_name.returncode == by_path.returncode == 0, by_name.stderr
@@ -102,7 +150,11 @@ def test_a_registry_that_is_not_there_is_said_before_anything_is_trained(
 ) -> None:
     target = ["--set", "runtime.mlflow_register=opinions@champion", "-o", "none"]
     nowhere = "http://user:secret@127.0.0.1:9"
-    env = {"MLFLOW_TRACKING_URI": nowhere, "HF_HUB_OFFLINE": "", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+    env = {
+        "MLFLOW_TRACKING_URI": nowhere,
+        "HF_HUB_OFFLINE": "",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    }
     said = training(*target, env=env, code=4).stderr
     assert "opinions@champion can't be registered: MLflow at 127.0.0.1:9" in said
     assert "secret" not in said
@@ -110,7 +162,12 @@ def test_a_registry_that_is_not_there_is_said_before_anything_is_trained(
     said = training(*target, "--offline", env={**env, "MLFLOW_TRACKING_URI": server}, code=4).stderr
     assert "offline mode is on" in said
     env["MLFLOW_TRACKING_URI"] = server
-    for named, code in (("mlflow:opinions", 2), ("mlflow:@x", 2), ("mlflow:nothing@x", 4), ("mlflow:opinions@x", 4)):
+    for named, code in (
+        ("mlflow:opinions", 2),
+        ("mlflow:@x", 2),
+        ("mlflow:nothing@x", 4),
+        ("mlflow:opinions@x", 4),
+    ):
         done = bertctl("gate", tmp_path, "--baseline", named, "--max-drop", "accuracy=0.1", env=env)
         assert done.returncode == code, done.stderr
         assert done.stderr.startswith(f"error: {named} ")
@@ -148,9 +205,13 @@ def test_wandb_offline_has_the_losses(training, tmp_path: Path) -> None:
     for data in records(stored.read_bytes()):
         record = Record()
         record.ParseFromString(data)
-        items = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
+        items = {
+            item.key or "/".join(item.nested_key): item.value_json for item in record.history.item
+        }
         losses += [json.loads(items["loss"])] if "loss" in items else []
-    history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    history = [
+        json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    ]
     assert losses == pytest.approx([line["loss"] for line in history if "loss" in line])
 
 
@@ -164,7 +225,11 @@ def test_tensorboards_files_have_the_losses(training, tmp_path: Path) -> None:
     (events,) = {path.parent for path in files if path.parent.name == "bertctl"}
     read = EventAccumulator(str(events))
     read.Reload()
-    history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    history = [
+        json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    ]
     for name in ("loss", "learning_rate", "validation_accuracy"):
         expected = {int(line["step"]): line[name] for line in history if name in line}
-        assert {event.step: event.value for event in read.Scalars(name)} == pytest.approx(expected, rel=1e-6)
+        assert {event.step: event.value for event in read.Scalars(name)} == pytest.approx(
+            expected, rel=1e-6
+        )

@@ -22,19 +22,32 @@ from tests.conftest import Run
 
 @pytest.mark.parametrize(
     "address",
-    ["s3://b/k", "gs://b", "hf://org/name", "https://h/x.csv", "S3://b", "abfss://c@a/x", "file:///x", "s3:/b/k"],
+    [
+        "s3://b/k",
+        "gs://b",
+        "hf://org/name",
+        "https://h/x.csv",
+        "S3://b",
+        "abfss://c@a/x",
+        "file:///x",
+        "s3:/b/k",
+    ],
 )
 def test_what_begins_with_a_scheme_is_an_address(address: str) -> None:
     assert is_address(address)
     assert is_address(Path(address)), "pathlib leaves one slash"
 
 
-@pytest.mark.parametrize("path", ["reviews.csv", "a/b", "C:/data", "/s3://b", "./s3:/b", "a:b", "", "-", "x y: //z"])
+@pytest.mark.parametrize(
+    "path", ["reviews.csv", "a/b", "C:/data", "/s3://b", "./s3:/b", "a:b", "", "-", "x y: //z"]
+)
 def test_other_paths_are_none(path: str) -> None:
     assert not is_address(path)
 
 
-def test_a_folder_that_is_called_like_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_called_like_a_scheme(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What an earlier version wrote below `s3:` can be read; the address is refused all the same."""
     monkeypatch.chdir(tmp_path)
     Path("s3:").mkdir()
@@ -49,9 +62,17 @@ def test_a_folder_that_is_called_like_a_scheme(tmp_path: Path, monkeypatch: pyte
         ("s3://b/run", {}, "aws s3 cp --recursive s3://b/run run"),
         ("gs://b/x.csv", {"is_output": True}, "gcloud storage cp x.csv gs://b/x.csv"),
         ("https://h/x.csv", {}, "curl -L -o x.csv 'https://h/x.csv'"),
-        ("https://huggingface.co/org/name/tree/main", {"is_model": True}, "Give the hub id: org/name"),
+        (
+            "https://huggingface.co/org/name/tree/main",
+            {"is_model": True},
+            "Give the hub id: org/name",
+        ),
         ("hf://org/name@v1", {"is_model": True}, "Give the hub id: org/name"),
-        ("hf://datasets/org/name/a/x.csv", {}, "hf download --repo-type dataset org/name a/x.csv --local-dir ."),
+        (
+            "hf://datasets/org/name/a/x.csv",
+            {},
+            "hf download --repo-type dataset org/name a/x.csv --local-dir .",
+        ),
         ("hf://org/name", {"is_output": True}, "bertctl push RUN HUB-ID"),
         ("file:///tmp/x", {}, "Give the path itself: /tmp/x"),
         ("nfs://h/x", {}, "Copy it to this machine first"),
@@ -78,7 +99,11 @@ def _parameters() -> list[tuple[str, Any]]:
         command = _imported(verb, lambda _: None)
         commands = getattr(command, "commands", None) or {verb.name: command}
         for name, each in commands.items():
-            parameters += [(f"{verb.name} {name}", one) for one in each.params if not getattr(one, "is_flag", False)]
+            parameters += [
+                (f"{verb.name} {name}", one)
+                for one in each.params
+                if not getattr(one, "is_flag", False)
+            ]
     return parameters
 
 
@@ -103,11 +128,23 @@ def test_every_option_for_a_file_or_folder_refuses_an_address() -> None:
 def test_free_text_may_be_an_address() -> None:
     """Texts, labels and columns are no paths."""
     for verb, parameter in _parameters():
-        if parameter.name in ("text", "texts", "pair", "label", "label_column", "message", "pattern", "word", "sets"):
+        if parameter.name in (
+            "text",
+            "texts",
+            "pair",
+            "label",
+            "label_column",
+            "message",
+            "pattern",
+            "word",
+            "sets",
+        ):
             refuse_typed_addresses([parameter], {parameter.name: "https://example.org/x"})
         if "TEXT" in (parameter.metavar or ""):
             assert verb
-            refuse_typed_addresses([parameter], {parameter.name: "https://example.org is an address"})
+            refuse_typed_addresses(
+                [parameter], {parameter.name: "https://example.org is an address"}
+            )
 
 
 @pytest.mark.parametrize("dotted", sorted(marked(Mark.IS_PATH)))
@@ -140,7 +177,9 @@ def test_recipes_bases_and_variables(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(UsageError, match=re.escape("https://h/r.yaml is an address")):
         load_recipe(str(file))
     monkeypatch.setenv("BERTCTL_DATA", "s3://b/d")
-    with pytest.raises(UsageError, match=re.escape("BERTCTL_DATA: data.data_dir: s3://b/d is an address")):
+    with pytest.raises(
+        UsageError, match=re.escape("BERTCTL_DATA: data.data_dir: s3://b/d is an address")
+    ):
         load_recipe("sst2")
     monkeypatch.setenv("BERTCTL_CACHE", "gs://b/c")
     with pytest.raises(UsageError, match="BERTCTL_CACHE: gs://b/c is an address"):

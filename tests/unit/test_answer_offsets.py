@@ -38,7 +38,9 @@ BYTE_LEVEL = {
 }
 METASPACE = {
     "sentencepiece": pre_tokenizers.Metaspace(),
-    "camembert": pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]),
+    "camembert": pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    ),
 }
 
 
@@ -70,7 +72,9 @@ def _byte_level(pre_tokenizer, post_processor):
 def _sentencepiece(pre_tokenizer):
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizer
-    trainer = trainers.UnigramTrainer(vocab_size=90, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=90, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+    )
     tokenizer.train_from_iterator(TEXTS, trainer)
     return tokenizer
 
@@ -79,20 +83,34 @@ def _wordpiece():
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(vocab_size=120, special_tokens=["[UNK]"], show_progress=False)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=120, special_tokens=["[UNK]"], show_progress=False
+    )
     tokenizer.train_from_iterator(TEXTS, trainer)
     return tokenizer
 
 
 TOKENIZERS = {
-    **{f"{name}, {post}": (_byte_level, BYTE_LEVEL[name], POST[post]) for name in BYTE_LEVEL for post in POST},
+    **{
+        f"{name}, {post}": (_byte_level, BYTE_LEVEL[name], POST[post])
+        for name in BYTE_LEVEL
+        for post in POST
+    },
     **{name: (_sentencepiece, pre_tokenizer) for name, pre_tokenizer in METASPACE.items()},
     "uncased bert": (_wordpiece,),
 }
 ANSWERS = (
     *((0, answer) for answer in ("Anna", "Oslo", "Amsterdam", "1998", "not  in Amsterdam")),
     *((1, answer) for answer in ("cafe\u0301", "Zürich")),
-    *((2, answer) for answer in ("\U0001f469\u200d\U0001f469\u200d\U0001f467", "हिन्दी", "น้ำ", "\U0001f1f3\U0001f1f4")),
+    *(
+        (2, answer)
+        for answer in (
+            "\U0001f469\u200d\U0001f469\u200d\U0001f467",
+            "हिन्दी",
+            "น้ำ",
+            "\U0001f1f3\U0001f1f4",
+        )
+    ),
     (2, "שָׁלוֹם"),
     (3, "begins"),
     (3, "line"),
@@ -107,7 +125,10 @@ def test_answers_are_cut_out_as_they_were_given(name):
         start = TEXTS[context].index(answer)
         at = int(contexts.tokens.starts[context])
         first, last = contexts.tokens_of(context, start, start + len(answer))
-        assert TEXTS[context][contexts.char_starts[at + first] : contexts.char_ends[at + last]] == answer
+        assert (
+            TEXTS[context][contexts.char_starts[at + first] : contexts.char_ends[at + last]]
+            == answer
+        )
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -115,11 +136,16 @@ def test_tokens_stand_one_behind_the_other_and_leave_no_letter_out(name):
     make, *arguments = TOKENIZERS[name]
     contexts = encode_contexts(TEXTS, make(*arguments))
     for number, text in enumerate(TEXTS):
-        part = slice(contexts.tokens.starts[number], contexts.tokens.starts[number] + contexts.tokens.lengths[number])
+        part = slice(
+            contexts.tokens.starts[number],
+            contexts.tokens.starts[number] + contexts.tokens.lengths[number],
+        )
         starts, ends = contexts.char_starts[part], contexts.char_ends[part]
         assert (np.diff(starts) >= 0).all()
         assert (np.diff(ends) >= 0).all()
-        covered = {place for start, end in zip(starts, ends, strict=True) for place in range(start, end)}
+        covered = {
+            place for start, end in zip(starts, ends, strict=True) for place in range(start, end)
+        }
         letters = {place for place, character in enumerate(text) if character.isalnum()}
         assert letters <= covered
 
@@ -157,13 +183,28 @@ def test_the_unit_that_offsets_count_is_named(context, start, unit):
 
 def test_training_and_the_check_of_data_name_the_unit():
     contexts = [EMOJI, "\U0001f600" + EMOJI]
-    labels = [{"text": ["Ben"], "answer_start": [len(c[: c.index("Ben")].encode("utf-16-le")) // 2]} for c in contexts]
-    rows = Rows("train", {"question": ["Who?"] * 2, "context": contexts, "label": labels}, ["a", "b"], "x.json")
+    labels = [
+        {"text": ["Ben"], "answer_start": [len(c[: c.index("Ben")].encode("utf-16-le")) // 2]}
+        for c in contexts
+    ]
+    rows = Rows(
+        "train",
+        {"question": ["Who?"] * 2, "context": contexts, "label": labels},
+        ["a", "b"],
+        "x.json",
+    )
     with pytest.raises(DataError, match="is not at its offset") as caught:
         QuestionAnswering(QuestionAnsweringSection(), False).check(rows)
-    assert "All of these offsets count UTF-16 units, as JavaScript and Java do." in caught.value.remedy
-    subject = Subject(
-        Recipe(task="question-answering", data=DataSection(train_file="x.json")), {"train": rows}, None, None
+    assert (
+        "All of these offsets count UTF-16 units, as JavaScript and Java do." in caught.value.remedy
     )
-    [finding] = [finding for finding in check_answers(subject) if finding.code == "answer-off-offset"]
+    subject = Subject(
+        Recipe(task="question-answering", data=DataSection(train_file="x.json")),
+        {"train": rows},
+        None,
+        None,
+    )
+    [finding] = [
+        finding for finding in check_answers(subject) if finding.code == "answer-off-offset"
+    ]
     assert finding.remedy.startswith("All of them count UTF-16 units")

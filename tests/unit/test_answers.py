@@ -24,7 +24,13 @@ from bertctl.tasks.registry import answer_type
 from bertctl.tasks.score_answers import ScoreAnswers
 from bertctl.tasks.span_answers import SpanAnswers
 from bertctl.tasks.tag_answers import TagAnswers
-from tests.scoring import answer_metrics, contributions_of, lines_of, scores_by_type, tagging_metrics
+from tests.scoring import (
+    answer_metrics,
+    contributions_of,
+    lines_of,
+    scores_by_type,
+    tagging_metrics,
+)
 
 LABELS = ["neg", "neutral", "pos"]
 
@@ -67,7 +73,9 @@ def test_one_label_an_example_equals_scikit_learn(labels):
     gold, answers = [line["gold"] for line in lines], [line["prediction"] for line in lines]
     # Of two labels the second of the model's order is the positive one, where the run names none.
     if len(labels) == 2:
-        assert _value(lines, "text-classification", "f1") == pytest.approx(f1_score(gold, answers, pos_label="no"))
+        assert _value(lines, "text-classification", "f1") == pytest.approx(
+            f1_score(gold, answers, pos_label="no")
+        )
     for average in ("macro", "micro", "weighted"):
         f1 = f1_score(gold, answers, average=average)
         assert _value(lines, "text-classification", f"f1_{average}") == pytest.approx(f1)
@@ -76,15 +84,26 @@ def test_one_label_an_example_equals_scikit_learn(labels):
     lines = [line | {"probabilities": dict(zip(labels, row, strict=True))} for line, row in rows]
     there = np.array(gold)[:, None] == np.array(labels)
     chances, there = (side[:, -1] if len(labels) == 2 else side for side in (chances, there))
-    for name, theirs in (("roc_auc", roc_auc_score), ("average_precision", average_precision_score)):
+    for name, theirs in (
+        ("roc_auc", roc_auc_score),
+        ("average_precision", average_precision_score),
+    ):
         assert _value(lines, "text-classification", name) == pytest.approx(theirs(there, chances))
-    sure = [line | {"probabilities": dict.fromkeys(labels, 0.0) | {line["gold"]: 1.0}} for line in lines]
+    sure = [
+        line | {"probabilities": dict.fromkeys(labels, 0.0) | {line["gold"]: 1.0}} for line in lines
+    ]
     perfect = contributions_of(sure, "text-classification", "roc_auc").metric(resamples=200)
     assert perfect.value == perfect.high == 1.0
     assert 0.9 < perfect.low < 1.0, "an example that is ranked wrongly could be next"
-    assert _value(lines, "text-classification", "matthews") == pytest.approx(matthews_corrcoef(gold, answers))
-    assert _value(lines, "text-classification", "accuracy") == pytest.approx(np.mean(np.equal(gold, answers)))
-    assert _value(lines, "text-classification", "loss") == pytest.approx(np.mean([line["loss"] for line in lines]))
+    assert _value(lines, "text-classification", "matthews") == pytest.approx(
+        matthews_corrcoef(gold, answers)
+    )
+    assert _value(lines, "text-classification", "accuracy") == pytest.approx(
+        np.mean(np.equal(gold, answers))
+    )
+    assert _value(lines, "text-classification", "loss") == pytest.approx(
+        np.mean([line["loss"] for line in lines])
+    )
 
 
 def test_without_two_kinds_of_rows_there_is_no_area_under_a_curve():
@@ -98,8 +117,18 @@ def test_without_two_kinds_of_rows_there_is_no_area_under_a_curve():
 
 
 def test_the_positive_label_is_guessed_from_the_names():
-    for labels in ("ham spam", "OFFENSE OTHER", "no yes", "-1 1", "cat dog", "toxic non-toxic", "ad information"):
-        positive = {"OFFENSE OTHER": "OFFENSE", "toxic non-toxic": "toxic"}.get(labels, labels.split()[1])
+    for labels in (
+        "ham spam",
+        "OFFENSE OTHER",
+        "no yes",
+        "-1 1",
+        "cat dog",
+        "toxic non-toxic",
+        "ad information",
+    ):
+        positive = {"OFFENSE OTHER": "OFFENSE", "toxic non-toxic": "toxic"}.get(
+            labels, labels.split()[1]
+        )
         assert positive_label(labels.split(), False, None) == positive
     for name in ("mrpc", "qqp"):
         official = builtin_datasets()[name].labels
@@ -120,8 +149,12 @@ def test_several_labels_an_example_equal_scikit_learn():
     ]
     task = "text-classification"
     for average in ("macro", "micro", "weighted"):
-        assert _value(lines, task, f"f1_{average}") == pytest.approx(f1_score(gold, answers, average=average))
-    assert _value(lines, task, "precision:pos") == pytest.approx(precision_score(gold[:, 2], answers[:, 2]))
+        assert _value(lines, task, f"f1_{average}") == pytest.approx(
+            f1_score(gold, answers, average=average)
+        )
+    assert _value(lines, task, "precision:pos") == pytest.approx(
+        precision_score(gold[:, 2], answers[:, 2])
+    )
     assert _value(lines, task, "accuracy") == pytest.approx((gold == answers).all(axis=1).mean())
     of_pos = _slice(lines, task, "recall", "label", "pos")
     assert of_pos.value == pytest.approx(recall_score(gold[:, 2], answers[:, 2]))
@@ -131,9 +164,16 @@ def test_scores_equal_scipy():
     rng = np.random.default_rng(2)
     gold = rng.integers(0, 6, 120).astype(float)
     answers = gold + rng.normal(size=120)
-    lines = [{"id": i, "gold": g, "prediction": a} for i, (g, a) in enumerate(zip(gold, answers, strict=True))]
-    assert _value(lines, "text-regression", "pearson") == pytest.approx(stats.pearsonr(gold, answers).statistic)
-    assert _value(lines, "text-regression", "spearman") == pytest.approx(stats.spearmanr(gold, answers).statistic)
+    lines = [
+        {"id": i, "gold": g, "prediction": a}
+        for i, (g, a) in enumerate(zip(gold, answers, strict=True))
+    ]
+    assert _value(lines, "text-regression", "pearson") == pytest.approx(
+        stats.pearsonr(gold, answers).statistic
+    )
+    assert _value(lines, "text-regression", "spearman") == pytest.approx(
+        stats.spearmanr(gold, answers).statistic
+    )
     assert _value(lines, "text-regression", "mse") == pytest.approx(((gold - answers) ** 2).mean())
 
 
@@ -161,21 +201,29 @@ def _tagged():
 
 @pytest.mark.parametrize("name", ["accuracy", "entity_precision", "entity_recall", "entity_f1"])
 def test_tags_equal_the_scorers(name):
-    expected = tagging_metrics([g for g, _ in TAGS], [p for _, p in TAGS], resamples=100, seed=0, entities=True)
+    expected = tagging_metrics(
+        [g for g, _ in TAGS], [p for _, p in TAGS], resamples=100, seed=0, entities=True
+    )
     assert _value(_tagged(), "token-classification", name) == pytest.approx(expected[name].value)
 
 
 def test_the_loss_of_tags_is_the_mean_over_words():
     words = [len(g) for g, _ in TAGS]
     expected = sum(0.1 * i * count for i, count in enumerate(words)) / sum(words)
-    assert contributions_of(_tagged(), "token-classification", "loss").value == pytest.approx(expected)
+    assert contributions_of(_tagged(), "token-classification", "loss").value == pytest.approx(
+        expected
+    )
     cut = [line | {"truncated": True} for line in _tagged()]
-    assert contributions_of(cut, "token-classification", "loss") is None, "how many words were read is not told"
+    assert contributions_of(cut, "token-classification", "loss") is None, (
+        "how many words were read is not told"
+    )
 
 
 @pytest.mark.parametrize("name", ["precision", "recall", "f1"])
 def test_a_type_of_entity_is_a_slice(name):
-    of_type = {score.type: score for score in scores_by_type([g for g, _ in TAGS], [p for _, p in TAGS])}
+    of_type = {
+        score.type: score for score in scores_by_type([g for g, _ in TAGS], [p for _, p in TAGS])
+    }
     for value in ("PER", "LOC"):
         found = _slice(_tagged(), "token-classification", name, "label", value)
         assert found.value == pytest.approx(getattr(of_type[value], name))
@@ -184,9 +232,14 @@ def test_a_type_of_entity_is_a_slice(name):
 
 @pytest.mark.parametrize("unanswerable", [False, True])
 def test_questions_equal_the_scorer(unanswerable):
-    gold = [["the red fox", "fox"], ["Paris"], ["in 1912"], ["a"]] + ([[], []] if unanswerable else [])
+    gold = [["the red fox", "fox"], ["Paris"], ["in 1912"], ["a"]] + (
+        [[], []] if unanswerable else []
+    )
     answers = ["red fox", "London", "1912", "", "", "something"][: len(gold)]
-    lines = [{"id": i, "gold": g, "prediction": p} for i, (g, p) in enumerate(zip(gold, answers, strict=True))]
+    lines = [
+        {"id": i, "gold": g, "prediction": p}
+        for i, (g, p) in enumerate(zip(gold, answers, strict=True))
+    ]
     expected = answer_metrics(answers, gold, resamples=100, seed=0)
     assert len(expected) == (6 if unanswerable else 2)
     for name, metric in expected.items():
@@ -195,7 +248,10 @@ def test_questions_equal_the_scorer(unanswerable):
 
 
 def test_choices_have_an_accuracy():
-    lines = [{"id": i, "gold": i % 4, "prediction": (i % 4 if i % 5 else 0), "loss": 1.0} for i in range(40)]
+    lines = [
+        {"id": i, "gold": i % 4, "prediction": (i % 4 if i % 5 else 0), "loss": 1.0}
+        for i in range(40)
+    ]
     expected = np.mean([line["gold"] == line["prediction"] for line in lines])
     assert _value(lines, "multiple-choice", "accuracy") == pytest.approx(expected)
 
@@ -206,8 +262,15 @@ def test_choices_have_an_accuracy():
      ("token-classification", "bleu"), ("question-answering", "loss"), ("question-answering", "best_f1")],
 )  # fmt: skip
 def test_what_lines_do_not_give_is_none(task, name):
-    gold = {"token-classification": ["O"], "question-answering": ["x"], "text-regression": 1.0}.get(task, "pos")
-    line = {"id": 1, "gold": gold, "prediction": "x" if task == "question-answering" else gold, "loss": 0.5}
+    gold = {"token-classification": ["O"], "question-answering": ["x"], "text-regression": 1.0}.get(
+        task, "pos"
+    )
+    line = {
+        "id": 1,
+        "gold": gold,
+        "prediction": "x" if task == "question-answering" else gold,
+        "loss": 0.5,
+    }
     assert contributions_of([line], task, name) is None
 
 
@@ -269,7 +332,9 @@ def test_the_constant_tag_has_no_metric_of_a_type_that_is_not_there() -> None:
     """A model that does not answer it has none either, so it can't be the one by which weights are chosen."""
     answers = TagAnswers(("O", "B-A", "I-A", "B-B", "I-B"), mark_entities=True)
     found = answers.baseline("B-A", [{"id": 0, "gold": ["O", "B-B"]}])
-    assert {name for name in found if ":" in name} == {f"entity_{what}:B" for what in ("precision", "recall", "f1")}
+    assert {name for name in found if ":" in name} == {
+        f"entity_{what}:B" for what in ("precision", "recall", "f1")
+    }
     assert found["entity_f1"] == found["entity_f1:B"] == 0.0
 
 
@@ -285,7 +350,12 @@ def test_the_constant_tag_has_no_metric_of_a_type_that_is_not_there() -> None:
         (ScoreAnswers(), [100.0, 900.0], [489.0, 491.0], "about 490"),
         (ScoreAnswers(), [1.0, 2.0], [1.5, 1.6], None),
         (ChoiceAnswers(), [0, 1], [2, 2], "choice 2"),
-        (TagAnswers(("O", "B-X"), mark_entities=True), [["O", "B-X"], ["O"]], [["O", "O"], ["O"]], "'O'"),
+        (
+            TagAnswers(("O", "B-X"), mark_entities=True),
+            [["O", "B-X"], ["O"]],
+            [["O", "O"], ["O"]],
+            "'O'",
+        ),
         (TagAnswers(("O", "B-X"), mark_entities=True), [["O"]], [["O"]], None),
         (SpanAnswers(), [["x"], ["y"]], ["z", "z"], None),
     ],
@@ -314,20 +384,35 @@ def test_the_table_of_labels_counts_clusters_as_gate_does():
 def test_entities_of_a_document_are_one_cluster():
     """Where whole documents are right or wrong, an entity says no more than its document."""
     lines = [
-        {"id": str(i), "gold": ["B-PER"], "prediction": ["B-PER"] if i // 10 % 2 else ["O"], "cluster": i // 10}
+        {
+            "id": str(i),
+            "gold": ["B-PER"],
+            "prediction": ["B-PER"] if i // 10 % 2 else ["O"],
+            "cluster": i // 10,
+        }
         for i in range(100)
     ]
     (together,) = TagAnswers.from_lines(lines).outcome(lines).rows
-    (alone,) = TagAnswers.from_lines(lines).outcome([{**line, "cluster": i} for i, line in enumerate(lines)]).rows
+    (alone,) = (
+        TagAnswers.from_lines(lines)
+        .outcome([{**line, "cluster": i} for i, line in enumerate(lines)])
+        .rows
+    )
     assert together[:5] == alone[:5] == ["PER", 100, 50, 1.0, 0.5]
     trials = stats.binomtest(50, 100)
     plain = trials.proportion_ci(method="wilson")
-    assert alone[5] == (pytest.approx(trials.proportion_ci(method="exact").low), pytest.approx(plain.high))
+    assert alone[5] == (
+        pytest.approx(trials.proportion_ci(method="exact").low),
+        pytest.approx(plain.high),
+    )
     assert together[5][1] - together[5][0] > 2.5 * (plain.high - plain.low)
 
 
 def test_the_error_of_scores_is_that_of_clusters():
-    lines = [{"id": str(i), "gold": 1.0, "prediction": 1.0 + i // 20, "cluster": i // 20} for i in range(400)]
+    lines = [
+        {"id": str(i), "gold": 1.0, "prediction": 1.0 + i // 20, "cluster": i // 20}
+        for i in range(400)
+    ]
     _, found = ScoreAnswers().group_score(lines)
     metric = found.metric(resamples=2000)
     error = np.arange(20).std(ddof=1) / np.sqrt(20)
@@ -347,6 +432,10 @@ def test_the_table_of_questions_is_scored_as_the_metrics():
         for i, (gold, said) in enumerate(zip(golds, given, strict=True))
     ]
     ((_, n, exact, _, f1, silent),) = SpanAnswers().outcome(lines).rows
-    assert (n, exact, silent) == (3, pytest.approx(_value(lines, "question-answering", "exact_match")), 0.0)
+    assert (n, exact, silent) == (
+        3,
+        pytest.approx(_value(lines, "question-answering", "exact_match")),
+        0.0,
+    )
     assert exact == pytest.approx(2 / 3), "the premise"
     assert f1 == pytest.approx(_value(lines, "question-answering", "f1"))

@@ -31,12 +31,24 @@ def reader(folder: Path, **options: int) -> AttentionReader:
 
 def test_layers_and_heads_can_be_chosen(tiny_model: Path) -> None:
     opened = reader(tiny_model)
-    every, some = read_attention(opened, TEXT), read_attention(opened, TEXT, layers="-1", heads="3,1")
+    every, some = (
+        read_attention(opened, TEXT),
+        read_attention(opened, TEXT, layers="-1", heads="3,1"),
+    )
     assert (some["layers"].tolist(), some["heads"].tolist()) == ([2], [1, 3])
     np.testing.assert_array_equal(some["attentions"], every["attentions"][1:, [0, 2]])
     np.testing.assert_array_equal(some["queries"], every["queries"][1:, [0, 2]])
     arrays = {name for name, one in some.items() if isinstance(one, np.ndarray)}
-    assert arrays == {"tokens", "sides", "layers", "heads", "attentions", "queries", "keys", "scaling"}
+    assert arrays == {
+        "tokens",
+        "sides",
+        "layers",
+        "heads",
+        "attentions",
+        "queries",
+        "keys",
+        "scaling",
+    }
 
 
 @pytest.mark.parametrize(("typed", "expected"), [
@@ -46,7 +58,9 @@ def test_numbers(typed: str | None, expected: tuple[int, ...]) -> None:
     assert numbers_in(typed, 4, "layer") == expected
 
 
-@pytest.mark.parametrize("typed", ["0", "5", "-5", "-6", "-9", "3-2", "1-9", "two", "", "1,,2", "1--2", "99999999999"])
+@pytest.mark.parametrize(
+    "typed", ["0", "5", "-5", "-6", "-9", "3-2", "1-9", "two", "", "1,,2", "1--2", "99999999999"]
+)
 def test_numbers_that_are_none(typed: str) -> None:
     with pytest.raises(UsageError, match="has no layer"):
         numbers_in(typed, 4, "layer")
@@ -70,7 +84,9 @@ def _patterns_of(encoding: Encoding, weights: np.ndarray) -> dict[str, list[floa
             "next": [i + 1] if i + 1 < len(sides) and sides[i + 1] >= 0 else [],
             "previous": [i - 1] if i and sides[i - 1] >= 0 else [],
             "itself": [i],
-            "same": [j for j, other in enumerate(encoding.ids) if other == encoding.ids[i] and j != i],
+            "same": [
+                j for j, other in enumerate(encoding.ids) if other == encoding.ids[i] and j != i
+            ],
             "cls": [0],
             "delimiters": [j for j, token in enumerate(encoding.tokens) if token == "[SEP]"],
             "other": [j for j, other in enumerate(sides) if other >= 0 and other != side],
@@ -91,7 +107,10 @@ def test_patterns_are_what_loops_count(tiny_model: Path, pairs: list[str] | None
     found = measure_patterns(opened, chunks)
 
     encodings, _ = opened.encode(TextChunk(texts, pairs))
-    each = [read_attention(opened, text, pairs and pairs[i])["attentions"] for i, text in enumerate(texts)]
+    each = [
+        read_attention(opened, text, pairs and pairs[i])["attentions"]
+        for i, text in enumerate(texts)
+    ]
     for layer in range(2):
         for head in range(3):
             expected: dict[str, list[float]] = {}
@@ -101,7 +120,9 @@ def test_patterns_are_what_loops_count(tiny_model: Path, pairs: list[str] | None
             for name, values in expected.items():
                 assert (name in found["columns"]) is bool(values)
                 if values:
-                    assert found["columns"][name][layer, head] == pytest.approx(np.mean(values), abs=1e-5), name
+                    assert found["columns"][name][layer, head] == pytest.approx(
+                        np.mean(values), abs=1e-5
+                    ), name
                     assert found["counts"][name] == len(values)
     assert (found["texts"], found["cut"]) == (3, 0)
     assert ("other" in found["columns"]) is (pairs is not None)
@@ -151,7 +172,10 @@ def test_a_head_is_missed_as_if_it_had_been_cut_off(importance) -> None:
 def importance_of_tags(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path):
     folder = tmp_path_factory.mktemp("tags")
     data = folder / "tags.conll"
-    data.write_text("good B-X\nfilm O\n\nit O\nwas O\nnot B-X\nvery I-X\nfine I-X\n\nbad B-X\n", encoding="utf-8")
+    data.write_text(
+        "good B-X\nfilm O\n\nit O\nwas O\nnot B-X\nvery I-X\nfine I-X\n\nbad B-X\n",
+        encoding="utf-8",
+    )
     recipe = tiny_recipe(tiny_model, data, **{"task": "token-classification", "training.epochs": 1})
     finetune_run(prepare(recipe), RunFolder.create(folder / "run"))
     run = open_run(folder / "run", options={"runtime.device": "cpu", "runtime.threads": 1})
@@ -174,7 +198,9 @@ def test_a_gradient_is_the_slope_of_the_loss(made: str, request: pytest.FixtureR
         with torch.no_grad():
             output.copy_(kept)
         slopes = np.abs((ends[1] - ends[0]) / 0.02)
-        assert found["columns"]["gradient"][layer, head] == pytest.approx(slopes.mean(), rel=0.02, abs=1e-5)
+        assert found["columns"]["gradient"][layer, head] == pytest.approx(
+            slopes.mean(), rel=0.02, abs=1e-5
+        )
 
 
 def _validation(run):

@@ -14,15 +14,33 @@ from bertctl.jobs.run_recipe import run_recipe as finetune
 from bertctl.sweeps.grid import read_grid
 from bertctl.sweeps.plan import read_plan, settle_plan
 from bertctl.sweeps.prepare import SweepRequest, make_sweep
-from bertctl.training.auto_settings import TrainingTraits, epochs, layer_decay, learning_rate, resolve_auto
+from bertctl.training.auto_settings import (
+    TrainingTraits,
+    epochs,
+    layer_decay,
+    learning_rate,
+    resolve_auto,
+)
 from bertctl.training.job import prepare
 
-GENERIC = ("text-classification", "text-regression", "token-classification", "question-answering", "multiple-choice")
+GENERIC = (
+    "text-classification",
+    "text-regression",
+    "token-classification",
+    "question-answering",
+    "multiple-choice",
+)
 BY_SEED = [{"init": 1, "order": 1}, {"init": 2, "order": 2}]
 
 
 def traits(**changed: Any) -> TrainingTraits:
-    usual: dict[str, Any] = {"n_rows": 5000, "n_labels": 2, "width": 768, "n_layers": 12, "has_shared_layers": False}
+    usual: dict[str, Any] = {
+        "n_rows": 5000,
+        "n_labels": 2,
+        "width": 768,
+        "n_layers": 12,
+        "has_shared_layers": False,
+    }
     return TrainingTraits(**usual | changed)
 
 
@@ -103,7 +121,11 @@ def test_whatever_is_given_is_not_chosen(tmp_path: Path) -> None:
     )
     resolved, sentence = resolve_auto(recipe, traits(n_rows=100))
 
-    assert (resolved.training.epochs, resolved.training.average_best, resolved.training.batch_size) == (7, None, 4)
+    assert (
+        resolved.training.epochs,
+        resolved.training.average_best,
+        resolved.training.batch_size,
+    ) == (7, None, 4)
     assert resolved.optimizer.learning_rate == 1e-3
     assert sentence == "auto: layer decay 0.9"
 
@@ -124,12 +146,17 @@ def test_an_open_recipe_is_written_and_read_back_open(tmp_path: Path) -> None:
     assert "# learning_rate: auto" in path.read_text()
     assert again == recipe
     assert fields_left_to_auto(again) == fields_left_to_auto(recipe)
-    assert resolve_auto(again, traits())[0].training.epochs == 9, "as many evaluations as are averaged"
+    assert resolve_auto(again, traits())[0].training.epochs == 9, (
+        "as many evaluations as are averaged"
+    )
 
 
 @pytest.mark.parametrize(
     ("recipe", "message"),
-    [("few-shot", "none for few-shot training"), ("sentence-embeddings", "none for the task 'sentence-embeddings'")],
+    [
+        ("few-shot", "none for few-shot training"),
+        ("sentence-embeddings", "none for the task 'sentence-embeddings'"),
+    ],
 )
 def test_auto_is_refused_where_it_knows_nothing(recipe: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -137,7 +164,9 @@ def test_auto_is_refused_where_it_knows_nothing(recipe: str, message: str) -> No
 
 
 def test_steps_and_accumulation_that_are_given_fit_what_is_chosen() -> None:
-    recipe = load_recipe("text-classification", sets=["training.max_steps=50", "training.accumulation_steps=3"])
+    recipe = load_recipe(
+        "text-classification", sets=["training.max_steps=50", "training.accumulation_steps=3"]
+    )
 
     resolved, sentence = resolve_auto(recipe, traits())
 
@@ -167,10 +196,14 @@ def test_a_run_says_what_was_chosen_and_replays_and_resumes_without_the_preset(
     assert written.optimizer == job.recipe.optimizer
     assert job.chosen.startswith(f"auto: learning rate {job.recipe.optimizer.learning_rate:g} (")
     assert prepare(written).hash == job.hash
-    assert not finetune(recipe, output=folder.path, resume=True).trained, "the same run, found again"
+    assert not finetune(recipe, output=folder.path, resume=True).trained, (
+        "the same run, found again"
+    )
 
 
-def test_a_sweep_leaves_the_fields_beside_its_grid_to_auto(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+def test_a_sweep_leaves_the_fields_beside_its_grid_to_auto(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
     recipe = auto_recipe(tiny_model, opinions)
     request = SweepRequest(recipe, read_grid("training.epochs=1,2"), BY_SEED)
 
@@ -198,7 +231,9 @@ def test_folds_of_unequal_size_are_trained_alike(tiny_model: Path, tmp_path: Pat
     assert len({cell.recipe.training.model_dump_json() for cell in sweep.cells}) == 1
 
 
-def test_a_folder_of_an_auto_run_is_named_by_the_values_that_were_chosen(tiny_model: Path, opinions: Path) -> None:
+def test_a_folder_of_an_auto_run_is_named_by_the_values_that_were_chosen(
+    tiny_model: Path, opinions: Path
+) -> None:
     job = prepare(auto_recipe(tiny_model, opinions))
     shown = {**job.recipe.training.model_dump(), **job.recipe.optimizer.model_dump()}
     given = {dotted: shown[dotted.partition(".")[2]] for dotted in AUTO_FIELDS}

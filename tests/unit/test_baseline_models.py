@@ -7,7 +7,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import StandardScaler
 
 from bertctl.baselines.frozen import fit_classifier
-from bertctl.baselines.kinds import comparison_sentence, difference_document, is_full_score, verdict_on
+from bertctl.baselines.kinds import (
+    comparison_sentence,
+    difference_document,
+    is_full_score,
+    verdict_on,
+)
 from bertctl.baselines.run_baselines import paired_comparison
 from bertctl.baselines.sampling import stratified
 from bertctl.baselines.word_counts import LinearModel, TextFeatures, WordTags
@@ -25,7 +30,9 @@ def rows_of(texts, pairs=None):
 
 
 def settings(n_outputs, *, classifier=LOGISTIC, multi_label=False):
-    return ClassifierSettings(classifier, multi_label, n_outputs, False, (1e-3, 1e-2, 1e-1, 1.0), folds=3, seed=0)
+    return ClassifierSettings(
+        classifier, multi_label, n_outputs, False, (1e-3, 1e-2, 1e-1, 1.0), folds=3, seed=0
+    )
 
 
 def drawn(n_labels, n=240, size=6):
@@ -65,11 +72,15 @@ def test_tfidf_is_scikit_learns():
 
     model = LinearModel(features.of(rows_of(TEXTS)), labels, 2, "single_label_classification")
 
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
+    vectorizer = TfidfVectorizer(
+        ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b"
+    )
     theirs = LogisticRegression(C=10).fit(vectorizer.fit_transform(TEXTS), labels)
     unseen = ["a fine dull night", "food"]
     probabilities = np.exp(model.logits(features.of(rows_of(unseen))))
-    np.testing.assert_allclose(probabilities, theirs.predict_proba(vectorizer.transform(unseen)), atol=5e-3)
+    np.testing.assert_allclose(
+        probabilities, theirs.predict_proba(vectorizer.transform(unseen)), atol=5e-3
+    )
 
 
 def test_a_label_without_training_rows_is_never_answered():
@@ -82,7 +93,9 @@ def test_a_label_without_training_rows_is_never_answered():
 
 
 def test_each_of_several_labels_is_decided_by_itself_and_one_that_all_have_is_always_given():
-    labels = np.array([[1, 1, 0], [0, 1, 0], [1, 1, 0], [0, 1, 0], [1, 1, 0], [0, 1, 0]], dtype=np.float32)
+    labels = np.array(
+        [[1, 1, 0], [0, 1, 0], [1, 1, 0], [0, 1, 0], [1, 1, 0], [0, 1, 0]], dtype=np.float32
+    )
     features = TextFeatures(rows_of(TEXTS)).of(rows_of(TEXTS))
 
     logits = LinearModel(features, labels, 3, "multi_label_classification").logits(features)
@@ -107,7 +120,9 @@ def test_texts_without_spaces_are_counted_by_characters():
 
     features = TextFeatures(rows).of(rows)
 
-    logits = LinearModel(features, np.array([1, 0, 1, 0]), 2, "single_label_classification").logits(features)
+    logits = LinearModel(features, np.array([1, 0, 1, 0]), 2, "single_label_classification").logits(
+        features
+    )
     assert logits.argmax(axis=1).tolist() == [1, 0, 1, 0]
 
 
@@ -188,7 +203,10 @@ def test_a_comparison_is_mcnemars_and_allows_for_the_choice_of_the_epoch():
     def lines(right):
         hits = rng.random(300) < right
         other = np.where(gold == "yes", "no", "yes")
-        return [{"gold": g, "prediction": g if hit else o} for g, o, hit in zip(gold, other, hits, strict=True)]
+        return [
+            {"gold": g, "prediction": g if hit else o}
+            for g, o, hit in zip(gold, other, hits, strict=True)
+        ]
 
     ours = lines(0.9)
     theirs = lines(0.8)
@@ -197,7 +215,9 @@ def test_a_comparison_is_mcnemars_and_allows_for_the_choice_of_the_epoch():
     once = paired_comparison(answers, ours, theirs, "accuracy", compared=1)
     of_three = paired_comparison(answers, ours, theirs, "accuracy", compared=3)
 
-    rights = [np.array([line["gold"] == line["prediction"] for line in each]) for each in (ours, theirs)]
+    rights = [
+        np.array([line["gold"] == line["prediction"] for line in each]) for each in (ours, theirs)
+    ]
     expected = share_difference(*rights)
     assert (once["value"], once["low"], once["high"], once["p"]) == (
         expected.value, expected.low, expected.high, expected.p

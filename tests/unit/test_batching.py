@@ -19,12 +19,17 @@ def test_seed_and_epoch_fix_the_order() -> None:
     first = training_plan(LENGTHS, 32, seed=7, epoch=0)
     again = training_plan(LENGTHS, 32, seed=7, epoch=0)
     assert all((a == b).all() for a, b in zip(first, again, strict=True))
-    for other in (training_plan(LENGTHS, 32, seed=7, epoch=1), training_plan(LENGTHS, 32, seed=8, epoch=0)):
+    for other in (
+        training_plan(LENGTHS, 32, seed=7, epoch=1),
+        training_plan(LENGTHS, 32, seed=8, epoch=0),
+    ):
         assert np.concatenate(first).tolist() != np.concatenate(other).tolist()
 
 
 def test_like_lengths_leave_a_fraction_of_the_padding() -> None:
-    random = padding_share(LENGTHS, training_plan(LENGTHS, 32, seed=7, epoch=0, group_by_length=False))
+    random = padding_share(
+        LENGTHS, training_plan(LENGTHS, 32, seed=7, epoch=0, group_by_length=False)
+    )
     grouped = padding_share(LENGTHS, training_plan(LENGTHS, 32, seed=7, epoch=0))
     assert random > 0.4
     assert grouped < 0.05

@@ -25,7 +25,10 @@ LONG_CELL = "x " * 9_000_000
 
 
 def rows_of(path: Path, *, chunk_rows: int | None = 2048) -> int:
-    return sum(len(rows) for rows in TEXT_READER.stream(path, DataSection(text_column="text"), chunk_rows=chunk_rows))
+    return sum(
+        len(rows)
+        for rows in TEXT_READER.stream(path, DataSection(text_column="text"), chunk_rows=chunk_rows)
+    )
 
 
 def repeated(text: str, n_rows: int) -> pa.Table:
@@ -43,7 +46,9 @@ def write_dictionary_cell(path: Path) -> None:
 
 
 def write_repeated_cells(path: Path) -> None:
-    pq.write_table(repeated("x " * 500_000, 100_000), path, compression="zstd", write_statistics=False)
+    pq.write_table(
+        repeated("x " * 500_000, 100_000), path, compression="zstd", write_statistics=False
+    )
 
 
 def write_many_rows(path: Path) -> None:
@@ -51,7 +56,9 @@ def write_many_rows(path: Path) -> None:
 
 
 def write_nested_cells(path: Path) -> None:
-    words = pa.DictionaryArray.from_arrays(pa.array(np.zeros(100_000, np.int32)), pa.array(["y" * 10_000]))
+    words = pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(100_000, np.int32)), pa.array(["y" * 10_000])
+    )
     lists = pa.ListArray.from_arrays(pa.array([0, 100_000], pa.int32()), words)
     pq.write_table(pa.table({"text": ["a"], "words": lists}), path, compression="zstd")
 
@@ -79,7 +86,9 @@ def test_parquet_that_becomes_too_much_is_refused(
 def test_a_longer_cell_is_read_where_the_recipe_allows_it(tmp_path: Path) -> None:
     write_plain_cell(tmp_path / "long.parquet")
 
-    [rows] = TEXT_READER.stream(tmp_path / "long.parquet", DataSection(text_column="text", longest_line=20))
+    [rows] = TEXT_READER.stream(
+        tmp_path / "long.parquet", DataSection(text_column="text", longest_line=20)
+    )
 
     assert rows.columns["text"] == ["short", LONG_CELL]
 
@@ -92,7 +101,9 @@ def test_gzip_that_becomes_too_much_is_refused(block: bytes, tmp_path: Path) -> 
             file.write(block)
 
     with (
-        pytest.raises(DataError, match=r"has more lines than packed bytes|unpacks to more than 200"),
+        pytest.raises(
+            DataError, match=r"has more lines than packed bytes|unpacks to more than 200"
+        ),
         open_bytes(path) as file,
     ):
         file.read(1)

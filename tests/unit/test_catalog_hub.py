@@ -75,7 +75,9 @@ def fetch_model(name: str = "org/thing") -> object:
 
 
 def fetch_data() -> object:
-    return hub.fetch_file("org/data", "a/train.parquet", revision="0123abc", wanted="the data 'd'", ways=WAYS)
+    return hub.fetch_file(
+        "org/data", "a/train.parquet", revision="0123abc", wanted="the data 'd'", ways=WAYS
+    )
 
 
 def test_what_is_asked_is_a_file_that_is_wanted_and_only_once(start_hub):
@@ -109,7 +111,9 @@ def test_a_revision_is_never_ignored(start_hub, tmp_path):
     there = start_hub(lambda _: 2)
     with pytest.raises(UnavailableError):
         locate_model("minilm", revision="0123abc")
-    assert there.asked == ["HEAD /sentence-transformers/all-MiniLM-L6-v2/resolve/0123abc/config.json"]
+    assert there.asked == [
+        "HEAD /sentence-transformers/all-MiniLM-L6-v2/resolve/0123abc/config.json"
+    ]
     (tmp_path / "vectors.txt").write_text("a 1 2\n")
     for path in (tmp_path, tmp_path / "vectors.txt"):
         with pytest.raises(UsageError, match="only a model of the hub has"):
@@ -185,7 +189,9 @@ def test_a_package_whose_weights_were_changed_is_refused(monkeypatch):
     with pytest.raises(UnavailableError, match="'minilm'") as caught:
         locate_model("minilm")
     assert "--force-reinstall" in caught.value.remedy
-    assert locate_model("minilm", weights=False).is_dir(), "the tokenizer alone is not what was hashed"
+    assert locate_model("minilm", weights=False).is_dir(), (
+        "the tokenizer alone is not what was hashed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -197,7 +203,9 @@ def test_a_package_whose_weights_were_changed_is_refused(monkeypatch):
         ("a/b/c", UnavailableError, "a/b/c does not exist"),
     ],
 )
-def test_names_that_fit_nothing_are_refused_without_the_hub(name, error, said, start_hub, tmp_path, monkeypatch):
+def test_names_that_fit_nothing_are_refused_without_the_hub(
+    name, error, said, start_hub, tmp_path, monkeypatch
+):
     there = start_hub(lambda _: 200)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=said):

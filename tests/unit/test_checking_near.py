@@ -8,9 +8,52 @@ import pytest
 from bertctl.checking.near import SHORTEST, SIMILARITY, near_duplicates
 
 WORDS = (
-    *("the", "a", "of", "and", "to", "in", "is", "was", "it", "for", "on", "with", "as", "by", "at", "from", "that"),
-    *("story", "heart", "music", "night", "city", "river", "winter", "paper", "window", "garden", "letter", "market"),
-    *("bridge", "silver", "morning", "question", "answer", "number", "people", "children", "this", "which", "were"),
+    *(
+        "the",
+        "a",
+        "of",
+        "and",
+        "to",
+        "in",
+        "is",
+        "was",
+        "it",
+        "for",
+        "on",
+        "with",
+        "as",
+        "by",
+        "at",
+        "from",
+        "that",
+    ),
+    *(
+        "story",
+        "heart",
+        "music",
+        "night",
+        "city",
+        "river",
+        "winter",
+        "paper",
+        "window",
+        "garden",
+        "letter",
+        "market",
+    ),
+    *(
+        "bridge",
+        "silver",
+        "morning",
+        "question",
+        "answer",
+        "number",
+        "people",
+        "children",
+        "this",
+        "which",
+        "were",
+    ),
 )
 
 
@@ -34,9 +77,13 @@ def _made(count: int, seed: int) -> list[str]:
 def test_finds_what_brute_force_finds(seed: int) -> None:
     texts = _made(450, seed)
     found = {(a, b): alike for a, b, alike in near_duplicates(texts)}
-    sets = [{text[i : i + 4] for i in range(len(text) - 3)} if len(text) >= SHORTEST else set() for text in texts]
+    sets = [
+        {text[i : i + 4] for i in range(len(text) - 3)} if len(text) >= SHORTEST else set()
+        for text in texts
+    ]
     alike = {
-        (a, b): len(sets[a] & sets[b]) / max(1, len(sets[a] | sets[b])) for a, b in combinations(range(len(texts)), 2)
+        (a, b): len(sets[a] & sets[b]) / max(1, len(sets[a] | sets[b]))
+        for a, b in combinations(range(len(texts)), 2)
     }
     true = {pair: value for pair, value in alike.items() if value >= SIMILARITY}
     assert len(true) > 40
@@ -48,13 +95,18 @@ def test_finds_what_brute_force_finds(seed: int) -> None:
 
 
 def test_every_member_of_a_large_group_has_a_partner() -> None:
-    group = [f"the same long sentence about the river and the bridge, told for the {i}th time" for i in range(500)]
+    group = [
+        f"the same long sentence about the river and the bridge, told for the {i}th time"
+        for i in range(500)
+    ]
     paired = {index for pair in near_duplicates(group) for index in pair[:2]}
     assert paired == set(range(500))
 
 
 def test_only_letters_and_digits_count() -> None:
-    (pair,) = near_duplicates(["well , this is the end of it , is n't it ?", "well this is the end of it is n't it"])
+    (pair,) = near_duplicates(
+        ["well , this is the end of it , is n't it ?", "well this is the end of it is n't it"]
+    )
     assert pair == (0, 1, 1.0)
 
 

@@ -15,7 +15,9 @@ from tests.conftest import Run
 
 @cache
 def _checked(name: str, folder: Path) -> DataReport:
-    return check_data(load_recipe(name, options={"data.data_dir": str(folder), "model.name": str(folder)}))
+    return check_data(
+        load_recipe(name, options={"data.data_dir": str(folder), "model.name": str(folder)})
+    )
 
 
 def _named(report: DataReport) -> dict[tuple[str, str], list[Finding]]:
@@ -36,7 +38,10 @@ def _folded(texts: list[str]) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "folder", "column", "test_column", "header"),
-    [pytest.param("sst2", "SST-2", 0, 1, True, marks=pytest.mark.slow), ("cola", "CoLA", 3, 1, False)],
+    [
+        pytest.param("sst2", "SST-2", 0, 1, True, marks=pytest.mark.slow),
+        ("cola", "CoLA", 3, 1, False),
+    ],
 )
 def test_own_duplicates_across_splits(
     name: str, folder: str, column: int, test_column: int, header: bool, shared_data: Path
@@ -44,7 +49,9 @@ def test_own_duplicates_across_splits(
     glue = shared_data / "glue"
     found = _named(_checked(name, glue))
     splits = {
-        split: _folded(_column(glue / folder / file, column if split != "test" else test_column, header=head))
+        split: _folded(
+            _column(glue / folder / file, column if split != "test" else test_column, header=head)
+        )
         for split, file, head in (
             ("train", "train.tsv", header),
             ("validation", "dev.tsv", header),
@@ -92,7 +99,10 @@ def test_conflicting_labels_of_medical_abstracts(shared_data: Path) -> None:
         "model.name": str(shared_data),
     }
     report = check_data(load_recipe("text-classification", options=options))
-    assert [(f.code, f.count) for f in report.findings] == [("duplicate", 118), ("conflicting-labels", 113)]
+    assert [(f.code, f.count) for f in report.findings] == [
+        ("duplicate", 118),
+        ("conflicting-labels", 113),
+    ]
     assert report.splits["train"]["rows"] == 2888
 
 
@@ -106,15 +116,25 @@ def test_the_bundled_set_is_clean(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_phrases_of_sst2_stand_inside_other_phrases(bertctl: Run, shared_data: Path, tmp_path: Path) -> None:
+def test_phrases_of_sst2_stand_inside_other_phrases(
+    bertctl: Run, shared_data: Path, tmp_path: Path
+) -> None:
     """Counted again in another way. GLUE's training file has each sentence with its parts; 500 rows are held out."""
-    phrases = [line.split("\t")[0] for line in (shared_data / "glue/SST-2/train.tsv").read_text().splitlines()[1:]]
-    held, kept = phrases[::130][:500], [text for i, text in enumerate(phrases) if i % 130 or i >= 65_000]
+    phrases = [
+        line.split("\t")[0]
+        for line in (shared_data / "glue/SST-2/train.tsv").read_text().splitlines()[1:]
+    ]
+    held, kept = (
+        phrases[::130][:500],
+        [text for i, text in enumerate(phrases) if i % 130 or i >= 65_000],
+    )
     for name, texts in {"train": kept, "validation": held}.items():
         rows = "\n".join(f"{text.strip()}\t{i % 2}" for i, text in enumerate(texts))
         (tmp_path / f"{name}.tsv").write_text(f"sentence\tlabel\n{rows}\n")
     done = bertctl("data", "check", tmp_path / "train.tsv", tmp_path / "validation.tsv", "--json")
-    found = next(f for f in json.loads(done.stdout)["findings"] if f["code"] == "contained-across-splits")
+    found = next(
+        f for f in json.loads(done.stdout)["findings"] if f["code"] == "contained-across-splits"
+    )
     padded = [f" {' '.join(text.lower().split())} " for text in kept]
     by_word: dict[str, list[str]] = defaultdict(list)
     for text in padded:
@@ -124,6 +144,8 @@ def test_phrases_of_sst2_stand_inside_other_phrases(bertctl: Run, shared_data: P
     for text in {i: f" {' '.join(text.lower().split())} " for i, text in enumerate(held)}.values():
         words = text.split()
         rarest = min(words, key=lambda word: len(by_word[word]))
-        inside += len(words) >= 3 and any(text in other and text != other for other in by_word[rarest])
+        inside += len(words) >= 3 and any(
+            text in other and text != other for other in by_word[rarest]
+        )
     assert found["count"] == inside > 350
     assert found["total"] == 500

@@ -49,12 +49,22 @@ def tagged(shared_data: Path) -> tuple[list[Row], list[Row]]:
 def _rows(rows: list[Row], split: str) -> Rows:
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [row.get(name) for row in rows] for name in names}
-    return Rows(split, columns, [str(i) for i in range(len(rows))], f"{split}.x", [i + 1 for i in range(len(rows))])
+    return Rows(
+        split,
+        columns,
+        [str(i) for i in range(len(rows))],
+        f"{split}.x",
+        [i + 1 for i in range(len(rows))],
+    )
 
 
 def check_rows(task: str, train: list[Row], validation: list[Row]) -> list[Finding]:
     recipe = Recipe(task=task)  # type: ignore[arg-type]
-    return run_checks(Subject(recipe, {"train": _rows(train, "train"), "validation": _rows(validation, "validation")}))
+    return run_checks(
+        Subject(
+            recipe, {"train": _rows(train, "train"), "validation": _rows(validation, "validation")}
+        )
+    )
 
 
 _CLEAN: dict[str, Counter[tuple[str, str | None]]] = {}
@@ -79,7 +89,9 @@ def _with_offsets(rows: list[Row]) -> None:
         ends = [0]
         for word in row["words"]:
             ends.append(ends[-1] + len(word) + 1)
-        row["offsets"] = [[start, start + len(word)] for start, word in zip(ends, row["words"], strict=False)]
+        row["offsets"] = [
+            [start, start + len(word)] for start, word in zip(ends, row["words"], strict=False)
+        ]
         row["spans"] = [
             {"start": a, "end": b, "label": tag[2:]}
             for (a, b), tag, word in zip(row["offsets"], row["label"], row["words"], strict=True)
@@ -88,7 +100,11 @@ def _with_offsets(rows: list[Row]) -> None:
 
 
 def _span(rows: list[Row]) -> tuple[Row, dict[str, Any]]:
-    row = next(row for row in rows if row["spans"] and row["spans"][0]["end"] - row["spans"][0]["start"] > 4)
+    row = next(
+        row
+        for row in rows
+        if row["spans"] and row["spans"][0]["end"] - row["spans"][0]["start"] > 4
+    )
     return row, row["spans"][0]
 
 
@@ -125,12 +141,17 @@ TAG_PLANTS: list[tuple[str, Plant, set[str]]] = [
     ("malformed-tag", lambda t, v: _insert(t[5], 1, "York", "location"), set()),
     ("punctuation-entity", lambda t, v: _insert(t[5], 0, "...", "B-person"), set()),
     ("blank-entity", lambda t, v: _insert(t[5], 0, "\u00a0", "B-person"), {"blank-word"}),
-    ("rare-label", lambda t, v: (_insert(t[5], 0, "Ada", "B-poet"), _insert(v[5], 0, "Bo", "B-poet")), set()),
+    (
+        "rare-label",
+        lambda t, v: (_insert(t[5], 0, "Ada", "B-poet"), _insert(v[5], 0, "Bo", "B-poet")),
+        set(),
+    ),
     ("label-not-in-train", lambda t, v: _insert(v[5], 0, "Ada", "B-poet"), set()),
     (
         "label-only-in-train",
         lambda t, v: [
-            row.update(label=["O" if tag.endswith("corporation") else tag for tag in row["label"]]) for row in v
+            row.update(label=["O" if tag.endswith("corporation") else tag for tag in row["label"]])
+            for row in v
         ],
         set(),
     ),
@@ -139,11 +160,17 @@ TAG_PLANTS: list[tuple[str, Plant, set[str]]] = [
         lambda t, v: [_insert(row, 0, "Ada", "B-Person") for row in [*t[:12], *v[:12]]],
         {"near-duplicate"},
     ),
-    ("no-entity", lambda t, v: [row.update(label=["O"] * len(row["words"])) for row in v], {"label-only-in-train"}),
+    (
+        "no-entity",
+        lambda t, v: [row.update(label=["O"] * len(row["words"])) for row in v],
+        {"label-only-in-train"},
+    ),
     ("duplicate-across-splits", lambda t, v: v.append(t[0]), set()),
     (
         "conflicting-labels",
-        lambda t, v: t.append({"words": t[0]["words"], "label": ["B-person", *["O"] * (len(t[0]["words"]) - 1)]}),
+        lambda t, v: t.append(
+            {"words": t[0]["words"], "label": ["B-person", *["O"] * (len(t[0]["words"]) - 1)]}
+        ),
         {"duplicate"},
     ),
     ("word-off-offset", lambda t, v: (_with_offsets(t), t[5]["offsets"][1].reverse()), set()),
@@ -154,8 +181,12 @@ TAG_PLANTS: list[tuple[str, Plant, set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("code", "plant", "brings"), TAG_PLANTS, ids=[plant[0] for plant in TAG_PLANTS])
-def test_planted_into_tags(code: str, plant: Plant, brings: set[str], tagged: tuple[list[Row], list[Row]]) -> None:
+@pytest.mark.parametrize(
+    ("code", "plant", "brings"), TAG_PLANTS, ids=[plant[0] for plant in TAG_PLANTS]
+)
+def test_planted_into_tags(
+    code: str, plant: Plant, brings: set[str], tagged: tuple[list[Row], list[Row]]
+) -> None:
     train, validation = ([dict(row) for row in rows] for rows in tagged)
     new = _new("token-classification", train, validation, plant)
     assert code in new
@@ -172,7 +203,9 @@ def test_what_is_said_of_the_clean_tags_is_true(tagged: tuple[list[Row], list[Ro
     }  # fmt: skip
     entity = findings.get(("html-entity", "train"))
     if entity is not None:
-        assert entity.count == sum("&" in " ".join(row["words"]) and ";" in " ".join(row["words"]) for row in tagged[0])
+        assert entity.count == sum(
+            "&" in " ".join(row["words"]) and ";" in " ".join(row["words"]) for row in tagged[0]
+        )
 
 
 _WRONG: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
@@ -192,17 +225,23 @@ _WRONG: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("task", _WRONG)
-def test_rows_that_readers_refuse_are_all_listed_and_the_others_checked(task: Any, tmp_path: Path) -> None:
+def test_rows_that_readers_refuse_are_all_listed_and_the_others_checked(
+    task: Any, tmp_path: Path
+) -> None:
     sound, wrong = _WRONG[task]
     lines = [sound, *({**sound, **each} for each in wrong), sound]
     path = tmp_path / "train.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in lines), encoding="utf-8")
-    recipe = Recipe(task=task, data=DataSection(train_file=str(path)), model=ModelSection(name=str(tmp_path)))
+    recipe = Recipe(
+        task=task, data=DataSection(train_file=str(path)), model=ModelSection(name=str(tmp_path))
+    )
     report = check_data(recipe)
     found = {finding.code: finding for finding in report.findings}
     refused = found["bad-record"]
     assert (refused.severity, refused.count, refused.total) == ("error", len(wrong), len(lines))
-    assert [example.where for example in refused.examples] == [f"{path}:{i + 2}" for i in range(len(wrong))]
+    assert [example.where for example in refused.examples] == [
+        f"{path}:{i + 2}" for i in range(len(wrong))
+    ]
     assert report.splits["train"]["rows"] == 2
     assert "duplicate" in found
 
@@ -212,23 +251,34 @@ def test_spans_that_readers_refuse_are_all_listed(tmp_path: Path) -> None:
     over = {"text": "Ada met Bo in Rome", "spans": [{"start": 14, "end": 18, "label": "LOC"}] * 2}
     out = {"text": "Ada", "spans": [{"start": 1, "end": 9, "label": "PER"}]}
     path = tmp_path / "train.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in (sound, over, out, over, sound)), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(row) + "\n" for row in (sound, over, out, over, sound)), encoding="utf-8"
+    )
     recipe = Recipe(
-        task="token-classification", data=DataSection(train_file=str(path)), model=ModelSection(name=str(tmp_path))
+        task="token-classification",
+        data=DataSection(train_file=str(path)),
+        model=ModelSection(name=str(tmp_path)),
     )
     found = {finding.code: finding for finding in check_data(recipe).findings}
     assert found["unreadable"].severity == "error"
-    assert [example.where for example in found["overlapping-spans"].examples] == [f"{path}:2", f"{path}:4"]
+    assert [example.where for example in found["overlapping-spans"].examples] == [
+        f"{path}:2",
+        f"{path}:4",
+    ]
     assert [example.where for example in found["span-out-of-text"].examples] == [f"{path}:3"]
 
 
 def test_one_span_at_fault_is_one_whatever_its_places_are_called(tmp_path: Path) -> None:
-    rows = [{"text": "Ada met Bo", "spans": [{"begin": 0, "stop": 3, "class": "PER"}]} for _ in range(9)]
+    rows = [
+        {"text": "Ada met Bo", "spans": [{"begin": 0, "stop": 3, "class": "PER"}]} for _ in range(9)
+    ]
     rows[4] = {"text": "Ada", "spans": [{"begin": 0, "stop": 9, "class": "PER"}]}
     path = tmp_path / "train.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     recipe = Recipe(
-        task="token-classification", data=DataSection(train_file=str(path)), model=ModelSection(name=str(tmp_path))
+        task="token-classification",
+        data=DataSection(train_file=str(path)),
+        model=ModelSection(name=str(tmp_path)),
     )
     found = {finding.code: finding for finding in check_data(recipe).findings}
     assert [example.where for example in found["span-out-of-text"].examples] == [f"{path}:5"]
@@ -240,7 +290,9 @@ def test_entities_are_counted_in_plain_english(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     recipe = Recipe(
-        task="token-classification", data=DataSection(train_file=str(path)), model=ModelSection(name=str(tmp_path))
+        task="token-classification",
+        data=DataSection(train_file=str(path)),
+        model=ModelSection(name=str(tmp_path)),
     )
     found = {finding.code: finding for finding in check_data(recipe).findings}
     assert found["punctuation-entity"].message.startswith("9 of 18 entities ")
@@ -263,8 +315,15 @@ def _questions(document: dict[str, Any]) -> Iterator[Row]:
         for paragraph in article["paragraphs"]:
             for question in paragraph["qas"]:
                 answers = question["answers"]
-                label = {"text": [a["text"] for a in answers], "answer_start": [a["answer_start"] for a in answers]}
-                yield {"question": question["question"], "context": paragraph["context"], "label": label}
+                label = {
+                    "text": [a["text"] for a in answers],
+                    "answer_start": [a["answer_start"] for a in answers],
+                }
+                yield {
+                    "question": question["question"],
+                    "context": paragraph["context"],
+                    "label": label,
+                }
 
 
 def _answer(row: Row, text: str | None = None, start: int | None = None) -> None:
@@ -288,22 +347,48 @@ def _padded(row: Row) -> None:
 ANSWER_PLANTS: list[tuple[str, Plant, set[str]]] = [
     ("answer-off-offset", lambda t, v: _off_by(t, 2), set()),
     ("answer-not-in-context", lambda t, v: _answer(t[5], text="an answer of nobody"), set()),
-    ("answer-other-case", lambda t, v: _answer(t[5], text=t[5]["label"]["text"][0].swapcase()), set()),
+    (
+        "answer-other-case",
+        lambda t, v: _answer(t[5], text=t[5]["label"]["text"][0].swapcase()),
+        set(),
+    ),
     ("untrimmed-answer", lambda t, v: _padded(t[5]), set()),
-    ("punctuation-answer", lambda t, v: _answer(t[5], text=",", start=t[5]["context"].index(",")), set()),
+    (
+        "punctuation-answer",
+        lambda t, v: _answer(t[5], text=",", start=t[5]["context"].index(",")),
+        set(),
+    ),
     ("answer-off-word", lambda t, v: _answer(t[5], text=t[5]["context"][1:7], start=1), set()),
-    ("long-answer", lambda t, v: _answer(t[5], text=t[5]["context"][:400].rstrip(), start=0), set()),
-    ("unanswerable-on-one-side", lambda t, v: v[5].update(label={"text": [], "answer_start": []}), set()),
+    (
+        "long-answer",
+        lambda t, v: _answer(t[5], text=t[5]["context"][:400].rstrip(), start=0),
+        set(),
+    ),
+    (
+        "unanswerable-on-one-side",
+        lambda t, v: v[5].update(label={"text": [], "answer_start": []}),
+        set(),
+    ),
     ("empty-text", lambda t, v: t[5].update(question=" "), set()),
-    ("context-across-splits", lambda t, v: v[5].update(context=t[5]["context"], label=t[5]["label"]), set()),
+    (
+        "context-across-splits",
+        lambda t, v: v[5].update(context=t[5]["context"], label=t[5]["label"]),
+        set(),
+    ),
     ("duplicate", lambda t, v: t.append(t[5]), set()),
     ("duplicate-across-splits", lambda t, v: v.append(t[5]), {"context-across-splits"}),
-    ("near-duplicate", lambda t, v: t.append({**t[5], "question": t[5]["question"].replace("?", " exactly?")}), set()),
+    (
+        "near-duplicate",
+        lambda t, v: t.append({**t[5], "question": t[5]["question"].replace("?", " exactly?")}),
+        set(),
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("code", "plant", "brings"), ANSWER_PLANTS, ids=[f"{i}-{plant[0]}" for i, plant in enumerate(ANSWER_PLANTS)]
+    ("code", "plant", "brings"),
+    ANSWER_PLANTS,
+    ids=[f"{i}-{plant[0]}" for i, plant in enumerate(ANSWER_PLANTS)],
 )
 def test_planted_into_answers(
     code: str, plant: Plant, brings: set[str], questions: tuple[list[Row], list[Row]]
@@ -314,11 +399,16 @@ def test_planted_into_answers(
     assert new <= {code, *brings}
 
 
-def test_an_answer_over_a_line_break_is_where_training_finds_it(questions: tuple[list[Row], list[Row]]) -> None:
+def test_an_answer_over_a_line_break_is_where_training_finds_it(
+    questions: tuple[list[Row], list[Row]],
+) -> None:
     train, validation = ([dict(row) for row in rows] for rows in questions)
 
     def plant(t: list[Row], _: list[Row]) -> None:
-        t[5].update(context="It was built\n   in 1907.", label={"text": ["built in 1907"], "answer_start": [7]})
+        t[5].update(
+            context="It was built\n   in 1907.",
+            label={"text": ["built in 1907"], "answer_start": [7]},
+        )
 
     assert not _new("question-answering", train, validation, plant)
 
@@ -326,7 +416,11 @@ def test_an_answer_over_a_line_break_is_where_training_finds_it(questions: tuple
 def test_a_constant_slip_of_the_offsets_is_named(questions: tuple[list[Row], list[Row]]) -> None:
     train, validation = ([dict(row) for row in rows] for rows in questions)
     _off_by(train, 2)
-    found = next(f for f in check_rows("question-answering", train, validation) if f.code == "answer-off-offset")
+    found = next(
+        f
+        for f in check_rows("question-answering", train, validation)
+        if f.code == "answer-off-offset"
+    )
     assert found.severity == "error"
     assert "2 characters earlier" in found.remedy
 
@@ -360,15 +454,31 @@ def _right_longest(row: Row) -> None:
 CHOICE_PLANTS: list[tuple[str, Plant, set[str]]] = [
     ("number-of-choices", lambda t, v: t[5].update(choices=t[5]["choices"][:3], label=0), set()),
     ("blank-choice", lambda t, v: t[5].update(choices=[*t[5]["choices"][:3], " "]), set()),
-    ("same-choice-twice", lambda t, v: t[5].update(choices=["yes", "No", "no ", "maybe"], label=0), set()),
-    ("right-choice-twice", lambda t, v: t[5].update(choices=["yes", "No", "no ", "maybe"], label=1), set()),
+    (
+        "same-choice-twice",
+        lambda t, v: t[5].update(choices=["yes", "No", "no ", "maybe"], label=0),
+        set(),
+    ),
+    (
+        "right-choice-twice",
+        lambda t, v: t[5].update(choices=["yes", "No", "no ", "maybe"], label=1),
+        set(),
+    ),
     ("leaky-place", lambda t, v: [row.update(label=0) for row in t[:450]], {"conflicting-labels"}),
-    ("leaky-length", lambda t, v: [_right_longest(row) for row in t], {"near-duplicate", "same-choice-twice"}),
+    (
+        "leaky-length",
+        lambda t, v: [_right_longest(row) for row in t],
+        {"near-duplicate", "same-choice-twice"},
+    ),
 ]
 
 
-@pytest.mark.parametrize(("code", "plant", "brings"), CHOICE_PLANTS, ids=[plant[0] for plant in CHOICE_PLANTS])
-def test_planted_into_choices(code: str, plant: Plant, brings: set[str], choices: tuple[list[Row], list[Row]]) -> None:
+@pytest.mark.parametrize(
+    ("code", "plant", "brings"), CHOICE_PLANTS, ids=[plant[0] for plant in CHOICE_PLANTS]
+)
+def test_planted_into_choices(
+    code: str, plant: Plant, brings: set[str], choices: tuple[list[Row], list[Row]]
+) -> None:
     train, validation = ([dict(row) for row in rows] for rows in choices)
     new = _new("multiple-choice", train, validation, plant)
     assert code in new

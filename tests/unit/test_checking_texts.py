@@ -28,14 +28,24 @@ LONG = 60  # letters of a sentence that is long enough for near duplicates and l
 @pytest.fixture(scope="module")
 def sentences(shared_data: Path) -> tuple[list[Row], list[Row]]:
     def read(name: str, count: int) -> list[Row]:
-        lines = (shared_data / "sst2-sentences" / name).read_text(encoding="utf-8").splitlines()[:count]
-        return [{"text": text, "label": ["neg", "pos"][int(label)]} for text, label in (x.split("\t") for x in lines)]
+        lines = (
+            (shared_data / "sst2-sentences" / name).read_text(encoding="utf-8").splitlines()[:count]
+        )
+        return [
+            {"text": text, "label": ["neg", "pos"][int(label)]}
+            for text, label in (x.split("\t") for x in lines)
+        ]
 
     return read("train.tsv", 1000), read("dev.tsv", 300)
 
 
 def check_files(
-    folder: Path, train: list[Row], validation: list[Row], *, task: str = "text-classification", **recipe: Any
+    folder: Path,
+    train: list[Row],
+    validation: list[Row],
+    *,
+    task: str = "text-classification",
+    **recipe: Any,
 ) -> list[Finding]:
     """Write both splits as CSV and check them as the command does, without a tokenizer unless one is named."""
     for name, rows in (("train", train), ("validation", validation)):
@@ -43,7 +53,9 @@ def check_files(
             writer = csv.DictWriter(file, list(rows[0]))
             writer.writeheader()
             writer.writerows(rows)
-    data = DataSection(train_file=str(folder / "train.csv"), validation_file=str(folder / "validation.csv"))
+    data = DataSection(
+        train_file=str(folder / "train.csv"), validation_file=str(folder / "validation.csv")
+    )
     recipe.setdefault("model", ModelSection(name=str(_no_model(folder))))
     return list(check_data(Recipe(data=data, task=task, **recipe)).findings)
 
@@ -96,11 +108,23 @@ TEXT_PLANTS: list[tuple[str, Plant, set[str]]] = [
     ("no-words", lambda t, v: t[5].update(text="?!"), set()),
     ("text-is-numbers", lambda t, v: _every(t, lambda i, row: row.update(text=str(i * 7))), set()),
     ("cut-off-export", _cut_off, set()),
-    ("swallowed-rows", lambda t, v: t[5].update(text='a "fine film,pos\nand a dull one,neg\nso there'), set()),
+    (
+        "swallowed-rows",
+        lambda t, v: t[5].update(text='a "fine film,pos\nand a dull one,neg\nso there'),
+        set(),
+    ),
     ("duplicate", lambda t, v: t.append({**t[3], "text": t[3]["text"].upper() + " "}), set()),
-    ("near-duplicate", lambda t, v: t.append({**_long(t, 3), "text": "so " + _long(t, 3)["text"]}), set()),
+    (
+        "near-duplicate",
+        lambda t, v: t.append({**_long(t, 3), "text": "so " + _long(t, 3)["text"]}),
+        set(),
+    ),
     ("duplicate-across-splits", lambda t, v: v.append(dict(t[3])), set()),
-    ("contained-across-splits", lambda t, v: _every(v[:40], lambda i, row: _set(v, i, _half(t, i))), set()),
+    (
+        "contained-across-splits",
+        lambda t, v: _every(v[:40], lambda i, row: _set(v, i, _half(t, i))),
+        set(),
+    ),
     (
         "near-duplicate-across-splits",
         lambda t, v: v.append({**_long(t, 3), "text": _long(t, 3)["text"] + " ok"}),
@@ -108,14 +132,20 @@ TEXT_PLANTS: list[tuple[str, Plant, set[str]]] = [
     ),
     (
         "conflicting-labels",
-        lambda t, v: t.append({"text": t[3]["text"], "label": "neg" if t[3]["label"] == "pos" else "pos"}),
+        lambda t, v: t.append(
+            {"text": t[3]["text"], "label": "neg" if t[3]["label"] == "pos" else "pos"}
+        ),
         {"duplicate"},
     ),
     ("rare-label", lambda t, v: (t[5].update(label="mixed"), v[5].update(label="mixed")), set()),
     ("imbalance", _unbalanced, set()),
     ("label-not-in-train", lambda t, v: v[5].update(label="mixed"), set()),
     ("label-only-in-train", lambda t, v: [row.update(label="mixed") for row in t[::30]], set()),
-    ("label-spelling", lambda t, v: [row.update(label="Pos") for row in [*t[::40], *v[::40]]], {"imbalance"}),
+    (
+        "label-spelling",
+        lambda t, v: [row.update(label="Pos") for row in [*t[::40], *v[::40]]],
+        {"imbalance"},
+    ),
     ("label-shift", lambda t, v: _only(v, "pos", 40), set()),
     ("sorted-by-label", lambda t, v: t.sort(key=lambda row: row["label"]), set()),
     ("one-label", lambda t, v: _every(t + v, lambda i, row: row.update(label="pos")), set()),
@@ -141,15 +171,23 @@ TEXT_PLANTS: list[tuple[str, Plant, set[str]]] = [
         ),
         set(),
     ),
-    ("leaky-column", lambda t, v: _every(t + v, lambda i, row: row.update(source="AB"[row["label"] == "pos"])), set()),
+    (
+        "leaky-column",
+        lambda t, v: _every(t + v, lambda i, row: row.update(source="AB"[row["label"] == "pos"])),
+        set(),
+    ),
     (
         "leaky-length",
-        lambda t, v: _every(t, lambda i, row: row["label"] == "pos" and row.update(text=row["text"][:20])),
+        lambda t, v: _every(
+            t, lambda i, row: row["label"] == "pos" and row.update(text=row["text"][:20])
+        ),
         {"duplicate", "conflicting-labels"},
     ),
     (
         "leaky-word",
-        lambda t, v: _every(t, lambda i, row: row["label"] == "pos" and row.update(text=row["text"] + " #ad")),
+        lambda t, v: _every(
+            t, lambda i, row: row["label"] == "pos" and row.update(text=row["text"] + " #ad")
+        ),
         set(),
     ),
 ]
@@ -163,9 +201,15 @@ def test_the_clean_copy_is_clean(sentences: tuple[list[Row], list[Row]], tmp_pat
     assert check_files(tmp_path, *sentences) == []
 
 
-@pytest.mark.parametrize(("code", "plant", "brings"), TEXT_PLANTS, ids=[plant[0] for plant in TEXT_PLANTS])
+@pytest.mark.parametrize(
+    ("code", "plant", "brings"), TEXT_PLANTS, ids=[plant[0] for plant in TEXT_PLANTS]
+)
 def test_planted_into_texts(
-    code: str, plant: Plant, brings: set[str], sentences: tuple[list[Row], list[Row]], tmp_path: Path
+    code: str,
+    plant: Plant,
+    brings: set[str],
+    sentences: tuple[list[Row], list[Row]],
+    tmp_path: Path,
 ) -> None:
     train, validation = ([dict(row) for row in rows] for rows in sentences)
     plant(train, validation)
@@ -179,28 +223,49 @@ def test_planted_into_texts(
 
 @pytest.mark.parametrize(
     "code",
-    ["missing-label", "empty-text", "html-tag", "mojibake", "control-character", "other-language", "other-script"],
+    [
+        "missing-label",
+        "empty-text",
+        "html-tag",
+        "mojibake",
+        "control-character",
+        "other-language",
+        "other-script",
+    ],
 )
-def test_the_example_is_the_planted_line(code: str, sentences: tuple[list[Row], list[Row]], tmp_path: Path) -> None:
+def test_the_example_is_the_planted_line(
+    code: str, sentences: tuple[list[Row], list[Row]], tmp_path: Path
+) -> None:
     train, validation = ([dict(row) for row in rows] for rows in sentences)
     next(plant for name, plant, _ in TEXT_PLANTS if name == code)(train, validation)
     (finding,) = check_files(tmp_path, train, validation)
     assert finding.count == 1
-    assert [example.where for example in finding.examples] == [f"{tmp_path / 'train.csv'}:7"]  # header, rows 0 to 5
+    assert [example.where for example in finding.examples] == [
+        f"{tmp_path / 'train.csv'}:7"
+    ]  # header, rows 0 to 5
 
 
-def test_planted_label_that_the_recipe_does_not_name(sentences: tuple[list[Row], list[Row]], tmp_path: Path) -> None:
+def test_planted_label_that_the_recipe_does_not_name(
+    sentences: tuple[list[Row], list[Row]], tmp_path: Path
+) -> None:
     train, validation = ([dict(row) for row in rows] for rows in sentences)
     train[5]["label"] = "posi"
     settings = TextClassificationSection(labels=["neg", "pos"])
     findings = check_files(tmp_path, train, validation, text_classification=settings)
-    assert {"unknown-label"} <= _codes(findings) <= {"unknown-label", "rare-label", "label-only-in-train"}
+    assert (
+        {"unknown-label"}
+        <= _codes(findings)
+        <= {"unknown-label", "rare-label", "label-only-in-train"}
+    )
     assert "did you mean pos" in findings[0].message
 
 
 def test_planted_twins_in_a_pair(sentences: tuple[list[Row], list[Row]], tmp_path: Path) -> None:
     pairs = [
-        [{"text": row["text"], "pair": rows[i - 1]["text"], "label": row["label"]} for i, row in enumerate(rows)]
+        [
+            {"text": row["text"], "pair": rows[i - 1]["text"], "label": row["label"]}
+            for i, row in enumerate(rows)
+        ]
         for rows in sentences
     ]
     assert check_files(tmp_path, *pairs) == []
@@ -214,11 +279,19 @@ def test_planted_twins_in_a_pair(sentences: tuple[list[Row], list[Row]], tmp_pat
         ("score-not-a-number", lambda rows: rows[5].update(label="high")),
         ("score-far-out", lambda rows: rows[5].update(label="999")),
         ("one-score", lambda rows: _every(rows, lambda i, row: row.update(label="2.5"))),
-        ("imbalance", lambda rows: _every(rows, lambda i, row: row.update(label="2.5" if i % 40 else row["label"]))),
+        (
+            "imbalance",
+            lambda rows: _every(
+                rows, lambda i, row: row.update(label="2.5" if i % 40 else row["label"])
+            ),
+        ),
     ],
 )
 def test_planted_into_scores(
-    code: str, change: Callable[[list[Row]], None], sentences: tuple[list[Row], list[Row]], tmp_path: Path
+    code: str,
+    change: Callable[[list[Row]], None],
+    sentences: tuple[list[Row], list[Row]],
+    tmp_path: Path,
 ) -> None:
     draw = random.Random(0)  # noqa: S311 - scores, not secrets
     scored = [[{**row, "label": f"{draw.uniform(0, 5):.2f}"} for row in rows] for rows in sentences]
@@ -232,14 +305,25 @@ def _letters_model(folder: Path) -> Path:
     """The tokenizer of a BERT that knows the letters, and no film and no popcorn."""
     letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!?'-"
     folder.mkdir()
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters), "fine"]
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *letters,
+        *(f"##{letter}" for letter in letters),
+        "fine",
+    ]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}', encoding="utf-8")
     (folder / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
     return folder
 
 
-def test_planted_unknown_and_long_texts(sentences: tuple[list[Row], list[Row]], tmp_path: Path) -> None:
+def test_planted_unknown_and_long_texts(
+    sentences: tuple[list[Row], list[Row]], tmp_path: Path
+) -> None:
     train, validation = ([dict(row) for row in rows[:300]] for rows in sentences)
     train[5]["text"] = "fine " * 900
     for row in validation[::10]:
@@ -263,9 +347,17 @@ def test_planted_broken_records(sentences: tuple[list[Row], list[Row]], tmp_path
     data = DataSection(train_file=str(path), validation_file=str(tmp_path / "validation.csv"))
     report = check_data(Recipe(data=data, model=ModelSection(name=str(_no_model(tmp_path)))))
     (finding,) = report.findings
-    assert (finding.code, finding.severity, finding.count, finding.total) == ("bad-record", "error", 2, 1000)
+    assert (finding.code, finding.severity, finding.count, finding.total) == (
+        "bad-record",
+        "error",
+        2,
+        1000,
+    )
     assert [example.where for example in finding.examples] == [f"{path}:5", f"{path}:10"]
-    assert [(split, found["rows"]) for split, found in report.splits.items()] == [("train", 998), ("validation", 300)]
+    assert [(split, found["rows"]) for split, found in report.splits.items()] == [
+        ("train", 998),
+        ("validation", 300),
+    ]
 
 
 def test_planted_broken_json(sentences: tuple[list[Row], list[Row]], tmp_path: Path) -> None:
@@ -274,17 +366,23 @@ def test_planted_broken_json(sentences: tuple[list[Row], list[Row]], tmp_path: P
     lines[9] = '["a list"]'
     path = tmp_path / "train.jsonl"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    recipe = Recipe(data=DataSection(train_file=str(path)), model=ModelSection(name=str(_no_model(tmp_path))))
+    recipe = Recipe(
+        data=DataSection(train_file=str(path)), model=ModelSection(name=str(_no_model(tmp_path)))
+    )
     (finding,) = check_data(recipe).findings
     assert (finding.code, finding.count) == ("bad-record", 2)
     assert [example.where for example in finding.examples] == [f"{path}:8", f"{path}:10"]
 
 
-def test_whole_numbers_that_no_float_holds(sentences: tuple[list[Row], list[Row]], tmp_path: Path) -> None:
+def test_whole_numbers_that_no_float_holds(
+    sentences: tuple[list[Row], list[Row]], tmp_path: Path
+) -> None:
     lines = [json.dumps({**row, "number": 10**400 + i}) for i, row in enumerate(sentences[0])]
     path = tmp_path / "train.jsonl"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    recipe = Recipe(data=DataSection(train_file=str(path)), model=ModelSection(name=str(_no_model(tmp_path))))
+    recipe = Recipe(
+        data=DataSection(train_file=str(path)), model=ModelSection(name=str(_no_model(tmp_path)))
+    )
     assert not check_data(recipe).findings
 
 
@@ -326,7 +424,9 @@ def _with_tokens(train: list[Row], tmp_path: Path) -> dict[str, Finding]:
         (" \u0436\u0434\u0443", "A cased model, or bert-base-multilingual"),
     ],
 )
-def test_the_advice_about_unknown_tokens_is_about_what_they_are(tmp_path: Path, added: str, says: str) -> None:
+def test_the_advice_about_unknown_tokens_is_about_what_they_are(
+    tmp_path: Path, added: str, says: str
+) -> None:
     train = _plain(20)
     for row in train[:10]:
         row["text"] += added
@@ -334,7 +434,9 @@ def test_the_advice_about_unknown_tokens_is_about_what_they_are(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(("words", "severity"), [(70, "note"), (900, "warning")])
-def test_cut_texts_are_a_warning_where_much_is_lost(tmp_path: Path, words: int, severity: str) -> None:
+def test_cut_texts_are_a_warning_where_much_is_lost(
+    tmp_path: Path, words: int, severity: str
+) -> None:
     train = _plain(60, "fine " * 40)
     for row in train[:2]:
         row["text"] = "fine " * words
@@ -343,7 +445,11 @@ def test_cut_texts_are_a_warning_where_much_is_lost(tmp_path: Path, words: int, 
 
 
 SCRIPTS: list[tuple[list[str], str, str]] = [
-    (["a fine film", "ຮູບເງົາດີ", "とても良い", "이 영화는"], "warning", "are in several scripts: Latin 1, Lao 1"),
+    (
+        ["a fine film", "ຮູບເງົາດີ", "とても良い", "이 영화는"],
+        "warning",
+        "are in several scripts: Latin 1, Lao 1",
+    ),
     (["a fine film", "бир жакшы", "ຮູບເງົາດີ"], "warning", "Lao 1"),
     (["这部电影很好看"] * 19 + ["plain English words"], "note", "are not in Han letters"),
     (["Очень хороший"] * 19 + ["plain English words"], "note", "are not in Cyrillic letters"),

@@ -49,7 +49,10 @@ def _table(folder, labels, columns, suffix=".csv", name="a"):
 
 def _lists(folder, labels, name="a.jsonl", **more):
     path = folder / name
-    rows = [{"context": f"c{i}", "choices": list(OPTIONS), "label": label, **more} for i, label in enumerate(labels)]
+    rows = [
+        {"context": f"c{i}", "choices": list(OPTIONS), "label": label, **more}
+        for i, label in enumerate(labels)
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -68,7 +71,11 @@ def test_label_k_is_the_column_with_the_number_k(tmp_path, suffix, labels, numbe
 @pytest.mark.parametrize(
     ("labels", "columns", "numbers"),
     [
-        ([0, 1, 3], FROM_1, [0, 1, 3]),  # as in COPA and PIQA: a label 0 counts from 0, whatever the columns are called
+        (
+            [0, 1, 3],
+            FROM_1,
+            [0, 1, 3],
+        ),  # as in COPA and PIQA: a label 0 counts from 0, whatever the columns are called
         ([1, 2, 3], FROM_0, [1, 2, 3]),
         ([1, 2], ("sol1", "sol2"), [0, 1]),
         ([0, 3, 1], ("opa", "opb", "opc", "opd"), [0, 3, 1]),
@@ -82,7 +89,9 @@ def test_how_labels_beside_columns_are_read(tmp_path, labels, columns, numbers):
     assert _labels(_table(tmp_path, labels, columns)) == numbers
 
 
-@pytest.mark.parametrize("columns", [LETTERS, ("choice_a", "choice_b", "choice_c", "choice_d"), None])
+@pytest.mark.parametrize(
+    "columns", [LETTERS, ("choice_a", "choice_b", "choice_c", "choice_d"), None]
+)
 def test_numbers_that_may_count_from_0_or_from_1_are_asked_for(tmp_path, columns):
     path = _table(tmp_path, [1, 2, 3], columns) if columns else _lists(tmp_path, [1, 2, 3])
     with pytest.raises(DataError, match="count from 0 or from 1") as caught:
@@ -94,7 +103,9 @@ def test_numbers_that_may_count_from_0_or_from_1_are_asked_for(tmp_path, columns
 
 def test_what_the_person_says_of_the_counting_comes_first(tmp_path):
     assert _labels(_table(tmp_path, [1, 2, 3], FROM_1), first_choice=0) == [1, 2, 3]
-    with pytest.raises(DataError, match=r":2: the label '0' points outside its 4 choices, which are numbers 1 to 4"):
+    with pytest.raises(
+        DataError, match=r":2: the label '0' points outside its 4 choices, which are numbers 1 to 4"
+    ):
         _labels(_table(tmp_path, [0, 1, 2], FROM_1), first_choice=1)
 
 
@@ -166,9 +177,13 @@ def test_columns_that_say_the_right_choice_twice_must_agree(tmp_path):
     assert _labels(path) == [1, 0]
     rows[1]["answer_idx"] = "B"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(DataError, match=r":2: the right choice is 'x y' by 'answer' and 'y z' by 'answer_idx'"):
+    with pytest.raises(
+        DataError, match=r":2: the right choice is 'x y' by 'answer' and 'y z' by 'answer_idx'"
+    ):
         _labels(path)
-    with pytest.raises(DataError, match=r":1: the right choice is 'w' by 'label' and 'y' by 'answer'"):
+    with pytest.raises(
+        DataError, match=r":1: the right choice is 'w' by 'label' and 'y' by 'answer'"
+    ):
         _labels(_lists(tmp_path, [0, 1], answer="y"))
     with pytest.raises(DataError, match=r":1: 4 choices, where 'num_choices' says 5"):
         _labels(_lists(tmp_path, [0, 1], num_choices=5))
@@ -176,14 +191,30 @@ def test_columns_that_say_the_right_choice_twice_must_agree(tmp_path):
 
 
 ARC = [
-    {"id": "a", "question": "q", "choices": {"text": ["x", "y", "z"], "label": ["A", "B", "C"]}, "answerKey": "B"},
-    {"id": "b", "question": "r", "choices": {"text": ["x", "y", "z"], "label": ["1", "2", "3"]}, "answerKey": "3"},
+    {
+        "id": "a",
+        "question": "q",
+        "choices": {"text": ["x", "y", "z"], "label": ["A", "B", "C"]},
+        "answerKey": "B",
+    },
+    {
+        "id": "b",
+        "question": "r",
+        "choices": {"text": ["x", "y", "z"], "label": ["1", "2", "3"]},
+        "answerKey": "3",
+    },
 ]
 
 
 def _of_authors(row):
-    keyed = [{"text": text, "label": key} for text, key in zip(*row["choices"].values(), strict=True)]
-    return {"id": row["id"], "question": {"stem": row["question"], "choices": keyed}, "answerKey": row["answerKey"]}
+    keyed = [
+        {"text": text, "label": key} for text, key in zip(*row["choices"].values(), strict=True)
+    ]
+    return {
+        "id": row["id"],
+        "question": {"stem": row["question"], "choices": keyed},
+        "answerKey": row["answerKey"],
+    }
 
 
 SHOWN = "{'text': array(['x', 'y', 'z'], dtype=object),\n 'label': array(%s, dtype=object)}"
@@ -208,7 +239,9 @@ def _write_arc(folder, form):
         with path.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["question", "choices", "answerKey"])
-            writer.writerows([r["question"], SHOWN % r["choices"]["label"], r["answerKey"]] for r in ARC)
+            writer.writerows(
+                [r["question"], SHOWN % r["choices"]["label"], r["answerKey"]] for r in ARC
+            )
     return path
 
 
@@ -229,7 +262,9 @@ def test_articles_of_race_have_several_questions(tmp_path, name):
         ("a", 2, ["r x", "r y", "r z"]),
     ]
     path.write_text(json.dumps({**RACE, "answers": ["B"]}))
-    with pytest.raises((DataError, UsageError), match=r"not lists of one length|no list of objects"):
+    with pytest.raises(
+        (DataError, UsageError), match=r"not lists of one length|no list of objects"
+    ):
         _read(path)
 
 
@@ -253,7 +288,9 @@ def test_lists_as_numpy_shows_them(tmp_path, cell, choices):
 def test_an_array_that_numpy_has_shortened_is_refused(tmp_path):
     path = tmp_path / "a.csv"
     with path.open("w", newline="") as file:
-        csv.writer(file).writerows([["question", "choices", "answer"], ["q", "array(['a', ..., 'b'])", "A"]])
+        csv.writer(file).writerows(
+            [["question", "choices", "answer"], ["q", "array(['a', ..., 'b'])", "A"]]
+        )
     with pytest.raises(DataError, match=r":2: column 'choices'") as caught:
         _read(path)
     assert "numpy has left a part out" in caught.value.remedy
@@ -289,14 +326,22 @@ COPA = {"premise": "p", "choice1": "a", "choice2": "b", "question": "cause"}
 
 @pytest.mark.parametrize("row", [PIQA, COPA])
 @pytest.mark.parametrize("labels", [[1, 1], [0, 1]])
-def test_labels_of_piqa_and_copa_count_from_0_whatever_their_columns_are_called(tmp_path, row, labels):
+def test_labels_of_piqa_and_copa_count_from_0_whatever_their_columns_are_called(
+    tmp_path, row, labels
+):
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({**row, "label": label}) + "\n" for label in labels))
     assert _labels(path) == labels
 
 
 def test_a_right_answer_and_its_distractors_are_choices_in_the_order_of_the_alphabet(tmp_path):
-    sciq = {"question": "q", "distractor1": "c", "distractor2": "a", "correct_answer": "b", "support": "s"}
+    sciq = {
+        "question": "q",
+        "distractor1": "c",
+        "distractor2": "a",
+        "correct_answer": "b",
+        "support": "s",
+    }
     path = tmp_path / "sciq.json"
     path.write_text(json.dumps([sciq, {**sciq, "correct_answer": "d", "distractor2": None}]))
     rows = _read(path)
@@ -309,16 +354,24 @@ def test_a_right_answer_and_its_distractors_are_choices_in_the_order_of_the_alph
     rows = _read(path)
     assert list(rows.columns["choices"]) == [["She eats", "She runs"], ["She a", "She b"]]
     assert list(rows.columns["label"]) == [1, 0]
-    path.write_text("sent1,sent2,gold-ending,distractor-0,distractor-1\nAnna goes.,She,,eats,runs\n")
+    path.write_text(
+        "sent1,sent2,gold-ending,distractor-0,distractor-1\nAnna goes.,She,,eats,runs\n"
+    )
     with pytest.raises(DataError, match=r"swag\.csv:2: the label is empty"):
         _read(path)
 
 
 @pytest.mark.parametrize("name", ["dream.json", "dream.jsonl"])
 def test_dialogues_of_dream_are_read(tmp_path, name):
-    turns, question = ["M: hi", "W: ho"], {"question": "who?", "choice": ["x", "y", "z"], "answer": "y"}
+    turns, question = (
+        ["M: hi", "W: ho"],
+        {"question": "who?", "choice": ["x", "y", "z"], "answer": "y"},
+    )
     raw = [[turns, [question, {**question, "answer": "z"}], "4-199"]]
-    flat = [{"dialogue_id": "4", "dialogue": turns, **question}, {"dialogue": turns, **question, "answer": "z"}]
+    flat = [
+        {"dialogue_id": "4", "dialogue": turns, **question},
+        {"dialogue": turns, **question, "answer": "z"},
+    ]
     lines = "".join(json.dumps(row) + "\n" for row in flat)
     (tmp_path / name).write_text(json.dumps(raw) if name == "dream.json" else lines)
     rows = _read(tmp_path / name)

@@ -9,13 +9,25 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bertctl.errors import DataError
-from bertctl.modeling.classifiers import ClassifierSettings, choose_strength, fit, fit_mix, layer_mean
+from bertctl.modeling.classifiers import (
+    ClassifierSettings,
+    choose_strength,
+    fit,
+    fit_mix,
+    layer_mean,
+)
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
 
 
 def settings(n_outputs: int = 2, **more: object) -> ClassifierSettings:
-    fields = {"classifier": "logistic-regression", "multi_label": False, "balanced": False, "folds": 5, "seed": 3}
+    fields = {
+        "classifier": "logistic-regression",
+        "multi_label": False,
+        "balanced": False,
+        "folds": 5,
+        "seed": 3,
+    }
     fields["stratify"] = n_outputs > 1 and not more.get("multi_label")
     return ClassifierSettings(**(fields | {"n_outputs": n_outputs, "strengths": STRENGTHS} | more))
 
@@ -27,12 +39,14 @@ def accuracy(labels: np.ndarray):
     return lambda logits: (logits.argmax(axis=1) == labels).mean()
 
 
-def problem(n_labels: int, *, n: int = 600, size: int = 12, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def problem(
+    n_labels: int, *, n: int = 600, size: int = 12, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Vectors of unequal spread and place, and labels that a linear function half explains."""
     rng = np.random.default_rng(seed)
-    vectors = (rng.normal(size=(n, size)) @ rng.normal(size=(size, size)) * np.geomspace(0.1, 10, size) + 5).astype(
-        "f4"
-    )
+    vectors = (
+        rng.normal(size=(n, size)) @ rng.normal(size=(size, size)) * np.geomspace(0.1, 10, size) + 5
+    ).astype("f4")
     logits = StandardScaler().fit_transform(vectors) @ rng.normal(size=(size, n_labels))
     return vectors, (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
 
@@ -50,7 +64,9 @@ def test_the_strength_is_chosen_as_by_cross_validation_with_scikit_learn(n_label
         for c in STRENGTHS
     ]  # fmt: skip
     assert max(theirs) - min(theirs) > 0.01, "the premise: the strength matters"
-    strength, score = choose_strength(vectors, labels, settings(n_labels, balanced=balanced), accuracy(labels))
+    strength, score = choose_strength(
+        vectors, labels, settings(n_labels, balanced=balanced), accuracy(labels)
+    )
     assert score == pytest.approx(max(theirs), abs=0.006)
     assert theirs[STRENGTHS.index(strength)] == pytest.approx(max(theirs), abs=0.006)
 
@@ -80,7 +96,9 @@ def test_ridge_predicts_scores_as_the_pipeline_does():
 @pytest.mark.parametrize("n_labels", [2, 3])
 def test_ridge_learns_labels_too(n_labels):
     vectors, labels = problem(n_labels)
-    chosen, score = choose_strength(vectors, labels, settings(n_labels, classifier="ridge"), accuracy(labels))
+    chosen, score = choose_strength(
+        vectors, labels, settings(n_labels, classifier="ridge"), accuracy(labels)
+    )
     fitted = fit(vectors, labels, chosen, settings(n_labels, classifier="ridge"))
     right = (fitted.logits(vectors).argmax(axis=1) == labels).mean()
     assert right == pytest.approx(score, abs=0.08)
@@ -114,17 +132,25 @@ def test_each_of_several_labels_is_balanced_by_itself_in_choosing_too():
         found = 0
         for fold in range(5):
             held = fold_of_row == fold
-            model = make_pipeline(StandardScaler(), LogisticRegression(C=c, class_weight="balanced", max_iter=1000))
-            found += model.fit(vectors[~held], rare[~held]).predict(vectors[held & (rare == 1)]).sum()
+            model = make_pipeline(
+                StandardScaler(), LogisticRegression(C=c, class_weight="balanced", max_iter=1000)
+            )
+            found += (
+                model.fit(vectors[~held], rare[~held]).predict(vectors[held & (rare == 1)]).sum()
+            )
         theirs.append(found / rare.sum())
-    _, score = choose_strength(vectors, labels, settings(2, multi_label=True, balanced=True), recall)
+    _, score = choose_strength(
+        vectors, labels, settings(2, multi_label=True, balanced=True), recall
+    )
     assert score == pytest.approx(max(theirs), abs=0.05)
     _, unbalanced = choose_strength(vectors, labels, settings(2, multi_label=True), recall)
     assert unbalanced < max(theirs) - 0.2, "the premise: it makes a difference"
 
 
 @pytest.mark.parametrize("classifier", ["logistic-regression", "ridge"])
-def test_of_several_labels_one_that_all_rows_have_is_always_answered_and_one_of_none_never(classifier):
+def test_of_several_labels_one_that_all_rows_have_is_always_answered_and_one_of_none_never(
+    classifier,
+):
     vectors, first = problem(2)
     labels = np.stack([first, np.ones_like(first), np.zeros_like(first)], axis=1)
     several = settings(3, multi_label=True, classifier=classifier)
@@ -150,11 +176,15 @@ def test_a_label_that_no_row_has_is_never_the_answer():
         (
             1,
             5,
-            ["cross-validation: 1 label with a single training row ('rare'), which stays in training in every fold"],
+            [
+                "cross-validation: 1 label with a single training row ('rare'), which stays in training in every fold"
+            ],
         ),
     ],
 )
-def test_there_are_as_many_folds_as_the_rarest_label_allows(rare: int, folds: int, sentences: list[str]) -> None:
+def test_there_are_as_many_folds_as_the_rarest_label_allows(
+    rare: int, folds: int, sentences: list[str]
+) -> None:
     vectors, labels = problem(2)
     labels[:] = np.arange(len(labels)) % 2
     labels[:rare] = 2

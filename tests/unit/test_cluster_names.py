@@ -8,7 +8,13 @@ import pytest
 from bertctl.checking.near import near_duplicates
 from bertctl.data.word_splitting import cuts_word, words_alone
 from bertctl.errors import UsageError
-from bertctl.search.clusters import check_measure, cluster_words, clusters_of, silhouette, telling_words
+from bertctl.search.clusters import (
+    check_measure,
+    cluster_words,
+    clusters_of,
+    silhouette,
+    telling_words,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +33,9 @@ from bertctl.search.clusters import check_measure, cluster_words, clusters_of, s
 def test_words_that_may_name_a_cluster(text: str, words: list[str]) -> None:
     expected = [unicodedata.normalize("NFC", word) for word in words]
     found = telling_words(text)
-    assert [word for word in found if word not in ("do", "n't")] == [word for word in expected if word != "don't"]
+    assert [word for word in found if word not in ("do", "n't")] == [
+        word for word in expected if word != "don't"
+    ]
 
 
 def test_scripts_without_blanks_are_read_in_pieces() -> None:
@@ -46,7 +54,8 @@ def test_a_word_of_any_length_is_cut() -> None:
 
 def test_words_that_stand_everywhere_name_no_cluster() -> None:
     texts = [
-        f"why is it that the {word} {i}" for i, word in enumerate(["bank card", "bank loan", "cup final", "cup team"])
+        f"why is it that the {word} {i}"
+        for i, word in enumerate(["bank card", "bank loan", "cup final", "cup team"])
     ]
     assert cluster_words(texts, np.array([0, 0, 1, 1])) == ["bank", "cup"]
 
@@ -54,7 +63,9 @@ def test_words_that_stand_everywhere_name_no_cluster() -> None:
 def test_a_text_that_is_copied_names_no_cluster() -> None:
     texts = ["odd words"] * 50 + ["bank card", "bank loan", "cup final", "cup team"]
     assert cluster_words(texts, np.array([0] * 52 + [1, 1]))[0] == "bank"
-    vectors = np.vstack([np.tile([1.0, 0], (50, 1)), [[1, 0.1], [1, 0.2], [0, 1], [0.1, 1]]]).astype(np.float32)
+    vectors = np.vstack(
+        [np.tile([1.0, 0], (50, 1)), [[1, 0.1], [1, 0.2], [0, 1], [0.1, 1]]]
+    ).astype(np.float32)
     spread = silhouette(vectors, np.array([0] * 52 + [1, 1]), texts, seed=0)
     assert spread is not None
     assert spread["texts"] == 5, "different texts"
@@ -67,7 +78,9 @@ def test_a_text_that_is_copied_names_no_cluster() -> None:
         ("agglomerative", "manhattan", True), ("hdbscan", "manhattan", True), ("hdbscan", "dot", False),
     ],
 )  # fmt: skip
-def test_a_measure_is_grouped_by_or_refused_by_name(method: str, similarity: str, fits: bool) -> None:
+def test_a_measure_is_grouped_by_or_refused_by_name(
+    method: str, similarity: str, fits: bool
+) -> None:
     if not fits:
         with pytest.raises(UsageError, match=f"{method} can't group texts by {similarity}"):
             check_measure(method, similarity)

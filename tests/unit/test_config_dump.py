@@ -14,8 +14,43 @@ from bertctl.config.load import load_recipe
 from bertctl.config.recipe_files import builtin_recipes
 from bertctl.config.schema import Recipe, fields, sections
 
-ODD = ["no", "yes", "on", "1", "1.5", "5e-5", "1e3", "null", "~", "true", "0x1", "1:30", "a: b", "a #b", "#", "- a"]
-ODD += ["[x]", "{x}", "*a", "&a", "!a", "%a", "@a", "`a", "'", '"', "\\", " a", "a ", "a\nb", "a\tb", "\x85", "\u2028"]
+ODD = [
+    "no",
+    "yes",
+    "on",
+    "1",
+    "1.5",
+    "5e-5",
+    "1e3",
+    "null",
+    "~",
+    "true",
+    "0x1",
+    "1:30",
+    "a: b",
+    "a #b",
+    "#",
+    "- a",
+]
+ODD += [
+    "[x]",
+    "{x}",
+    "*a",
+    "&a",
+    "!a",
+    "%a",
+    "@a",
+    "`a",
+    "'",
+    '"',
+    "\\",
+    " a",
+    "a ",
+    "a\nb",
+    "a\tb",
+    "\x85",
+    "\u2028",
+]
 ODD += [
     "\x00",
     "\ufeff",
@@ -36,7 +71,9 @@ ODD += [
     "2020-01-01",
 ]
 
-texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40) | st.sampled_from(ODD)
+texts = st.text(
+    st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40
+) | st.sampled_from(ODD)
 fractions = st.floats(0, 1, exclude_max=True)
 rates = st.floats(0, exclude_min=True, allow_infinity=False, allow_nan=False)
 counts = st.integers(1, 10**6)
@@ -71,7 +108,11 @@ def recipes(draw) -> Recipe:
             "description": draw(st.lists(texts).map(" ".join)),
             "task": task,
             "data": {
-                "train_file": draw(maybe(texts.map(lambda text: "/" + text.strip("/").replace("..", "")).map(_clean))),
+                "train_file": draw(
+                    maybe(
+                        texts.map(lambda text: "/" + text.strip("/").replace("..", "")).map(_clean)
+                    )
+                ),
                 "text_column": column,
                 "label_column": column + "x",
                 "delimiter": draw(maybe(st.sampled_from("\t;,| #:'\"\\"))),
@@ -87,8 +128,15 @@ def recipes(draw) -> Recipe:
                 "accumulation_steps": steps,
                 "patience": draw(maybe(counts)),
             },
-            "optimizer": {"learning_rate": draw(rates), "beta1": draw(fractions), "epsilon": draw(rates)},
-            "evaluation": {"splits": draw(st.lists(texts, unique=True)), "keep_text": draw(st.booleans())},
+            "optimizer": {
+                "learning_rate": draw(rates),
+                "beta1": draw(fractions),
+                "epsilon": draw(rates),
+            },
+            "evaluation": {
+                "splits": draw(st.lists(texts, unique=True)),
+                "keep_text": draw(st.booleans()),
+            },
             "runtime": {"log_to": draw(st.lists(st.sampled_from(["wandb", "mlflow"])))},
             section: own[section],
         }
@@ -115,7 +163,9 @@ def test_forty_dumped_recipes_read_back_equal(recipe):
 
 @settings(max_examples=3, deadline=None)
 @given(recipes())
-@example(Recipe.model_validate({"text_classification": {"labels": ODD}, "description": " ".join(ODD)}))
+@example(
+    Recipe.model_validate({"text_classification": {"labels": ODD}, "description": " ".join(ODD)})
+)
 @example(Recipe.model_validate({"description": "a  b " * 60 + "c"}))
 @example(Recipe.model_validate({"description": "word " * 60}))
 @example(Recipe.model_validate({"description": "# " * 90 + "x"}))
@@ -124,7 +174,9 @@ def test_a_dumped_recipe_reads_back_equal(recipe):
 
 
 def test_other_yaml_readers_see_the_same_values():
-    recipe = Recipe.model_validate({"text_classification": {"labels": ODD}, "optimizer": {"learning_rate": 5e-5}})
+    recipe = Recipe.model_validate(
+        {"text_classification": {"labels": ODD}, "optimizer": {"learning_rate": 5e-5}}
+    )
     read = yaml.safe_load(dump_recipe(recipe, command="x"))  # YAML 1.1
     assert read["text_classification"]["labels"] == ODD
     assert read["optimizer"]["learning_rate"] == 5e-5
@@ -148,7 +200,14 @@ def test_it_opens_with_the_command_and_every_field_stands_under_its_docstring():
                 assert " ".join(comment) == field_docs()[dotted].text
                 seen.add(dotted)
         comment = []
-    others = {"text_regression", "token_classification", "question_answering", "pretraining", "masking", "probe"}
+    others = {
+        "text_regression",
+        "token_classification",
+        "question_answering",
+        "pretraining",
+        "masking",
+        "probe",
+    }
     others |= {"sentence_embeddings", "few_shot"}
     assert seen == {name for name in fields() if name.split(".")[0] not in others}
 
@@ -159,8 +218,12 @@ def test_built_in_recipes_are_dumped_and_read_equal(name):
     assert read_back(dump_recipe(recipe, command=f"bertctl finetune {name}")) == recipe
 
 
-def hashed(*sets: str, recipe: str = "sst2", data: dict[str, str] | None = None, model: str = "m") -> str:
-    return recipe_hash(load_recipe(recipe, sets=sets), data_hashes=data or {"train": "1"}, model_hash=model)
+def hashed(
+    *sets: str, recipe: str = "sst2", data: dict[str, str] | None = None, model: str = "m"
+) -> str:
+    return recipe_hash(
+        load_recipe(recipe, sets=sets), data_hashes=data or {"train": "1"}, model_hash=model
+    )
 
 
 @pytest.mark.parametrize(
@@ -206,7 +269,15 @@ def test_what_decides_the_numbers_is_in_the_hash(given):
 
 def test_data_and_model_are_in_the_hash_by_content():
     assert (
-        len({hashed(), hashed(data={"train": "2"}), hashed(data={"train": "1", "test": "1"}), hashed(model="n")}) == 4
+        len(
+            {
+                hashed(),
+                hashed(data={"train": "2"}),
+                hashed(data={"train": "1", "test": "1"}),
+                hashed(model="n"),
+            }
+        )
+        == 4
     )
 
 
@@ -218,4 +289,6 @@ def test_the_hash_is_a_sha256_that_stays_the_same():
     recipe = Recipe()
     digest = recipe_hash(recipe, data_hashes={}, model_hash="")
     assert len(bytes.fromhex(digest)) == 32
-    assert digest == recipe_hash(Recipe.model_validate(recipe.model_dump()), data_hashes={}, model_hash="")
+    assert digest == recipe_hash(
+        Recipe.model_validate(recipe.model_dump()), data_hashes={}, model_hash=""
+    )

@@ -45,8 +45,12 @@ def assert_told(found: list[str], *expected: tuple[str, ...]) -> None:
 
 
 def test_nearest_source_wins(write):
-    path = write("training: {epochs: 2, batch_size: 16, seed: 1}\noptimizer: {learning_rate: 2.0e-5}\n")
-    recipe = load_recipe(path, sets=["training.batch_size=8", "training.seed=2"], options={"training.seed": 3})
+    path = write(
+        "training: {epochs: 2, batch_size: 16, seed: 1}\noptimizer: {learning_rate: 2.0e-5}\n"
+    )
+    recipe = load_recipe(
+        path, sets=["training.batch_size=8", "training.seed=2"], options={"training.seed": 3}
+    )
     assert recipe.training.seed == 3  # option over --set over file
     assert recipe.training.batch_size == 8  # --set over file
     assert recipe.training.epochs == 2  # file over default
@@ -55,11 +59,18 @@ def test_nearest_source_wins(write):
 
 
 def test_an_option_of_none_was_not_given(write):
-    assert load_recipe(write("training: {epochs: 2}"), options={"training.epochs": None}).training.epochs == 2
+    assert (
+        load_recipe(
+            write("training: {epochs: 2}"), options={"training.epochs": None}
+        ).training.epochs
+        == 2
+    )
 
 
 def test_the_last_of_two_sets_wins(write):
-    recipe = load_recipe(write("task: text-classification"), sets=["training.epochs=2", "training.epochs=4"])
+    recipe = load_recipe(
+        write("task: text-classification"), sets=["training.epochs=2", "training.epochs=4"]
+    )
     assert recipe.training.epochs == 4
 
 
@@ -79,13 +90,31 @@ def test_everything_wrong_in_file_and_sets_is_said_at_once_in_order(write):
         "text_classification: {labels: [true, 3]}\n"
     )
     assert_told(
-        problems(path, sets=["training.epochs=x", "evaluation.splts=[test]", "nonsense", "model=minilm"]),
+        problems(
+            path, sets=["training.epochs=x", "evaluation.splts=[test]", "nonsense", "model=minilm"]
+        ),
         ("mine.yaml:1: learning_rate: ", "optimizer.learning_rate"),
         ("mine.yaml:3: training.epoch: ", "training.epochs"),
-        ("mine.yaml:4: training.batch_size: ", '"16"', "whole number", "at least 1", "without quotes"),
+        (
+            "mine.yaml:4: training.batch_size: ",
+            '"16"',
+            "whole number",
+            "at least 1",
+            "without quotes",
+        ),
         ("mine.yaml:5: training.seed: ", "-1", "at least 0", "at most 4294967295"),
-        ("mine.yaml:6: runtime.precision: ", '"bf61"', "auto, fp32, bf16 or fp16", "did you mean bf16?"),
-        ("mine.yaml:6: runtime.log_to: ", '"wandb"', "tensorboard, mlflow or wandb", "write [wandb]"),
+        (
+            "mine.yaml:6: runtime.precision: ",
+            '"bf61"',
+            "auto, fp32, bf16 or fp16",
+            "did you mean bf16?",
+        ),
+        (
+            "mine.yaml:6: runtime.log_to: ",
+            '"wandb"',
+            "tensorboard, mlflow or wandb",
+            "write [wandb]",
+        ),
         ("mine.yaml:7: text_classification.labels[0]: ", "true", 'in quotes: "true"'),
         ("mine.yaml:7: text_classification.labels[1]: ", "3", 'in quotes: "3"'),
         ("--set: evaluation.splts: ", "evaluation.splits"),
@@ -132,22 +161,43 @@ def test_a_key_like_nothing_gets_no_guess(write):
 
 
 def test_every_foreign_name_leads_to_a_field_or_an_option_that_exists():
-    options = {"--output", "--overwrite", "--resume", "--num-processes", "--top-k", "--quiet", "--format"}
-    ours = {name.partition("=")[0] for name in other_names("names").values() if not name.startswith("bertctl ")}
+    options = {
+        "--output",
+        "--overwrite",
+        "--resume",
+        "--num-processes",
+        "--top-k",
+        "--quiet",
+        "--format",
+    }
+    ours = {
+        name.partition("=")[0]
+        for name in other_names("names").values()
+        if not name.startswith("bertctl ")
+    }
     assert ours <= {*fields(), *options, "base", "environment"}
 
 
 @pytest.mark.parametrize("number", ["5e-5", "5E-5", "5.0e-05", "0.00005", ".5e-4", "+5e-5"])
 def test_every_way_to_write_a_rate_is_a_number(write, number):
-    assert load_recipe(write(f"optimizer: {{learning_rate: {number}}}")).optimizer.learning_rate == 5e-5
-    assert load_recipe("sst2", sets=[f"optimizer.learning_rate={number}"]).optimizer.learning_rate == 5e-5
+    assert (
+        load_recipe(write(f"optimizer: {{learning_rate: {number}}}")).optimizer.learning_rate
+        == 5e-5
+    )
+    assert (
+        load_recipe("sst2", sets=[f"optimizer.learning_rate={number}"]).optimizer.learning_rate
+        == 5e-5
+    )
 
 
 def test_a_whole_number_is_a_number_but_not_the_other_way_round(write):
     rate = load_recipe(write("optimizer: {learning_rate: 5}")).optimizer.learning_rate
     assert rate == 5.0
     assert isinstance(rate, float)
-    assert_told(problems(write("training: {epochs: 3.0}")), ("mine.yaml:1: training.epochs: ", "3.0", "whole number"))
+    assert_told(
+        problems(write("training: {epochs: 3.0}")),
+        ("mine.yaml:1: training.epochs: ", "3.0", "whole number"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -166,7 +216,16 @@ def test_true_and_false_are_booleans(write):
 
 
 def test_a_number_is_not_a_boolean_and_a_boolean_is_no_number(write):
-    assert len(problems(write("evaluation: {keep_text: 1}\ntraining: {epochs: true}\noptimizer: {beta1: false}"))) == 3
+    assert (
+        len(
+            problems(
+                write(
+                    "evaluation: {keep_text: 1}\ntraining: {epochs: true}\noptimizer: {beta1: false}"
+                )
+            )
+        )
+        == 3
+    )
 
 
 @pytest.mark.parametrize("value", [".nan", ".inf", "-.inf", "0", "-1e-5", "1e999"])
@@ -231,7 +290,8 @@ def test_a_section_with_nothing_in_it_is_all_defaults(write):
 
 
 @pytest.mark.parametrize(
-    ("file", "name"), [("my data (v2).yaml", "my-data-v2"), ("größe.yml", "größe"), ("a.b.yaml", "a.b")]
+    ("file", "name"),
+    [("my data (v2).yaml", "my-data-v2"), ("größe.yml", "größe"), ("a.b.yaml", "a.b")],
 )
 def test_a_recipe_without_a_name_is_named_after_its_file(write, file, name):
     assert load_recipe(write("task: text-classification", file)).name == name
@@ -253,7 +313,11 @@ def test_a_name_that_is_no_folder_name_is_refused(write):
         ),
         ("data: {name: sst2, train_file: a.csv}", "data.train_file", ("data.name 'sst2'",)),
         ("data: {data_dir: d}", "data.data_dir", ("data.name", "data.train_file")),
-        ("data: {text_column: a, label_column: a}", "data.label_column", ("same column", "data.text_column")),
+        (
+            "data: {text_column: a, label_column: a}",
+            "data.label_column",
+            ("same column", "data.text_column"),
+        ),
         ("data: {encoding: utf-9}", "data.encoding", ("'utf-9'", "utf-8 or latin-1")),
         ("text_classification: {labels: [b, a, b]}", "text_classification.labels", ("twice: b",)),
         (
@@ -274,22 +338,33 @@ def test_fields_that_contradict_each_other_are_refused(write, text, field, said)
 
 @pytest.mark.parametrize("field", ["pooling", "strengths"])
 def test_a_probe_of_nothing_is_refused(write, field):
-    assert_told(problems(write(f"probe: {{{field}: []}}")), (f"mine.yaml:1: probe.{field}: ", "a list of at least 1 ("))
+    assert_told(
+        problems(write(f"probe: {{{field}: []}}")),
+        (f"mine.yaml:1: probe.{field}: ", "a list of at least 1 ("),
+    )
     (sentence,) = problems(write(f"probe: {{{field}: ''}}"))
     assert "write []" not in sentence
 
 
 def test_another_tasks_section_at_its_defaults_is_no_contradiction(write):
-    assert load_recipe(write("text_regression: {clip_to_training_range: false}")).task == "text-classification"
+    assert (
+        load_recipe(write("text_regression: {clip_to_training_range: false}")).task
+        == "text-classification"
+    )
 
 
 def test_contradictions_are_said_together_with_wrong_values(write):
     found = problems(write("training: {batch_size: 32, accumulation_steps: 3, epochs: 0}"))
-    assert [sentence.split(": ")[1] for sentence in found] == ["training.epochs", "training.accumulation_steps"]
+    assert [sentence.split(": ")[1] for sentence in found] == [
+        "training.epochs",
+        "training.accumulation_steps",
+    ]
 
 
 def test_a_wrong_value_is_not_also_called_a_contradiction(write):
-    found = problems(write("training: {batch_size: many, accumulation_steps: 5}"))  # the default 32 would clash
+    found = problems(
+        write("training: {batch_size: many, accumulation_steps: 5}")
+    )  # the default 32 would clash
     assert_told(found, ("mine.yaml:1: training.batch_size: ", '"many"'))
 
 
@@ -320,7 +395,12 @@ def test_a_text_after_set_needs_no_quotes(given, value):
 
 
 def test_sets_take_lists_booleans_and_null():
-    sets = ["text_classification.labels=[no, yes]", "data.header=false", "runtime.threads=null", 'data.delimiter="\\t"']
+    sets = [
+        "text_classification.labels=[no, yes]",
+        "data.header=false",
+        "runtime.threads=null",
+        'data.delimiter="\\t"',
+    ]
     recipe = load_recipe("text-classification", sets=sets)
     assert recipe.text_classification.labels == ["no", "yes"]
     assert recipe.data.header is False
@@ -328,11 +408,15 @@ def test_sets_take_lists_booleans_and_null():
     assert recipe.data.delimiter == "\t"
 
 
-def test_paths_in_a_file_are_relative_to_the_file_and_typed_ones_to_the_folder_one_is_in(tmp_path, monkeypatch):
+def test_paths_in_a_file_are_relative_to_the_file_and_typed_ones_to_the_folder_one_is_in(
+    tmp_path, monkeypatch
+):
     (tmp_path / "recipes").mkdir()
     (tmp_path / "here").mkdir()
     file = tmp_path / "recipes" / "mine.yaml"
-    file.write_text("data: {train_file: a.csv, validation_file: ../b.csv, test_file: /c.csv}\nmodel: {name: ./model}\n")
+    file.write_text(
+        "data: {train_file: a.csv, validation_file: ../b.csv, test_file: /c.csv}\nmodel: {name: ./model}\n"
+    )
     monkeypatch.chdir(tmp_path / "here")
     recipe = load_recipe("../recipes/mine.yaml")
     assert recipe.data.train_file == str(tmp_path / "recipes" / "a.csv")
@@ -355,12 +439,16 @@ def test_a_model_with_a_slash_is_a_folder_only_where_one_is(tmp_path, monkeypatc
     hub = "google-bert/bert-base-uncased"
     assert load_recipe("sst2", options={"model.name": hub}).model.name == hub
     (tmp_path / "runs" / "r").mkdir(parents=True)
-    assert load_recipe("sst2", options={"model.name": "runs/r"}).model.name == str(tmp_path / "runs" / "r")
+    assert load_recipe("sst2", options={"model.name": "runs/r"}).model.name == str(
+        tmp_path / "runs" / "r"
+    )
 
 
 def test_the_home_folder_is_written_out(monkeypatch):
     monkeypatch.setenv("HOME", "/somewhere")
-    assert load_recipe("sst2", options={"data.data_dir": "~/glue"}).data.data_dir == "/somewhere/glue"
+    assert (
+        load_recipe("sst2", options={"data.data_dir": "~/glue"}).data.data_dir == "/somewhere/glue"
+    )
 
 
 def test_bertctl_data_stands_in_for_a_data_dir_that_was_not_given(tmp_path, monkeypatch, write):
@@ -473,7 +561,12 @@ def test_epochs_that_are_given_nearer_count_more_than_steps(tmp_path: Path) -> N
     assert load_recipe(str(few)).training.max_steps == 7
     assert load_recipe(str(few), options={"training.epochs": 2}).training.max_steps is None
     assert load_recipe(str(few), sets=["training.epochs=2"]).training.max_steps is None
-    assert load_recipe(str(few), options={"training.epochs": 2, "training.max_steps": 5}).training.max_steps == 5
+    assert (
+        load_recipe(
+            str(few), options={"training.epochs": 2, "training.max_steps": 5}
+        ).training.max_steps
+        == 5
+    )
     both = tmp_path / "both.yaml"
     both.write_text("base: few.yaml\ntraining:\n  epochs: 4\n")
     assert load_recipe(str(both)).training.max_steps is None
@@ -481,9 +574,17 @@ def test_epochs_that_are_given_nearer_count_more_than_steps(tmp_path: Path) -> N
     assert load_recipe(str(both)).training.max_steps == 5
 
 
-def test_a_size_is_a_size_whatever_folder_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_size_is_a_size_whatever_folder_is_called_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny").mkdir()
     (tmp_path / "mine.json").write_text("{}")
-    found = [load_recipe("pretrain", options={"pretraining.from_scratch": name}) for name in ("tiny", "mine.json")]
-    assert [recipe.pretraining.from_scratch for recipe in found] == ["tiny", str(tmp_path / "mine.json")]
+    found = [
+        load_recipe("pretrain", options={"pretraining.from_scratch": name})
+        for name in ("tiny", "mine.json")
+    ]
+    assert [recipe.pretraining.from_scratch for recipe in found] == [
+        "tiny",
+        str(tmp_path / "mine.json"),
+    ]

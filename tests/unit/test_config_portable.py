@@ -43,7 +43,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("pretrain", "pretraining.from_scratch", "data/size.json"),
     ],
 )
-def test_a_relative_path_is_seen_from_the_file(project: Path, folder: str, recipe: str, field: str, typed: str) -> None:
+def test_a_relative_path_is_seen_from_the_file(
+    project: Path, folder: str, recipe: str, field: str, typed: str
+) -> None:
     traced = trace_recipe(recipe, options={field: typed})
     file = project / folder / "mine.yaml"
     section, _, name = field.partition(".")
@@ -60,7 +62,9 @@ def test_an_absolute_path_stays_one(project: Path) -> None:
 
 
 def test_absolute_and_relative_corpora_stay_what_they_were(project: Path) -> None:
-    traced = trace_recipe("pretrain", options={"pretraining.corpus": ["data/a.txt", "/corpora/b.txt"]})
+    traced = trace_recipe(
+        "pretrain", options={"pretraining.corpus": ["data/a.txt", "/corpora/b.txt"]}
+    )
     assert kept(traced, project / "recipes" / "mine.yaml")["pretraining"]["corpus"] == [
         "../data/a.txt",
         "/corpora/b.txt",
@@ -70,7 +74,9 @@ def test_absolute_and_relative_corpora_stay_what_they_were(project: Path) -> Non
 
 def test_paths_of_a_recipe_file_move_with_it(project: Path) -> None:
     """`recipes show recipes/team.yaml > mine.yaml`, which lies elsewhere."""
-    (project / "recipes" / "team.yaml").write_text("task: text-classification\ndata: {train_file: ../data/t.csv}\n")
+    (project / "recipes" / "team.yaml").write_text(
+        "task: text-classification\ndata: {train_file: ../data/t.csv}\n"
+    )
     written = kept(trace_recipe("recipes/team.yaml"), project / "mine.yaml")
     assert written["data"]["train_file"] == "data/t.csv"
     assert load_recipe("mine.yaml") == load_recipe("recipes/team.yaml")
@@ -78,10 +84,15 @@ def test_paths_of_a_recipe_file_move_with_it(project: Path) -> None:
 
 def test_a_name_stays_a_name(project: Path) -> None:
     names = {"model.name": "someone/their-bert"}
-    assert kept(trace_recipe("sst2", options=names), project / "mine.yaml")["model"]["name"] == "someone/their-bert"
+    assert (
+        kept(trace_recipe("sst2", options=names), project / "mine.yaml")["model"]["name"]
+        == "someone/their-bert"
+    )
 
 
-def test_places_of_this_machine_are_left_out(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_of_this_machine_are_left_out(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BERTCTL_DATA", str(project / "data"))
     assert "data_dir" not in kept(trace_recipe("sst2"), project / "mine.yaml")["data"]
     assert load_recipe("mine.yaml") == load_recipe("sst2")
@@ -89,7 +100,9 @@ def test_places_of_this_machine_are_left_out(project: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("sets", [[], ["runtime.device=cpu", "runtime.threads=3"]])
 def test_only_what_was_chosen_is_written(project: Path, sets: list[str]) -> None:
-    traced = trace_recipe("text-classification", sets=sets, options={"data.train_file": "data/reviews.csv"})
+    traced = trace_recipe(
+        "text-classification", sets=sets, options={"data.train_file": "data/reviews.csv"}
+    )
     written = kept(traced, project / "mine.yaml")
     assert written.get("runtime", {}) == ({"device": "cpu", "threads": 3} if sets else {})
     assert written["name"] == "reviews"
@@ -111,5 +124,7 @@ def test_the_file_that_stdout_goes_to_is_known(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", script], stdout=out, check=True)
     is_known = Path("/proc/self/fd/1").exists()
     assert target.read_text().strip() == (str(target) if is_known else "None")
-    piped = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    piped = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert piped.stdout.strip() == "None"

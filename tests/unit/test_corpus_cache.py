@@ -46,13 +46,18 @@ class Heard(Listener):
 
 def _corpus(path: Path, documents: int = 60, word: str = "number") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    texts = (f"Text {word} {i} begins.\nIt goes on with {word} {i * i}.\n" for i in range(documents))
+    texts = (
+        f"Text {word} {i} begins.\nIt goes on with {word} {i * i}.\n" for i in range(documents)
+    )
     path.write_text("\n".join(texts), encoding="utf-8")
     return path
 
 
 def _recipe(*corpora: Path, **data: object) -> Recipe:
-    section = {"corpus": list(map(str, corpora)), "allow_duplicates": data.pop("allow_duplicates", False)}
+    section = {
+        "corpus": list(map(str, corpora)),
+        "allow_duplicates": data.pop("allow_duplicates", False),
+    }
     return Recipe.model_validate({"task": "pretraining", "pretraining": section, "data": data})
 
 
@@ -63,7 +68,9 @@ def _texts(data: CorpusData, tokenizer: Tokenizer) -> list[str]:
 
 
 def test_texts_are_on_one_side(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    data = read_corpus(_recipe(_corpus(tmp_path / "a.txt"), _corpus(tmp_path / "b.txt", word="day")), tokenizer)
+    data = read_corpus(
+        _recipe(_corpus(tmp_path / "a.txt"), _corpus(tmp_path / "b.txt", word="day")), tokenizer
+    )
     held = data.validation.columns["text"]
     assert data.names == ("a", "b")
     assert len(held) == 12
@@ -76,7 +83,9 @@ def test_texts_are_on_one_side(tmp_path: Path, tokenizer: Tokenizer) -> None:
     assert held[0].count("\n") == 1
 
 
-def test_a_corpus_is_packed_once_wherever_it_lies(tmp_path: Path, cache: Path, tokenizer: Tokenizer) -> None:
+def test_a_corpus_is_packed_once_wherever_it_lies(
+    tmp_path: Path, cache: Path, tokenizer: Tokenizer
+) -> None:
     first, again, elsewhere = Heard(), Heard(), Heard()
     one = read_corpus(_recipe(_corpus(tmp_path / "x" / "a.txt")), tokenizer, listener=first)
     two = read_corpus(_recipe(tmp_path / "x" / "a.txt"), tokenizer, listener=again)
@@ -93,7 +102,9 @@ def test_a_corpus_is_packed_once_wherever_it_lies(tmp_path: Path, cache: Path, t
 
 
 @pytest.mark.parametrize("change", ["text", "fraction", "tokenizer", "encoding", "allowed"])
-def test_what_decides_the_ids_decides_the_key(tmp_path: Path, tokenizer: Tokenizer, change: str) -> None:
+def test_what_decides_the_ids_decides_the_key(
+    tmp_path: Path, tokenizer: Tokenizer, change: str
+) -> None:
     path, heard = _corpus(tmp_path / "a.txt"), Heard()
     before = read_corpus(_recipe(path), tokenizer)
     if change == "text":
@@ -134,7 +145,8 @@ def _repeated(path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "code"), [(_gone, ExitCode.UNAVAILABLE), (_one, ExitCode.DATA), (_repeated, ExitCode.DATA)]
+    ("spoil", "code"),
+    [(_gone, ExitCode.UNAVAILABLE), (_one, ExitCode.DATA), (_repeated, ExitCode.DATA)],
 )
 def test_what_is_refused_leaves_nothing(
     tmp_path: Path, cache: Path, tokenizer: Tokenizer, spoil: Callable[[Path], Path], code: ExitCode
@@ -143,7 +155,11 @@ def test_what_is_refused_leaves_nothing(
     with pytest.raises(BertctlError) as refused:
         read_corpus(_recipe(path), tokenizer)
     assert refused.value.exit_code == code
-    assert not [file for file in cache.rglob("*") if file.name not in ("corpora", ".lock") and file.is_file()]
+    assert not [
+        file
+        for file in cache.rglob("*")
+        if file.name not in ("corpora", ".lock") and file.is_file()
+    ]
 
 
 def test_a_file_that_can_not_be_read_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -155,7 +171,9 @@ def test_a_file_that_can_not_be_read_is_refused(tmp_path: Path, tokenizer: Token
         read_corpus(_recipe(path), tokenizer)
 
 
-def test_damaged_notes_are_refused_with_what_to_delete(tmp_path: Path, cache: Path, tokenizer: Tokenizer) -> None:
+def test_damaged_notes_are_refused_with_what_to_delete(
+    tmp_path: Path, cache: Path, tokenizer: Tokenizer
+) -> None:
     recipe = _recipe(_corpus(tmp_path / "a.txt"))
     read_corpus(recipe, tokenizer)
     (notes,) = cache.rglob("corpus.json")
@@ -165,7 +183,9 @@ def test_damaged_notes_are_refused_with_what_to_delete(tmp_path: Path, cache: Pa
     assert caught.value.remedy == f"Delete {notes.parent}: it is made anew."
 
 
-def test_repeated_lines_are_told_at_every_start_where_they_are_allowed(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_repeated_lines_are_told_at_every_start_where_they_are_allowed(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
     path = tmp_path / "a.txt"
     path.write_text("\n".join([*(f"text number {i}" for i in range(200)), *["A line of text"] * 9]))
     for _ in range(2):
@@ -197,11 +217,17 @@ print(json.dumps(data.hashes))
 
 
 def _started(nursery: Nursery, recipe: Recipe) -> Child:
-    return nursery.start(["-c", READS, recipe.model_dump_json()], cwd=Path("/"), env=os.environ, kind="light")
+    return nursery.start(
+        ["-c", READS, recipe.model_dump_json()], cwd=Path("/"), env=os.environ, kind="light"
+    )
 
 
 def _files(cache: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(cache)): file.read_bytes() for file in cache.rglob("*") if file.is_file()}
+    return {
+        str(file.relative_to(cache)): file.read_bytes()
+        for file in cache.rglob("*")
+        if file.is_file()
+    }
 
 
 def test_killed_while_it_packs_it_is_made_anew(
@@ -222,11 +248,15 @@ def test_killed_while_it_packs_it_is_made_anew(
     assert len(after) == 7
 
 
-def test_two_processes_make_it_once(nursery: Nursery, tmp_path: Path, cache: Path, tokenizer: Tokenizer) -> None:
+def test_two_processes_make_it_once(
+    nursery: Nursery, tmp_path: Path, cache: Path, tokenizer: Tokenizer
+) -> None:
     recipe = _recipe(_corpus(tmp_path / "a.txt", documents=2_000))
     processes = [_started(nursery, recipe), _started(nursery, recipe)]
     said = [process.communicate()[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert sum(any(line.startswith("packing") for line in lines) for lines in said) == 1
-    assert json.loads(said[0][-1]) == json.loads(said[1][-1]) == read_corpus(recipe, tokenizer).hashes
+    assert (
+        json.loads(said[0][-1]) == json.loads(said[1][-1]) == read_corpus(recipe, tokenizer).hashes
+    )
     assert len(_files(cache)) == 7

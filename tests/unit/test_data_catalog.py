@@ -37,7 +37,12 @@ def test_places_below_the_data_dir(tmp_path, place, monkeypatch):
 def test_missing_files_are_listed_and_the_hub_is_not_asked(tmp_path):
     with pytest.raises(UnavailableError) as caught:
         load_data(recipe_for("rte", data_dir=str(tmp_path)))
-    for tried in ("RTE/train.tsv", "rte/train.tsv", "train.tsv", "rte/train-00000-of-00001.parquet"):
+    for tried in (
+        "RTE/train.tsv",
+        "rte/train.tsv",
+        "train.tsv",
+        "rte/train-00000-of-00001.parquet",
+    ):
         assert str(tmp_path / tried) in caught.value.message
     assert "RTE/dev.tsv" in caught.value.remedy
     with pytest.raises(UnavailableError, match="does not exist"):
@@ -61,7 +66,13 @@ def _official_file(tmp_path: Path, name: str, content: str) -> Recipe:
 
 def test_rows_without_label_or_field_are_left_out_counted_and_numbered_anew(tmp_path):
     header = "index\tquestion\tsentence\tlabel\n"
-    lines = ["0\tq0\ts0\tentailment", "1\tq1\ts1\t-", "2\tq2", "3\tq3\ts3\t", "4\tq4\ts4\tnot_entailment\textra"]
+    lines = [
+        "0\tq0\ts0\tentailment",
+        "1\tq1\ts1\t-",
+        "2\tq2",
+        "3\tq3\ts3\t",
+        "4\tq4\ts4\tnot_entailment\textra",
+    ]
     heard = Heard()
     recipe = _official_file(tmp_path, "qnli", header + "\r\n".join(lines))
     data = load_data(recipe, splits=["train"], listener=heard)
@@ -151,15 +162,31 @@ def test_the_table_is_whole():
     glue = ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"]
     glue += ["stsb-embeddings", "nli-embeddings", "quora-embeddings"]
     assert [name for name, row in rows.items() if row.layout == "glue"] == glue
-    glue_files = sorted(split.glue_file for row in rows.values() for split in row.splits if split.glue_file)
-    names = ["AX", "CoLA", "MNLI-m", "MNLI-mm", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B", "WNLI"]
+    glue_files = sorted(
+        split.glue_file for row in rows.values() for split in row.splits if split.glue_file
+    )
+    names = [
+        "AX",
+        "CoLA",
+        "MNLI-m",
+        "MNLI-mm",
+        "MRPC",
+        "QNLI",
+        "QQP",
+        "RTE",
+        "SST-2",
+        "STS-B",
+        "WNLI",
+    ]
     assert glue_files == [f"{name}.tsv" for name in names]
     second_labels = {}
     for row in builtin_datasets().values():
         assert list(row.problems()) == []
         assert row.bundled == (row.hub is None)
         assert all(split.files for split in row.splits)
-        assert all(row.split(published.split).name == published.split for published in row.published)
+        assert all(
+            row.split(published.split).name == published.split for published in row.published
+        )
         assert all(published.metric in row.metrics for published in row.published)
         assert all(0 < published.value < 1 for published in row.published)
         if row.labels and "f1" in row.metrics:
@@ -181,7 +208,9 @@ def test_the_table_is_whole():
     ],
 )
 def test_a_row_knows_what_can_not_be_right_in_it(change, attribute, what):
-    row = DatasetRow("trec", "text-classification", Columns("text"), files(train="a.csv", test="b.csv"))
+    row = DatasetRow(
+        "trec", "text-classification", Columns("text"), files(train="a.csv", test="b.csv")
+    )
     assert list(row.problems()) == []
     ((where, sentence),) = replace(row, **change).problems()
     assert where == attribute
@@ -192,7 +221,9 @@ def test_names_are_read_without_reading_the_rows():
     assert dataset_names() == list(builtin_datasets())
 
 
-def test_a_row_of_six_lines_is_read_without_hub_official_files_or_validation_rows(tmp_path, monkeypatch):
+def test_a_row_of_six_lines_is_read_without_hub_official_files_or_validation_rows(
+    tmp_path, monkeypatch
+):
     row = DatasetRow(
         name="trec",
         task="text-classification",
@@ -212,7 +243,10 @@ def test_a_row_of_six_lines_is_read_without_hub_official_files_or_validation_row
     assert "'trec'" in said
     assert "2 of the 20 training rows are held out" in said
     assert "seed 42" in said
-    assert len(load_data(recipe_for("trec", data_dir=str(tmp_path)), splits=["test"]).splits["test"]) == 20
+    assert (
+        len(load_data(recipe_for("trec", data_dir=str(tmp_path)), splits=["test"]).splits["test"])
+        == 20
+    )
     with pytest.raises(UnavailableError, match=r"'trec' .*hub") as caught:
         load_data(recipe_for("trec"))
     assert "--data-dir DIR" in caught.value.remedy
@@ -222,7 +256,9 @@ def test_a_row_of_six_lines_is_read_without_hub_official_files_or_validation_row
         load_data(recipe_for("trec", data_dir=str(tmp_path)))
 
 
-@pytest.mark.parametrize("row", [row for row in builtin_datasets().values() if row.hub], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", [row for row in builtin_datasets().values() if row.hub], ids=lambda row: row.name
+)
 def test_hub_sources_are_parquet_of_one_commit(row):
     """No loading script, no branch that moves; two whose commit nobody has written down say which branch."""
     if row.name in ("wnut17", "bc5cdr"):

@@ -25,13 +25,21 @@ ROWS = [
     {"context": "", "choices": ["one", "two", "three"], "label": 2},
     {"context": "it rains", "choices": ["she laughs", "she takes an umbrella"], "label": 1},
 ]
-SWAG_HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
-SWAG_ROW = '0,v1,7,"He opens a jar. He","He opens a jar.",He,gold,eats,sleeps,"drives, fast",sings,2'
+SWAG_HEADER = (
+    ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
+)
+SWAG_ROW = (
+    '0,v1,7,"He opens a jar. He","He opens a jar.",He,gold,eats,sleeps,"drives, fast",sings,2'
+)
 
 
-def read(path: Path, *, label_needed: bool = True, listener: Listener | None = None, **settings: object) -> Rows:
+def read(
+    path: Path, *, label_needed: bool = True, listener: Listener | None = None, **settings: object
+) -> Rows:
     section = DataSection(**settings)
-    return READER.read(path, section, split="train", label_needed=label_needed, listener=listener or Heard()).rows
+    return READER.read(
+        path, section, split="train", label_needed=label_needed, listener=listener or Heard()
+    ).rows
 
 
 def jsonl(folder: Path, *rows: object, name: str = "rows.jsonl") -> Path:
@@ -46,7 +54,10 @@ def as_dicts(rows: Rows) -> list[dict]:
 
 def _csv_of_columns(path: Path) -> None:
     lines = ["context,choice1,choice2,choice3,label"]
-    lines += [",".join([r["context"], *r["choices"], *[""] * (3 - len(r["choices"])), str(r["label"])]) for r in ROWS]
+    lines += [
+        ",".join([r["context"], *r["choices"], *[""] * (3 - len(r["choices"])), str(r["label"])])
+        for r in ROWS
+    ]
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -62,7 +73,11 @@ def _jsonl_of_lists(path: Path) -> None:
 
 def _jsonl_of_columns(path: Path) -> None:
     rows = [
-        {"question": r["context"], **{f"ending{i}": c for i, c in enumerate(r["choices"])}, "gold": r["label"]}
+        {
+            "question": r["context"],
+            **{f"ending{i}": c for i, c in enumerate(r["choices"])},
+            "gold": r["label"],
+        }
         for r in ROWS
     ]
     jsonl(path.parent, *rows, name=path.name)
@@ -74,7 +89,11 @@ def _parquet_of_lists(path: Path) -> None:
 
 def _parquet_of_columns(path: Path) -> None:
     rows = [
-        {"premise": r["context"], **dict(zip("ABC", [*r["choices"], None], strict=False)), "label": float(r["label"])}
+        {
+            "premise": r["context"],
+            **dict(zip("ABC", [*r["choices"], None], strict=False)),
+            "label": float(r["label"]),
+        }
         for r in ROWS
     ]
     pq.write_table(pa.Table.from_pylist(rows), path)
@@ -98,7 +117,9 @@ def test_every_layout_gives_the_same_rows(tmp_path, write, name):
     assert list(rows.ids) == ["0", "1", "2"]
     streamed = list(READER.stream(tmp_path / name, DataSection(), chunk_rows=2))
     assert len(streamed) == 2, "the premise: the second portion has other keys than the first"
-    assert [choices for part in streamed for choices in part.columns["choices"]] == [row["choices"] for row in ROWS]
+    assert [choices for part in streamed for choices in part.columns["choices"]] == [
+        row["choices"] for row in ROWS
+    ]
     assert [i for part in streamed for i in part.ids] == ["0", "1", "2"]
     assert not any(part.has("label") for part in streamed)
 
@@ -144,19 +165,28 @@ def test_the_hub_gives_the_rows_of_the_files(tmp_path):
         "ending3": "sings", "label": 2,
     }  # fmt: skip
     features = datasets.Features(
-        {name: datasets.Value("string") for name in hub_row} | {"label": datasets.ClassLabel(names=list("0123"))}
+        {name: datasets.Value("string") for name in hub_row}
+        | {"label": datasets.ClassLabel(names=list("0123"))}
     )
     place = tmp_path / "hub" / builtin_datasets()["swag"].hub.file_of("train")
     place.parent.mkdir(parents=True)
     datasets.Dataset.from_list([hub_row], features=features).to_parquet(place)
-    hub = Recipe(task="multiple-choice", data=DataSection(name="swag", data_dir=str(tmp_path / "hub")))
+    hub = Recipe(
+        task="multiple-choice", data=DataSection(name="swag", data_dir=str(tmp_path / "hub"))
+    )
     assert as_dicts(load_data(hub, splits=["train"]).splits["train"]) == as_dicts(from_files)
 
     place = tmp_path / "hub" / builtin_datasets()["codah"].hub.file_of("train")
     place.parent.mkdir(parents=True)
-    row = {"question_propmt": "It", "candidate_answers": ["a", "b", "c", "d"], "correct_answer_idx": 3}
+    row = {
+        "question_propmt": "It",
+        "candidate_answers": ["a", "b", "c", "d"],
+        "correct_answer_idx": 3,
+    }
     datasets.Dataset.from_list([row]).to_parquet(place)
-    codah = Recipe(task="multiple-choice", data=DataSection(name="codah", data_dir=str(tmp_path / "hub")))
+    codah = Recipe(
+        task="multiple-choice", data=DataSection(name="codah", data_dir=str(tmp_path / "hub"))
+    )
     found = load_data(codah, splits=["train"]).splits["train"]
     assert as_dicts(found) == [{"context": "It", "choices": ["a", "b", "c", "d"], "label": 3}]
 
@@ -168,14 +198,18 @@ def test_offline_the_files_wanted_are_named():
 
 
 def test_real_codah_by_name_and_as_a_file_of_ones_own(shared_data):
-    recipe = Recipe(task="multiple-choice", data=DataSection(name="codah", data_dir=str(shared_data)))
+    recipe = Recipe(
+        task="multiple-choice", data=DataSection(name="codah", data_dir=str(shared_data))
+    )
     data = load_data(recipe, splits=["train", "validation", "test"])
     assert [len(rows) for rows in data.splits.values()] == [1665, 556, 555]
     train = data.splits["train"]
     assert train.columns["context"][0] == "The chicken cannot fly. It"
     assert train.columns["choices"][0][1] == "spreads its wings and flies."
     assert train.columns["label"][:3] == [2, 1, 1]
-    assert any('"' in context for context in train.columns["context"]), "quotes are plain characters there"
+    assert any('"' in context for context in train.columns["context"]), (
+        "quotes are plain characters there"
+    )
     heard = Heard()
     guessed = read(shared_data / "codah" / "train.tsv", listener=heard)
     assert as_dicts(guessed) == as_dicts(train)
@@ -217,7 +251,10 @@ def test_named_columns_that_are_not_there(tmp_path, settings, error, said):
     ("header", "said"),
     [
         ("text,choices,label", "'me' .*list of choices"),
-        ("context,question,choice1,choice2,ending1,ending2,label", "columns could hold the choices"),
+        (
+            "context,question,choice1,choice2,ending1,ending2,label",
+            "columns could hold the choices",
+        ),
         ("premise,stem,choice1,choice2,label", "context: premise, stem"),
         ("zzz,choice1,choice2,label", "no column .*the context"),
         ("context,choice1,choice2,zzz", "no column .*the label"),
@@ -231,7 +268,10 @@ def test_what_cannot_be_guessed_is_asked_for(tmp_path, header, said):
     settings = {"choice_columns": ["choices"]} if "choices" in header else {}
     with pytest.raises((UsageError, DataError), match=said) as caught:
         read(path, **settings)
-    assert "--set data.choice_columns" in caught.value.remedy or "--label-column" in caught.value.remedy
+    assert (
+        "--set data.choice_columns" in caught.value.remedy
+        or "--label-column" in caught.value.remedy
+    )
 
 
 def test_a_file_without_header_that_is_not_codahs_says_how_to_name_columns(tmp_path):
@@ -240,17 +280,26 @@ def test_a_file_without_header_that_is_not_codahs_says_how_to_name_columns(tmp_p
     with pytest.raises(UsageError, match="no header") as caught:
         read(path)
     assert "--text-column column1 --label-column column4" in caught.value.remedy
-    named = {"text_column": "column1", "choice_columns": ["column2", "column3"], "label_column": "column4"}
+    named = {
+        "text_column": "column1",
+        "choice_columns": ["column2", "column3"],
+        "label_column": "column4",
+    }
     assert read(path, **named).columns["label"] == [1, 0, 1]
 
 
 def test_labels_that_fit_in_two_ways_are_refused(tmp_path):
     """A larger file of the same exercises is read as texts, so its answers would mean something else."""
     rows = [("1", ["1", "0", "2"]), ("0", ["2", "1", "0"]), ("2", ["0", "2", "1"])]
-    path = jsonl(tmp_path, *({"context": "c", "choices": choices, "label": label} for label, choices in rows))
+    path = jsonl(
+        tmp_path, *({"context": "c", "choices": choices, "label": label} for label, choices in rows)
+    )
     with pytest.raises(DataError, match="the number of one choice and as the text of another"):
         read(path)
-    more = jsonl(tmp_path, *({"context": "c", "choices": c, "label": n} for n, c in [*rows, ("9", ["9", "3", "1"])]))
+    more = jsonl(
+        tmp_path,
+        *({"context": "c", "choices": c, "label": n} for n, c in [*rows, ("9", ["9", "3", "1"])]),
+    )
     assert read(more).columns["label"] == [0, 2, 1, 0]
 
 
@@ -262,14 +311,22 @@ def test_labels_that_fit_in_two_ways_are_refused(tmp_path):
         ([("y", ["x", "y"]), ("x", ["x", "y"])], [1, 0]),
         ([(" it flies ", ["it flies", "it sits"])], [0]),
         ([(1.0, ["x", "y"]), (0, ["x", "y"])], [1, 0]),
-        ([("4", ["2", "4", "8"]), ("8", ["2", "4", "8"])], [1, 2]),  # the texts, since no choice has the number 4 or 8
+        (
+            [("4", ["2", "4", "8"]), ("8", ["2", "4", "8"])],
+            [1, 2],
+        ),  # the texts, since no choice has the number 4 or 8
         ([(8, [2, 4, 8]), (2, [2, 4, 8])], [2, 0]),
-        ([(0, [2, 4, 8]), (2, [2, 4, 8])], [0, 2]),  # the numbers: they fit both rows, the texts only one
+        (
+            [(0, [2, 4, 8]), (2, [2, 4, 8])],
+            [0, 2],
+        ),  # the numbers: they fit both rows, the texts only one
         ([("b", ["c", "b", "a"]), ("c", ["c", "b", "a"])], [1, 0]),  # the texts before the letters
     ],
 )
 def test_labels_are_numbers_texts_or_letters_by_what_fits_most_rows(tmp_path, rows, numbers):
-    path = jsonl(tmp_path, *({"context": "c", "choices": choices, "label": label} for label, choices in rows))
+    path = jsonl(
+        tmp_path, *({"context": "c", "choices": choices, "label": label} for label, choices in rows)
+    )
     assert read(path).columns["label"] == numbers
 
 
@@ -286,7 +343,9 @@ def test_labels_are_numbers_texts_or_letters_by_what_fits_most_rows(tmp_path, ro
         (True, ["x", "y"], "label True .*2 choices", "counted from 0"),
     ],
 )
-def test_a_label_that_points_outside_the_choices_is_refused_with_its_line(tmp_path, label, choices, said, remedy):
+def test_a_label_that_points_outside_the_choices_is_refused_with_its_line(
+    tmp_path, label, choices, said, remedy
+):
     good = {"context": "c", "choices": ["x", "y"], "label": 1}
     path = jsonl(tmp_path, good, {"context": "c", "choices": choices, "label": label}, good, good)
     with pytest.raises(DataError) as caught:
@@ -301,7 +360,10 @@ def test_a_label_that_points_outside_the_choices_is_refused_with_its_line(tmp_pa
     [
         ({"context": "c", "choices": ["x"], "label": 0}, "1 choice in choices"),
         ({"context": "c", "choices": [], "label": 0}, "0 choices in choices"),
-        ({"context": "c", "choices": ["x", None], "label": 0}, "column 'choices' has None as choice 1"),
+        (
+            {"context": "c", "choices": ["x", None], "label": 0},
+            "column 'choices' has None as choice 1",
+        ),
         ({"context": "c", "choices": "x or y", "label": 0}, "'x or y'"),
         ({"context": ["c"], "choices": ["x", "y"], "label": 0}, "holds list"),
     ],
@@ -327,15 +389,26 @@ def test_a_blank_cell_at_the_end_is_no_choice_and_a_label_may_not_point_there(tm
 def test_where_no_labels_are_needed_missing_ones_are_left_out(tmp_path):
     rows = [{**row, "label": -1} for row in ROWS]
     assert not read(jsonl(tmp_path, *rows), label_needed=False).has("label")
-    assert not read(jsonl(tmp_path, *({**row, "label": None} for row in ROWS)), label_needed=False).has("label")
+    assert not read(
+        jsonl(tmp_path, *({**row, "label": None} for row in ROWS)), label_needed=False
+    ).has("label")
     with pytest.raises(DataError, match="label -1"):
         read(jsonl(tmp_path, *rows))
 
 
 def test_a_prediction_file_is_read_whatever_columns_the_run_was_trained_with(tmp_path):
-    line = {"id": "7", "context": "c", "choices": ["x", "y"], "gold": 1, "prediction": 0, "probabilities": [0.6, 0.4]}
+    line = {
+        "id": "7",
+        "context": "c",
+        "choices": ["x", "y"],
+        "gold": 1,
+        "prediction": 0,
+        "probabilities": [0.6, 0.4],
+    }
     path = jsonl(tmp_path, line)
-    rows = read(path, text_column="sent1", pair_column="sent2", choice_columns=["ending0", "ending1"])
+    rows = read(
+        path, text_column="sent1", pair_column="sent2", choice_columns=["ending0", "ending1"]
+    )
     assert as_dicts(rows) == [{"context": "c", "choices": ["x", "y"], "label": 1}]
 
 

@@ -19,10 +19,14 @@ from tests.heard import Heard
 
 
 def table(*names: str) -> Table:
-    return Table({name: [f"{name} {i}" for i in range(4)] for name in names}, "file.csv", [2, 3, 4, 5])
+    return Table(
+        {name: [f"{name} {i}" for i in range(4)] for name in names}, "file.csv", [2, 3, 4, 5]
+    )
 
 
-def choose(*names: str, label_needed: bool = True, listener: Listener = SILENT, **data: object) -> dict[str, str]:
+def choose(
+    *names: str, label_needed: bool = True, listener: Listener = SILENT, **data: object
+) -> dict[str, str]:
     section = DataSection(**data)
     found = choose_columns(table(*names), section, label_needed=label_needed)
     say_guesses(table(*names), found, section, listener)
@@ -36,8 +40,14 @@ def choose(*names: str, label_needed: bool = True, listener: Listener = SILENT, 
         (("Review", "Sentiment"), ("Review", None, "Sentiment")),
         (("idx", "sentence", "label"), ("sentence", None, "label")),
         (("index", "sentence1", "sentence2", "score"), ("sentence1", "sentence2", "score")),
-        (("id", "qid1", "question1", "question2", "is_duplicate"), ("question1", "question2", "is_duplicate")),
-        (("premise", "hypothesis", "label1", "gold_label"), ("premise", "hypothesis", "gold_label")),
+        (
+            ("id", "qid1", "question1", "question2", "is_duplicate"),
+            ("question1", "question2", "is_duplicate"),
+        ),
+        (
+            ("premise", "hypothesis", "label1", "gold_label"),
+            ("premise", "hypothesis", "gold_label"),
+        ),
         (("question", "sentence", "label"), ("question", "sentence", "label")),
         (("text", "content", "label", "score"), ("text", None, "label")),  # the exact names win
         (("utterance", "label"), ("utterance", None, "label")),  # the only column left
@@ -59,7 +69,10 @@ def test_named_columns_are_not_guessed():
 
 
 def test_a_pair_is_guessed_only_where_the_text_was():
-    assert choose("sentence1", "sentence2", "label", text_column="sentence1") == {"text": "sentence1", "label": "label"}
+    assert choose("sentence1", "sentence2", "label", text_column="sentence1") == {
+        "text": "sentence1",
+        "label": "label",
+    }
     assert choose("sentence1", "sentence2", "label", pair_column="sentence2")["text"] == "sentence1"
 
 
@@ -68,7 +81,11 @@ def test_a_pair_is_guessed_only_where_the_text_was():
     [
         (("review", "comment", "label"), "the text: review, comment", "--text-column"),
         (("a", "b", "label"), "the text: a, b", "--text-column"),
-        (("sentence1", "sentence2", "premise", "hypothesis", "label"), "the text: sentence1, ", "--text"),
+        (
+            ("sentence1", "sentence2", "premise", "hypothesis", "label"),
+            "the text: sentence1, ",
+            "--text",
+        ),
         (("text", "score", "rating"), "the label: score, rating", "--label-column"),
         (("text", "colour"), "no column .*the label", "--label-column"),
     ],
@@ -116,13 +133,20 @@ def test_ids_come_from_their_column_and_are_unique():
 # load_data on a person's own files
 
 
-def write(path: Path, size: int, *, text: str = "text", label: str = "label", start: int = 0) -> str:
-    lines = [f"{text},{label},genre", *(f"text {i},{'abc'[i % 3]},g{i}" for i in range(start, start + size))]
+def write(
+    path: Path, size: int, *, text: str = "text", label: str = "label", start: int = 0
+) -> str:
+    lines = [
+        f"{text},{label},genre",
+        *(f"text {i},{'abc'[i % 3]},g{i}" for i in range(start, start + size)),
+    ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return str(path)
 
 
-def load(*, splits: list[str] | None = None, listener: Listener = SILENT, seed: int = 42, **data: object) -> LoadedData:
+def load(
+    *, splits: list[str] | None = None, listener: Listener = SILENT, seed: int = 42, **data: object
+) -> LoadedData:
     recipe = Recipe(data=DataSection(**data), training=TrainingSection(seed=seed))
     return load_data(recipe, splits=splits, listener=listener)
 
@@ -131,7 +155,10 @@ def test_files_of_ones_own(tmp_path):
     train, validation = write(tmp_path / "a.csv", 9), write(tmp_path / "b.csv", 3, start=9)
     test = write(tmp_path / "c.csv", 6, start=12)
     data = load(train_file=train, validation_file=validation, test_file=test)
-    assert {split: len(rows) for split, rows in data.splits.items()} == {"train": 9, "validation": 3}
+    assert {split: len(rows) for split, rows in data.splits.items()} == {
+        "train": 9,
+        "validation": 3,
+    }
     assert data.validation_splits == ("validation",)
     assert data.labels is None
     assert data.dataset is None
@@ -150,7 +177,9 @@ def test_the_choice_of_the_first_file_holds_for_the_next(tmp_path):
 
 def test_two_files_without_header(tmp_path):
     for name in ("a.tsv", "b.tsv"):
-        (tmp_path / name).write_text("".join(f"words {i}\t{i % 2}\n" for i in range(8)), encoding="utf-8")
+        (tmp_path / name).write_text(
+            "".join(f"words {i}\t{i % 2}\n" for i in range(8)), encoding="utf-8"
+        )
     data = load(train_file=str(tmp_path / "a.tsv"), validation_file=str(tmp_path / "b.tsv"))
     assert [len(rows) for rows in data.splits.values()] == [8, 8]
     assert data.columns == {"text": "column1", "label": "column2"}
@@ -183,14 +212,22 @@ def test_a_hold_out_is_stratified_seeded_and_said(tmp_path):
 def test_limits(tmp_path):
     train, validation = write(tmp_path / "a.csv", 60), write(tmp_path / "b.csv", 30)
     heard = Heard()
-    data = load(train_file=train, validation_file=validation, max_train_rows=20, max_eval_rows=5, listener=heard)
+    data = load(
+        train_file=train,
+        validation_file=validation,
+        max_train_rows=20,
+        max_eval_rows=5,
+        listener=heard,
+    )
     ids = [int(i) for i in data.splits["train"].ids]
     assert len(ids) == 20
     assert ids == sorted(ids) != list(range(20))
     ids = [int(i) for i in data.splits["validation"].ids]
     assert len(ids) == 5
     assert ids == sorted(ids) != list(range(5))
-    assert [text for text in heard.said if text.startswith("train: 20 of 60 ") and "seed 42" in text]
+    assert [
+        text for text in heard.said if text.startswith("train: 20 of 60 ") and "seed 42" in text
+    ]
 
 
 def test_hashes_are_of_the_content(tmp_path):
@@ -216,7 +253,9 @@ def test_what_load_data_refuses(tmp_path):
         load(train_file=train, splits=["tset"])
     with pytest.raises(UnavailableError, match="does not exist"):
         load(train_file=str(tmp_path / "none.csv"))
-    recipe = Recipe(data=DataSection(train_file=train), evaluation=EvaluationSection(slice_columns=["gnre"]))
+    recipe = Recipe(
+        data=DataSection(train_file=train), evaluation=EvaluationSection(slice_columns=["gnre"])
+    )
     with pytest.raises(DataError, match=r"column 'gnre': .*genre\?"):
         load_data(recipe)
 
@@ -227,7 +266,8 @@ def test_groups_are_those_of_the_files_own_column_whatever_else_has_its_name(tmp
     fields = {"text_column": "question", "group_column": "text", "validation_fraction": 0.3}
     data = load(train_file=str(tmp_path / "a.csv"), **fields)
     left, held = (
-        {text.split(" ")[1] for text in data.splits[name].columns["text"]} for name in ("train", "validation")
+        {text.split(" ")[1] for text in data.splits[name].columns["text"]}
+        for name in ("train", "validation")
     )
     assert held
     assert not {int(one) // 4 for one in left} & {int(one) // 4 for one in held}
@@ -248,21 +288,31 @@ def test_who_belongs_together_is_part_of_the_hash(tmp_path):
 
 def test_nothing_in_a_list_is_no_label(tmp_path):
     labels = [["x", None], ["y"]] * 9
-    lines = (json.dumps({"text": f"text {i}", "label": label}) + "\n" for i, label in enumerate(labels))
+    lines = (
+        json.dumps({"text": f"text {i}", "label": label}) + "\n" for i, label in enumerate(labels)
+    )
     (tmp_path / "a.jsonl").write_text("".join(lines))
     recipe = Recipe(data=DataSection(train_file=str(tmp_path / "a.jsonl")))
     assert fit_task(recipe, load_data(recipe))[0].labels == ("x", "y")
 
 
 def test_no_number_is_no_text_and_no_label(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"text": NaN, "label": "x"}\n{"text": "a", "label": "y"}\n' * 9)
+    (tmp_path / "a.jsonl").write_text(
+        '{"text": NaN, "label": "x"}\n{"text": "a", "label": "y"}\n' * 9
+    )
     recipe = Recipe(data=DataSection(train_file=str(tmp_path / "a.jsonl")))
-    assert {text for rows in load_data(recipe).splits.values() for text in rows.columns["text"]} == {"", "a"}
+    assert {
+        text for rows in load_data(recipe).splits.values() for text in rows.columns["text"]
+    } == {"", "a"}
 
 
-@pytest.mark.parametrize("name", ["prediction", "gold", "loss", "tokens", "cluster", "match", "ranks"])
+@pytest.mark.parametrize(
+    "name", ["prediction", "gold", "loss", "tokens", "cluster", "match", "ranks"]
+)
 def test_a_slice_never_takes_the_place_of_what_the_model_answered(tmp_path, name):
-    with pytest.raises(ValueError, match=f"prediction files have their own '{name}'; rename the column"):
+    with pytest.raises(
+        ValueError, match=f"prediction files have their own '{name}'; rename the column"
+    ):
         Recipe(
             data=DataSection(train_file=write(tmp_path / "a.csv", 9)),
             evaluation=EvaluationSection(slice_columns=["genre", name]),
@@ -277,7 +327,8 @@ def test_a_test_file_needs_no_labels(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "more", [{"id": 7}, {"meta": "x"}, {"source": "web", "lang": "en"}, {"uid": "a"}, {"stars_by": 3.5}]
+    "more",
+    [{"id": 7}, {"meta": "x"}, {"source": "web", "lang": "en"}, {"uid": "a"}, {"stars_by": 3.5}],
 )
 def test_rows_that_are_only_answered_get_no_label_by_what_a_column_holds(tmp_path, more):
     path = tmp_path / "a.jsonl"

@@ -12,9 +12,18 @@ from bertctl.progress import Listener
 from tests.heard import Heard
 
 
-def read(text: str, *, ud: bool = False, needed: bool = True, heard: Listener | None = None, **settings: object):
+def read(
+    text: str,
+    *,
+    ud: bool = False,
+    needed: bool = True,
+    heard: Listener | None = None,
+    **settings: object,
+):
     lines = text.splitlines(keepends=True)
-    options = ReadOptions(DataSection(**settings), "train", label_needed=needed, listener=heard or Listener())
+    options = ReadOptions(
+        DataSection(**settings), "train", label_needed=needed, listener=heard or Listener()
+    )
     return list(conll_sentences(lines, "f", options, ud=ud))
 
 
@@ -45,7 +54,9 @@ def test_four_columns_with_spaces_and_documents():
     assert "3 (ner)" in said
 
 
-@pytest.mark.parametrize("start", ["-DOCSTART-", "-DOCSTART- O", "-DOCSTART- (227508)", "-DOCSTART-\tX\tY\tO\tO"])
+@pytest.mark.parametrize(
+    "start", ["-DOCSTART-", "-DOCSTART- O", "-DOCSTART- (227508)", "-DOCSTART-\tX\tY\tO\tO"]
+)
 def test_a_document_begins_with_a_line_of_any_width_even_without_blank_lines(start):
     found = read(f"{start}\na\tO\n{start}\nb\tO\n\nc\tO\n")
     assert [(s.document, s.words) for s in found] == [(0, ["a"]), (1, ["b"]), (1, ["c"])]
@@ -113,7 +124,10 @@ def test_no_sentence_is_refused(text):
 
 def ud(*rows: str) -> str:
     """Lines of CoNLL-U out of `id form upos`, with the other columns filled up."""
-    lines = [f"{i}\t{form}\t_\t{upos}\tX{upos}" + "\t_" * 5 for i, form, upos in (row.split() for row in rows)]
+    lines = [
+        f"{i}\t{form}\t_\t{upos}\tX{upos}" + "\t_" * 5
+        for i, form, upos in (row.split() for row in rows)
+    ]
     return "\n".join(lines) + "\n\n"
 
 
@@ -148,7 +162,9 @@ def test_conll_u_without_annotation():
 
 
 def test_conll_u_plus_names_its_columns():
-    found = read("# global.columns = ID FORM UPOS NER\n1\tAnna\tPROPN\tB-PER\n", ud=True, label_column="ner")
+    found = read(
+        "# global.columns = ID FORM UPOS NER\n1\tAnna\tPROPN\tB-PER\n", ud=True, label_column="ner"
+    )
     assert (found[0].words, found[0].tags) == (["Anna"], ["B-PER"])
     untagged = "# global.columns = ID FORM\n1\tAnna\n"
     assert read(untagged, ud=True, needed=False)[0].words == ["Anna"]
@@ -161,7 +177,11 @@ def test_real_files_are_read_whole(shared_data: Path):
     for name, is_ud in (("wnut17/wnut17train.conll", False), ("bc5cdr/dev.txt", False),
                         ("ud-english-ewt/en_ewt-ud-dev.conllu", True)):  # fmt: skip
         with (shared_data / name).open(encoding="utf-8", newline="\n") as file:
-            found = list(conll_sentences(file, name, ReadOptions(DataSection(), "x", label_needed=True), ud=is_ud))
+            found = list(
+                conll_sentences(
+                    file, name, ReadOptions(DataSection(), "x", label_needed=True), ud=is_ud
+                )
+            )
         counts[name] = (len(found), sum(len(s.words) for s in found), found[-1].document + 1)
     assert counts == {
         "wnut17/wnut17train.conll": (3394, 62730, 0),

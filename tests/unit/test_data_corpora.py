@@ -33,7 +33,9 @@ def _written(path: Path, content: str, encoding: str = "utf-8") -> Path:
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a", "a.text"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_empty_lines_between_texts_make_a_line_a_sentence(tmp_path: Path, name: str, end: str) -> None:
+def test_empty_lines_between_texts_make_a_line_a_sentence(
+    tmp_path: Path, name: str, end: str
+) -> None:
     lines = ["", "One. Two.", "Three.", "", " \t", "", "Four.", ""]
     path = _written(tmp_path / name, end.join(lines))
     assert _documents(path) == [(f"{name}:2", ["One. Two.", "Three."]), (f"{name}:7", ["Four."])]
@@ -46,9 +48,14 @@ def test_without_them_a_line_is_a_document(tmp_path: Path, around: str) -> None:
     assert _documents(path) == [(f"a.txt:{first}", CUT[0]), (f"a.txt:{first + 1}", CUT[1])]
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json", "a.csv", "a.tsv.gz", "a.parquet"])
+@pytest.mark.parametrize(
+    "name", ["a.jsonl", "a.jsonl.gz", "a.json", "a.csv", "a.tsv.gz", "a.parquet"]
+)
 def test_a_row_with_a_text_column_is_a_document(tmp_path: Path, name: str) -> None:
-    path, rows = tmp_path / name, [{"n": i, "body": text} for i, text in enumerate([*TEXTS, "", "Two\n\nlines. No"])]
+    path, rows = (
+        tmp_path / name,
+        [{"n": i, "body": text} for i, text in enumerate([*TEXTS, "", "Two\n\nlines. No"])],
+    )
     if name == "a.parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
     elif "json" in name:
@@ -56,7 +63,9 @@ def test_a_row_with_a_text_column_is_a_document(tmp_path: Path, name: str) -> No
         _written(path, "\n".join(lines) if "jsonl" in name else f"[{', '.join(lines)}]")
     else:
         tab = "\t" if "tsv" in name else ","
-        _written(path, f"n{tab}body\n" + "".join(f'{row["n"]}{tab}"{row["body"]}"\n' for row in rows))
+        _written(
+            path, f"n{tab}body\n" + "".join(f'{row["n"]}{tab}"{row["body"]}"\n' for row in rows)
+        )
     found = _documents(path, text_column="body")
     assert [sentences for _, sentences in found] == [*CUT, [], ["Two", "lines.", "No"]]
     first = 2 if name in ("a.csv", "a.tsv.gz") else 1
@@ -72,8 +81,13 @@ def test_more_rows_than_are_read_at_once_keep_their_numbers(tmp_path: Path) -> N
 
 def test_a_folder_is_its_files_in_order(tmp_path: Path) -> None:
     for name in ("b.txt", "a/z.jsonl", ".hidden/c.txt", "a/.d.txt", "e.png"):
-        _written(tmp_path / "texts" / name, '{"text": "in json"}' if "json" in name else f"in {name}")
-    assert _documents(tmp_path / "texts") == [("a/z.jsonl:1", ["in json"]), ("b.txt:1", ["in b.txt"])]
+        _written(
+            tmp_path / "texts" / name, '{"text": "in json"}' if "json" in name else f"in {name}"
+        )
+    assert _documents(tmp_path / "texts") == [
+        ("a/z.jsonl:1", ["in json"]),
+        ("b.txt:1", ["in b.txt"]),
+    ]
 
 
 def test_corpora_of_one_name_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +102,13 @@ def test_corpora_of_one_name_stay_apart(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_sentences_end_at_their_marks() -> None:
     line = "He said 3.14. She left... 真的吗？是的。 End"
-    assert Document("", [line], cut=True).sentences == ["He said 3.14.", "She left...", "真的吗？", "是的。", "End"]
+    assert Document("", [line], cut=True).sentences == [
+        "He said 3.14.",
+        "She left...",
+        "真的吗？",
+        "是的。",
+        "End",
+    ]
     assert Document("", [line], cut=False).sentences == [line]
 
 
@@ -97,18 +117,41 @@ def test_sentences_end_at_their_marks() -> None:
     [
         ("a.txt", b"", {}, "a.txt is empty", ExitCode.DATA),
         ("a.txt", b"fine\nb\xe4d\n", {}, "a.txt:2: byte 0xe4 is not utf-8", ExitCode.DATA),
-        ("a.txt", b"fine\n" + b"x" * 1_100_000, {"longest_line": 1}, "a.txt:2: this line has more", ExitCode.DATA),
+        (
+            "a.txt",
+            b"fine\n" + b"x" * 1_100_000,
+            {"longest_line": 1},
+            "a.txt:2: this line has more",
+            ExitCode.DATA,
+        ),
         ("a.txt.gz", b"no gzip", {}, "is not gzip", ExitCode.DATA),
         ("a.pdf", b"%PDF" + bytes(500), {}, "is not text", ExitCode.DATA),
         ("a.jsonl", b'{"text": 1}\n{"text"', {}, "a.jsonl:2: this is not JSON", ExitCode.DATA),
-        ("a.jsonl", b'{"text": "a"}', {"text_column": "txt"}, "no column 'txt': did you mean text", ExitCode.DATA),
-        ("a.jsonl", b'{"p": "a b c", "q": "c d e", "r": "e f g"}', {}, "--text-column", ExitCode.USAGE),
+        (
+            "a.jsonl",
+            b'{"text": "a"}',
+            {"text_column": "txt"},
+            "no column 'txt': did you mean text",
+            ExitCode.DATA,
+        ),
+        (
+            "a.jsonl",
+            b'{"p": "a b c", "q": "c d e", "r": "e f g"}',
+            {},
+            "--text-column",
+            ExitCode.USAGE,
+        ),
         ("a.parquet", b"PAR1", {}, "a.parquet", ExitCode.DATA),
         ("a.txt", b"text", {"encoding": "utf-99"}, "there is no encoding", ExitCode.USAGE),
     ],
 )
 def test_what_is_no_text_is_refused(
-    tmp_path: Path, name: str, content: bytes, settings: dict[str, object], said: str, code: ExitCode
+    tmp_path: Path,
+    name: str,
+    content: bytes,
+    settings: dict[str, object],
+    said: str,
+    code: ExitCode,
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(BertctlError) as refused:
@@ -125,7 +168,9 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         open_corpora([str(tmp_path / "foldr")], DataSection())
 
 
-def _survey(tmp_path: Path, *contents: str, fraction: float | None = 0.1, allowed: bool = True) -> Survey:
+def _survey(
+    tmp_path: Path, *contents: str, fraction: float | None = 0.1, allowed: bool = True
+) -> Survey:
     paths = [str(_written(tmp_path / f"{i}.txt", content)) for i, content in enumerate(contents)]
     return survey(open_corpora(paths, DataSection()), fraction=fraction, allow_duplicates=allowed)
 
@@ -158,9 +203,13 @@ def test_no_more_are_held_out_than_tell_anything(tmp_path: Path) -> None:
     assert len(_survey(tmp_path, "\n".join(_lines(2)), fraction=0.9).held_out) == 1
 
 
-@pytest.mark.parametrize("content", ["One text. Two sentences.", "Same text here\nSame text here\n", "\n \n"])
+@pytest.mark.parametrize(
+    "content", ["One text. Two sentences.", "Same text here\nSame text here\n", "\n \n"]
+)
 def test_one_document_is_not_enough_to_hold_one_out(tmp_path: Path, content: str) -> None:
-    with pytest.raises(DataError, match=r"'0' has [012] documents? with text, and none to train on"):
+    with pytest.raises(
+        DataError, match=r"'0' has [012] documents? with text, and none to train on"
+    ):
         _survey(tmp_path, content)
     if content.strip():
         assert not _survey(tmp_path, content, fraction=None).held_out
@@ -208,7 +257,12 @@ def test_repeated_lines_are_found_within_documents_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "field",
-    [{"mix": ["a=0", "b=1"]}, {"mix": ["a=0.00", "b=1"]}, {"mix_temperature": 0.002}, {"mix_temperature": math.inf}],
+    [
+        {"mix": ["a=0", "b=1"]},
+        {"mix": ["a=0.00", "b=1"]},
+        {"mix_temperature": 0.002},
+        {"mix_temperature": math.inf},
+    ],
 )
 def test_no_corpus_weighs_nothing(field: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"pattern|greater|finite"):

@@ -30,9 +30,13 @@ def write(path: Path, content: str | bytes, *, encoding: str = "utf-8") -> Path:
     return path
 
 
-def read(path: Path, *, listener: Listener | None = None, label_needed: bool = True, **data: object) -> Rows:
+def read(
+    path: Path, *, listener: Listener | None = None, label_needed: bool = True, **data: object
+) -> Rows:
     section = DataSection(**data)
-    reading = TEXT_READER.read(path, section, split="train", label_needed=label_needed, listener=listener or Listener())
+    reading = TEXT_READER.read(
+        path, section, split="train", label_needed=label_needed, listener=listener or Listener()
+    )
     return reading.rows
 
 
@@ -61,7 +65,10 @@ def content_of(suffix: str) -> bytes:
         pq.write_table(pa.table(columns), buffer)
         return buffer.getvalue()
     if suffix == ".jsonl":
-        objects = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        objects = [
+            dict(zip(columns, values, strict=True))
+            for values in zip(*columns.values(), strict=True)
+        ]
         return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in objects).encode()
     return as_csv("\t" if suffix == ".tsv" else ",").encode()
 
@@ -74,9 +81,17 @@ def test_every_format_gives_the_same_rows(tmp_path, suffix, packed):
     assert list(rows.columns["label"]) == LABELS
     assert list(rows.columns["genre"]) == ["g"] * 6
     assert list(rows.ids) == list("012345")
-    lines = {".csv": [2, 3, 4, 6, 7, 8], ".tsv": [2, 3, 4, 6, 7, 8], ".jsonl": [1, 2, 3, 4, 5, 6], ".parquet": []}
+    lines = {
+        ".csv": [2, 3, 4, 6, 7, 8],
+        ".tsv": [2, 3, 4, 6, 7, 8],
+        ".jsonl": [1, 2, 3, 4, 5, 6],
+        ".parquet": [],
+    }
     assert list(rows.lines) == lines[suffix]  # the third text has two lines
-    assert rows.where(3) == f"{rows.source}{':6' if suffix in ('.csv', '.tsv') else rows.where(3)[len(rows.source) :]}"
+    assert (
+        rows.where(3)
+        == f"{rows.source}{':6' if suffix in ('.csv', '.tsv') else rows.where(3)[len(rows.source) :]}"
+    )
 
 
 @pytest.mark.parametrize("chunk_rows", [None, 1])
@@ -84,21 +99,36 @@ def test_numbers_that_datasets_wrote_for_labels_are_read_as_their_names(tmp_path
     from datasets import ClassLabel, Dataset, Features, Value
 
     features = Features({"text": Value("string"), "label": ClassLabel(names=["neg", "pos"])})
-    columns = {"text": [*TEXTS, "y", "z"], "label": [*(int(label == "pos") for label in LABELS), None, -1]}
+    columns = {
+        "text": [*TEXTS, "y", "z"],
+        "label": [*(int(label == "pos") for label in LABELS), None, -1],
+    }
     Dataset.from_dict(columns, features=features).to_parquet(tmp_path / "a.parquet")
     options = ReadOptions(DataSection(), "train", label_needed=False, chunk_rows=chunk_rows)
     readings = list(TEXT_READER.readings(tmp_path / "a.parquet", options))
-    assert [label for one in readings for label in one.rows.columns["label"]] == [*LABELS, None, None]
+    assert [label for one in readings for label in one.rows.columns["label"]] == [
+        *LABELS,
+        None,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 @pytest.mark.parametrize(
     ("encoding", "said"),
-    [("utf-8", None), ("utf-8-sig", None), ("utf-16", None), ("latin-1", "latin-1"), ("cp1252", "cp1252")],
+    [
+        ("utf-8", None),
+        ("utf-8-sig", None),
+        ("utf-16", None),
+        ("latin-1", "latin-1"),
+        ("cp1252", "cp1252"),
+    ],
 )
 def test_encodings_and_line_ends(tmp_path, encoding, said, line_end):
     text = as_csv(line_end=line_end).replace("€", "é").replace("–", "-")
-    rows = read(write(tmp_path / "a.csv", text, encoding=encoding), **({"encoding": said} if said else {}))
+    rows = read(
+        write(tmp_path / "a.csv", text, encoding=encoding), **({"encoding": said} if said else {})
+    )
     assert list(rows.columns["text"]) == [t.replace("€", "é").replace("–", "-") for t in TEXTS]
     assert list(rows.columns)[:2] == ["text", "label"]
 
@@ -108,7 +138,9 @@ def test_a_note_to_a_spreadsheet_is_no_header(tmp_path):
         read(write(tmp_path / "a.csv", "sep=;\n" + as_csv(";")))
 
 
-@pytest.mark.parametrize("head", [b"PK\3\4\x14\0\x08\x08\x08\0\n\x83", bytes.fromhex("d0cf11e0a1b11ae1") + bytes(512)])
+@pytest.mark.parametrize(
+    "head", [b"PK\3\4\x14\0\x08\x08\x08\0\n\x83", bytes.fromhex("d0cf11e0a1b11ae1") + bytes(512)]
+)
 def test_a_spreadsheet_is_refused_as_one(tmp_path, head):
     (tmp_path / "a.csv").write_bytes(head)
     with pytest.raises(DataError, match="no text, but a spreadsheet") as raised:
@@ -118,7 +150,9 @@ def test_a_spreadsheet_is_refused_as_one(tmp_path, head):
 
 @pytest.mark.parametrize("delimiter", [",", "\t", ";", "|"])
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".txt"])
-def test_delimiters_are_detected_and_said_where_the_suffix_says_another(tmp_path, delimiter, suffix):
+def test_delimiters_are_detected_and_said_where_the_suffix_says_another(
+    tmp_path, delimiter, suffix
+):
     heard = Heard()
     rows = read(write(tmp_path / f"a{suffix}", as_csv(delimiter)), listener=heard)
     assert list(rows.columns["text"]) == TEXTS
@@ -132,14 +166,18 @@ def test_old_carriage_return_files_are_read(tmp_path):
 
 
 def test_old_carriage_return_files_with_a_line_feed_in_a_cell_are_refused_for_that(tmp_path):
-    with pytest.raises(DataError, match=r"a\.csv:1: a carriage return stands inside a field") as raised:
+    with pytest.raises(
+        DataError, match=r"a\.csv:1: a carriage return stands inside a field"
+    ) as raised:
         read(write(tmp_path / "a.csv", 'text,label\rone,1\r"two\nlines",2\r'))
     assert "CSV (Macintosh)" in (raised.value.remedy or "")
 
 
 def test_a_very_long_field_is_read(tmp_path):
     text = "word " * 100_000
-    assert read(write(tmp_path / "a.csv", f'text,label\n"{text}",1\nb,2\n')).columns["text"][0] == text
+    assert (
+        read(write(tmp_path / "a.csv", f'text,label\n"{text}",1\nb,2\n')).columns["text"][0] == text
+    )
 
 
 # Quotes between tabs
@@ -170,7 +208,9 @@ def test_tab_separated_csv_quotes_are_understood(tmp_path):
 
 def test_a_file_without_header_is_detected_and_said(tmp_path):
     heard = Heard()
-    rows = read(write(tmp_path / "a.tsv", "a fine film\t1\nbad , bad\t0\nso good\t1\n"), listener=heard)
+    rows = read(
+        write(tmp_path / "a.tsv", "a fine film\t1\nbad , bad\t0\nso good\t1\n"), listener=heard
+    )
     assert list(rows.columns["text"]) == ["a fine film", "bad , bad", "so good"]
     assert list(rows.columns["label"]) == ["1", "0", "1"]
     assert rows.lines[0] == 1
@@ -192,7 +232,10 @@ def test_the_label_may_come_first_without_header(tmp_path):
         ("good,pos\nbad,neg\nfine,pos\n", False),  # a label comes again
         ("good,1\nbad,0\n", False),
         ("comment,1\nother,0\n", True),  # a usual name, and it does not come again
-        ("comment,a\nother,b\ncomment,c\n", False),  # it comes again, in a row that is not the first again
+        (
+            "comment,a\nother,b\ncomment,c\n",
+            False,
+        ),  # it comes again, in a row that is not the first again
     ],
 )
 def test_headers(tmp_path, content, header):
@@ -205,7 +248,11 @@ def test_headers(tmp_path, content, header):
 
 def test_header_can_be_said(tmp_path):
     path = write(tmp_path / "a.csv", "text,label\na,1\nb,0\n")
-    assert list(read(path, header=False, text_column="column1").columns["text"]) == ["text", "a", "b"]
+    assert list(read(path, header=False, text_column="column1").columns["text"]) == [
+        "text",
+        "a",
+        "b",
+    ]
 
 
 def test_sentences_of_the_real_file(shared_data):
@@ -230,7 +277,9 @@ def test_too_few_and_too_many_fields(tmp_path):
 
 
 def test_quotes_that_are_not_closed_or_followed_by_text(tmp_path):
-    opened = refusal(write(tmp_path / "a.csv", 'text,label\na,1\n"never closed,0\nb,1\n'), DataError)
+    opened = refusal(
+        write(tmp_path / "a.csv", 'text,label\na,1\n"never closed,0\nb,1\n'), DataError
+    )
     assert "a.csv:3: " in opened
     assert "never closed" in opened
     followed = refusal(write(tmp_path / "b.csv", 'text,label\na,1\n"said" he,0\n'), DataError)
@@ -242,8 +291,16 @@ def test_quotes_that_are_not_closed_or_followed_by_text(tmp_path):
 @pytest.mark.parametrize(
     ("content", "lines", "said"),
     [
-        ('text,label\na,x\nb,"x\nc,y\nd,y\n', [2], "a.csv:3: a quoted field is opened in this record and never closed"),
-        ('text,label\na,x\n"b" he said,x\nc,y\n"d\ne",y\n', [2, 4, 5], "a.csv:3: after a closing quote (line 3)"),
+        (
+            'text,label\na,x\nb,"x\nc,y\nd,y\n',
+            [2],
+            "a.csv:3: a quoted field is opened in this record and never closed",
+        ),
+        (
+            'text,label\na,x\n"b" he said,x\nc,y\n"d\ne",y\n',
+            [2, 4, 5],
+            "a.csv:3: after a closing quote (line 3)",
+        ),
     ],
 )
 def test_records_with_wrong_quotes_that_are_skipped_are_told_of(tmp_path, content, lines, said):
@@ -264,7 +321,9 @@ def test_bytes_that_are_not_utf8(tmp_path):
 
 
 def test_bytes_that_are_not_the_encoding_that_was_said(tmp_path):
-    message = refusal(write(tmp_path / "a.csv", "text,label\ncafé,1\n"), DataError, encoding="ascii")
+    message = refusal(
+        write(tmp_path / "a.csv", "text,label\ncafé,1\n"), DataError, encoding="ascii"
+    )
     assert "a.csv:2: byte 0xc3 " in message
     assert "ascii" in message
     assert "'utf9'" in refusal(tmp_path / "a.csv", UsageError, encoding="utf9")
@@ -298,20 +357,30 @@ def test_unknown_suffixes(tmp_path):
 
 
 def test_files_that_are_not_what_their_suffix_says(tmp_path):
-    assert "not gzip" in refusal(write(tmp_path / "a.csv", b"text").rename(tmp_path / "a.csv.gz"), DataError)
+    assert "not gzip" in refusal(
+        write(tmp_path / "a.csv", b"text").rename(tmp_path / "a.csv.gz"), DataError
+    )
     whole = gzip.compress(as_csv().encode() * 50)
     (tmp_path / "b.csv.gz").write_bytes(whole[: len(whole) // 2])
     assert "breaks off" in refusal(tmp_path / "b.csv.gz", DataError)
-    assert "Parquet" in refusal(write(tmp_path / "c.parquet", b"a fine film\na dull one\n"), DataError)
-    assert "is not text" in refusal(write(tmp_path / "d.csv", as_csv(), encoding="utf-16-le"), DataError)
+    assert "Parquet" in refusal(
+        write(tmp_path / "c.parquet", b"a fine film\na dull one\n"), DataError
+    )
+    assert "is not text" in refusal(
+        write(tmp_path / "d.csv", as_csv(), encoding="utf-16-le"), DataError
+    )
 
 
 def test_json_lines_that_are_no_objects(tmp_path):
     good = '{"text": "a", "label": 1}\n'
     assert "a.jsonl:3: " in refusal(write(tmp_path / "a.jsonl", good + "\n{text: b}\n"), DataError)
-    assert "b.jsonl:2: list " in refusal(write(tmp_path / "b.jsonl", good + '["b", 1]\n'), DataError)
+    assert "b.jsonl:2: list " in refusal(
+        write(tmp_path / "b.jsonl", good + '["b", 1]\n'), DataError
+    )
     assert "c.json:3: " in refusal(write(tmp_path / "c.json", f"[\n{good}}}]\n"), DataError)
-    half = refusal(write(tmp_path / "d.jsonl", good + '{"text": "\\ud83d", "label": 1}\n'), DataError)
+    half = refusal(
+        write(tmp_path / "d.jsonl", good + '{"text": "\\ud83d", "label": 1}\n'), DataError
+    )
     assert "d.jsonl:2: " in half
     assert "half of a surrogate pair" in half
 
@@ -334,11 +403,19 @@ def test_json_values_pass_as_they_are(tmp_path):
 
 def test_blank_and_null_texts_are_examples_and_counted(tmp_path):
     heard = Heard()
-    lines = ['{"text": null, "label": 1}', '{"text": "  ", "label": 1}', '{"label": 0}', '{"text": "x", "label": 0}']
+    lines = [
+        '{"text": null, "label": 1}',
+        '{"text": "  ", "label": 1}',
+        '{"label": 0}',
+        '{"text": "x", "label": 0}',
+    ]
     rows = read(write(tmp_path / "a.jsonl", "\n".join(lines)), listener=heard)
     assert list(rows.columns["text"]) == ["", "  ", "", "x"]
     assert any("3 of 4 texts" in text for text in heard.said)
-    assert list(read(write(tmp_path / "b.csv", "text,label\n,1\nx,0\n")).columns["text"]) == ["", "x"]
+    assert list(read(write(tmp_path / "b.csv", "text,label\n,1\nx,0\n")).columns["text"]) == [
+        "",
+        "x",
+    ]
 
 
 def test_blank_lines_between_rows_are_counted(tmp_path):
@@ -349,7 +426,9 @@ def test_blank_lines_between_rows_are_counted(tmp_path):
     assert warning.startswith(f"{tmp_path}/a.csv: 2 blank lines")
 
 
-cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff"), max_size=12)
+cells = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff"), max_size=12
+)
 
 
 @settings(max_examples=150, deadline=None)
@@ -359,7 +438,9 @@ cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\
     delimiter=st.sampled_from([",", "\t", ";"]),
     quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
 )
-def test_what_the_csv_module_writes_reads_back(tmp_path_factory, records, line_end, delimiter, quoting):
+def test_what_the_csv_module_writes_reads_back(
+    tmp_path_factory, records, line_end, delimiter, quoting
+):
     if (
         line_end == "\n" and quoting == csv.QUOTE_MINIMAL
     ):  # the module then leaves \r unquoted, and can't read it either
@@ -371,7 +452,10 @@ def test_what_the_csv_module_writes_reads_back(tmp_path_factory, records, line_e
     path = tmp_path_factory.getbasetemp() / "fuzz.csv"
     path.write_bytes(out.getvalue().encode())
     rows = read(path, delimiter=delimiter, header=True, label_needed=False, label_column="absent")
-    assert list(zip(*(rows.columns[name] for name in ("text", "note", "other")), strict=True)) == records
+    assert (
+        list(zip(*(rows.columns[name] for name in ("text", "note", "other")), strict=True))
+        == records
+    )
 
 
 @pytest.mark.parametrize(
@@ -381,7 +465,9 @@ def test_what_the_csv_module_writes_reads_back(tmp_path_factory, records, line_e
         ("a.csv", 'text,label\n"good,x\nbad,y\n', r"a\.csv:2: a quoted field is opened"),
     ],
 )
-def test_where_every_record_is_bad_and_left_out_it_is_said_what_is_wrong(tmp_path, name, content, said):
+def test_where_every_record_is_bad_and_left_out_it_is_said_what_is_wrong(
+    tmp_path, name, content, said
+):
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=said):
         list(TEXT_READER.stream(tmp_path / name, DataSection(), skipped=SkippedRows()))
@@ -391,7 +477,9 @@ def test_numbers_of_rows_count_the_records_that_were_left_out_of_their_own_file(
     row = '{"text": "a", "label": "x"}\n'
     (tmp_path / "train.jsonl").write_text(f"{row}{{bad\n{{worse\n{row}")
     (tmp_path / "validation.jsonl").write_text(f"{row}{row}{{no\n{row}")
-    files = DataSection(**{f"{name}_file": str(tmp_path / f"{name}.jsonl") for name in ("train", "validation")})
+    files = DataSection(
+        **{f"{name}_file": str(tmp_path / f"{name}.jsonl") for name in ("train", "validation")}
+    )
     skipped = SkippedRows()
     read = load_data(Recipe(task="text-classification", data=files), skipped=skipped)
     assert {name: rows.ids for name, rows in read.splits.items()} == {

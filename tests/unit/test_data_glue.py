@@ -96,7 +96,16 @@ LAYOUTS = {
         "MRPC",
         bom=True,
     ),
-    "stsb": Layout(_STSB + "\tscore", _STSB_LINE + "\t{y}", _STSB, _STSB_LINE, _PAIRED, (), ("3.800", "0.25"), "STS-B"),
+    "stsb": Layout(
+        _STSB + "\tscore",
+        _STSB_LINE + "\t{y}",
+        _STSB,
+        _STSB_LINE,
+        _PAIRED,
+        (),
+        ("3.800", "0.25"),
+        "STS-B",
+    ),
     "qqp": Layout(
         "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
         "{i}\t5\t6\t{a}\t{b}\t{y}",
@@ -127,7 +136,9 @@ LAYOUTS = {
         _RTE2,
         "QNLI",
     ),
-    "rte": Layout(_NLI + "\tlabel", "{i}\t{a}\t{b}\t{y}", _NLI, "{i}\t{a}\t{b}", _PAIRED, _RTE2, _RTE2, "RTE"),
+    "rte": Layout(
+        _NLI + "\tlabel", "{i}\t{a}\t{b}\t{y}", _NLI, "{i}\t{a}\t{b}", _PAIRED, _RTE2, _RTE2, "RTE"
+    ),
     "wnli": Layout(
         _NLI + "\tlabel",
         "{i}\t{a}\t{b}\t{y}",
@@ -163,7 +174,9 @@ def write_official(name: str, folder: Path) -> None:
     for split, file in SPLITS.get(name, USUAL_SPLITS).items():
         texts, pairs = _content(split)
         test = split.startswith("test")
-        header, line = (layout.test_header, layout.test_line) if test else (layout.header, layout.line)
+        header, line = (
+            (layout.test_header, layout.test_line) if test else (layout.header, layout.line)
+        )
         lines = [header] if header else []
         for i, (a, b) in enumerate(zip(texts, pairs, strict=True)):
             y = "" if test else layout.written[i % len(layout.written)]
@@ -192,7 +205,9 @@ def write_hub(name: str, folder: Path) -> None:
         features = Features(
             {
                 **{column: Value("string") for column in columns},
-                "label": ClassLabel(names=list(layout.labels)) if layout.labels else Value("float32"),
+                "label": ClassLabel(names=list(layout.labels))
+                if layout.labels
+                else Value("float32"),
                 "idx": Value("int32"),
             }
         )
@@ -226,12 +241,17 @@ def recipe_for(name: str, **data: object) -> Recipe:
 
 
 def load_all(name: str, folder: Path) -> LoadedData:
-    return load_data(recipe_for(name, data_dir=str(folder)), splits=builtin_datasets()[name].split_names)
+    return load_data(
+        recipe_for(name, data_dir=str(folder)), splits=builtin_datasets()[name].split_names
+    )
 
 
 def as_plain(data: LoadedData) -> dict[str, object]:
     return {
-        split: {"ids": list(rows.ids), "columns": {name: list(values) for name, values in rows.columns.items()}}
+        split: {
+            "ids": list(rows.ids),
+            "columns": {name: list(values) for name, values in rows.columns.items()},
+        }
         for split, rows in data.splits.items()
     }
 
@@ -327,7 +347,9 @@ def test_hub_and_files_give_the_same_rows(official, stand_in_hub, tmp_path):
     environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home")}
     environment.pop("HF_HUB_OFFLINE")
     command = [sys.executable, "-c", _LOADER, *LAYOUTS]
-    fetched = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3600, check=False)
+    fetched = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=3600, check=False
+    )
     assert fetched.returncode == 0, fetched.stderr
     from_hub = json.loads(fetched.stdout)
     for name in LAYOUTS:
@@ -338,7 +360,9 @@ def test_hub_and_files_give_the_same_rows(official, stand_in_hub, tmp_path):
     assert len(asked) > 2 * 27  # every split of every data set came from the server
 
     asked.clear()
-    again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3600, check=False)
+    again = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=3600, check=False
+    )
     assert json.loads(again.stdout) == from_hub
     assert not asked  # the pinned revision is in the cache: nobody is asked
 
@@ -351,7 +375,9 @@ def test_a_copy_of_the_hub_works_as_data_dir(official, parquet, name):
 def test_hub_labels_in_another_order_are_refused(tmp_path):
     from datasets import ClassLabel, Dataset, Features, Value
 
-    features = Features({"sentence": Value("string"), "label": ClassLabel(names=["positive", "negative"])})
+    features = Features(
+        {"sentence": Value("string"), "label": ClassLabel(names=["positive", "negative"])}
+    )
     (tmp_path / "sst2").mkdir()
     data = Dataset.from_dict({"sentence": ["a", "b"], "label": [0, 1]}, features=features)
     data.to_parquet(tmp_path / "sst2" / "train-00000-of-00001.parquet")

@@ -13,7 +13,9 @@ from bertctl.errors import DataError
 
 def rows_with(labels: list[object]) -> Rows:
     texts = [f"text {i}" for i in range(len(labels))]
-    return Rows("train", {"text": texts, "label": labels}, [str(i) for i in range(len(labels))], "f", ())
+    return Rows(
+        "train", {"text": texts, "label": labels}, [str(i) for i in range(len(labels))], "f", ()
+    )
 
 
 def test_each_label_gives_its_share():
@@ -38,17 +40,26 @@ def test_groups_with_labels_of_their_own_are_held_out_all_the_same():
     for seed in range(200):
         groups = [i // 3 for i in range(30)]
         rows = rows_with([f"label {group}" for group in groups])
-        left, held, stratified = hold_out(rows, fraction=0.1, seed=seed, stratify=True, groups=groups)
+        left, held, stratified = hold_out(
+            rows, fraction=0.1, seed=seed, stratify=True, groups=groups
+        )
         assert (len(left), len(held), stratified) == (27, 3, False)
 
 
 def test_a_group_with_most_of_the_rows_is_not_held_out():
-    scores, groups = [float(i) for i in range(100)], ["large"] * 70 + [f"small {i // 3}" for i in range(30)]
+    scores, groups = (
+        [float(i) for i in range(100)],
+        ["large"] * 70 + [f"small {i // 3}" for i in range(30)],
+    )
     for seed in range(50):
-        left, held, _ = hold_out(rows_with(scores), fraction=0.1, seed=seed, stratify=False, groups=groups)
+        left, held, _ = hold_out(
+            rows_with(scores), fraction=0.1, seed=seed, stratify=False, groups=groups
+        )
         assert (len(left), len(held)) == (88, 12)
         two = [i < 30 for i in range(100)]
-        left, held, _ = hold_out(rows_with(scores), fraction=0.1, seed=seed, stratify=False, groups=two)
+        left, held, _ = hold_out(
+            rows_with(scores), fraction=0.1, seed=seed, stratify=False, groups=two
+        )
         assert (len(left), len(held)) == (70, 30)
 
 
@@ -85,7 +96,9 @@ def test_samples():
     rows = rows_with(["a"] * 100)
     some = sample(rows, 10, seed=1)
     assert [int(i) for i in some.ids] == sorted(int(i) for i in some.ids)
-    assert list(some.ids) == list(sample(rows, 10, seed=1).ids) != list(sample(rows, 10, seed=2).ids)
+    assert (
+        list(some.ids) == list(sample(rows, 10, seed=1).ids) != list(sample(rows, 10, seed=2).ids)
+    )
     assert sample(rows, 100, seed=1) is rows
     assert list(first(rows, 3).ids) == ["0", "1", "2"]
     assert first(rows, 100) is rows
@@ -107,5 +120,11 @@ def test_hashes_tell_values_types_and_columns_apart():
         Rows("train", {"text": ["text 0", "text 1"], "pair": ["1", "2"]}, ["0", "1"], "f"),
     ]
     assert len({content_hash(rows) for rows in different}) == len(different)
-    same = Rows("test", {"text": ["text 0", "text 1"], "label": [1, 2], "other": [0, 0]}, ["x", "y"], "g", [5, 9])
+    same = Rows(
+        "test",
+        {"text": ["text 0", "text 1"], "label": [1, 2], "other": [0, 0]},
+        ["x", "y"],
+        "g",
+        [5, 9],
+    )
     assert content_hash(same) == content_hash(rows_with([1, 2]))

@@ -32,8 +32,17 @@ NESTED = {
                 {
                     "context": CONTEXT,
                     "qas": [
-                        {"id": "a", "question": "Where is Ada?", "answers": [{"text": "Rome", "answer_start": 13}]},
-                        {"id": "b", "question": "Where is Eve?", "answers": [], "is_impossible": True},
+                        {
+                            "id": "a",
+                            "question": "Where is Ada?",
+                            "answers": [{"text": "Rome", "answer_start": 13}],
+                        },
+                        {
+                            "id": "b",
+                            "question": "Where is Eve?",
+                            "answers": [],
+                            "is_impossible": True,
+                        },
                     ],
                 },
                 {
@@ -43,7 +52,10 @@ NESTED = {
                             "id": "c",
                             "question": "Where is Eve?",
                             "is_impossible": False,
-                            "answers": [{"text": "Bern", "answer_start": 10}, {"text": "in Bern", "answer_start": 7}],
+                            "answers": [
+                                {"text": "Bern", "answer_start": 10},
+                                {"text": "in Bern", "answer_start": 7},
+                            ],
                         }
                     ],
                 },
@@ -70,7 +82,9 @@ class _Heard(Listener):
 
 def _read(path, listener=None, *, label_needed=True, **settings):
     section = DataSection(**settings)
-    return READER.read(path, section, split="train", label_needed=label_needed, listener=listener or _Heard())
+    return READER.read(
+        path, section, split="train", label_needed=label_needed, listener=listener or _Heard()
+    )
 
 
 def _flat():
@@ -102,7 +116,9 @@ def _write(folder, form):
     return path
 
 
-@pytest.mark.parametrize("form", ["json-nested", "json-pretty", "json-list", "json-data", "jsonl", "gz", "parquet"])
+@pytest.mark.parametrize(
+    "form", ["json-nested", "json-pretty", "json-list", "json-data", "jsonl", "gz", "parquet"]
+)
 def test_every_form_gives_the_same_rows(tmp_path, form):
     heard = _Heard()
     rows = _read(_write(tmp_path, form), heard).rows
@@ -112,10 +128,14 @@ def test_every_form_gives_the_same_rows(tmp_path, form):
     assert rows.columns["label"] == LABELS
     assert rows.columns["title"] == ["Towns"] * 3
     flat = "question from 'question', context from 'context', label from 'answers' (guessed"
-    assert [flat in line for line in heard.lines] == [True] * (form in ("json-list", "json-data", "jsonl", "parquet"))
+    assert [flat in line for line in heard.lines] == [True] * (
+        form in ("json-list", "json-data", "jsonl", "parquet")
+    )
 
 
-@pytest.mark.parametrize("form", ["json-nested", "json-pretty", "json-list", "jsonl", "gz", "parquet"])
+@pytest.mark.parametrize(
+    "form", ["json-nested", "json-pretty", "json-list", "jsonl", "gz", "parquet"]
+)
 def test_streams_give_the_questions_without_answers_in_portions(tmp_path, form):
     portions = list(READER.stream(_write(tmp_path, form), DataSection(), chunk_rows=2))
     assert [len(rows) for rows in portions] == [2, 1]
@@ -127,7 +147,9 @@ def test_streams_give_the_questions_without_answers_in_portions(tmp_path, form):
 @pytest.mark.parametrize("text", ["nested", "lines"])
 def test_stdin_is_json_of_either_form(monkeypatch, text):
     data = json.dumps(NESTED) if text == "nested" else "\n".join(map(json.dumps, _flat()))
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data.encode()))))
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data.encode())))
+    )
     assert [i for rows in READER.stream("-", DataSection()) for i in rows.ids] == ["a", "b", "c"]
 
 
@@ -155,19 +177,24 @@ def test_answers_may_be_written_in_several_ways(tmp_path, answers, label):
 
 
 @pytest.mark.parametrize(
-    "written", [{"text": ["Rome"], "answer_start": [13]}, ["Rome"], {"text": [], "answer_start": []}]
+    "written",
+    [{"text": ["Rome"], "answer_start": [13]}, ["Rome"], {"text": [], "answer_start": []}],
 )
 def test_a_cell_may_hold_answers_as_json_or_python_has_them(tmp_path, written):
     for cell in (json.dumps(written), repr(written)):
         with (tmp_path / "x.csv").open("w") as file:
             csv.writer(file).writerows([["question", "context", "answers"], ["q", CONTEXT, cell]])
         found = _read(tmp_path / "x.csv").rows.columns["label"]
-        assert found == [LABELS[1] if isinstance(written, dict) and not written["text"] else LABELS[0]]
+        assert found == [
+            LABELS[1] if isinstance(written, dict) and not written["text"] else LABELS[0]
+        ]
 
 
 def test_an_offset_may_have_a_column_of_its_own(tmp_path):
     path = tmp_path / "x.csv"
-    path.write_text(f'question,context,answer,answer_start\nWhere?,"{CONTEXT}",Rome,13\nWhen?,"{CONTEXT}",,\n')
+    path.write_text(
+        f'question,context,answer,answer_start\nWhere?,"{CONTEXT}",Rome,13\nWhen?,"{CONTEXT}",,\n'
+    )
     assert _read(path).rows.columns["label"] == LABELS[:2]
 
 
@@ -186,7 +213,11 @@ def test_other_column_names_are_guessed_and_said_or_named(tmp_path):
 
 def test_a_prediction_file_is_read_whatever_the_settings_name(tmp_path):
     path = tmp_path / "x.jsonl"
-    path.write_text(json.dumps({"id": "a", "question": "q", "context": CONTEXT, "gold": ["Rome"], "prediction": "x"}))
+    path.write_text(
+        json.dumps(
+            {"id": "a", "question": "q", "context": CONTEXT, "gold": ["Rome"], "prediction": "x"}
+        )
+    )
     rows = _read(path, text_column="query", pair_column="passage", label_column="response").rows
     assert (rows.ids, rows.columns["label"]) == (["a"], [LABELS[0]])
 
@@ -207,7 +238,9 @@ def test_a_prediction_file_is_read_whatever_the_settings_name(tmp_path):
 )
 def test_what_can_not_be_read_is_refused_with_line_and_id(tmp_path, change, said):
     path = tmp_path / "x.jsonl"
-    path.write_text(json.dumps({"id": "k", "question": "q", "context": CONTEXT, "answers": []} | change))
+    path.write_text(
+        json.dumps({"id": "k", "question": "q", "context": CONTEXT, "answers": []} | change)
+    )
     with pytest.raises(DataError, match=said):
         _read(path)
 
@@ -218,7 +251,10 @@ def test_documents_that_are_no_questions_are_refused(tmp_path):
         ("{\n", r"x\.json:2: this is not JSON"),
         ('{"data": 3}', "no column .*the question"),
         ('{"data": []}', "has no rows"),
-        ('{"data": [{"title": "t", "paragraphs": [{"context": "c"}]}]}', r"article 1 \('t'\), paragraph 1.*'qas'"),
+        (
+            '{"data": [{"title": "t", "paragraphs": [{"context": "c"}]}]}',
+            r"article 1 \('t'\), paragraph 1.*'qas'",
+        ),
         ('{"data": [{"title": "t", "paragraphs": 3}]}', "'paragraphs'"),
     ):
         path.write_text(text)
@@ -231,7 +267,10 @@ def test_documents_that_are_no_questions_are_refused(tmp_path):
 
 def test_ids_that_stand_twice_are_said_and_numbered(tmp_path):
     path = tmp_path / "x.jsonl"
-    rows = [{"id": "k", "question": question, "context": CONTEXT, "answers": []} for question in ("q", "r")]
+    rows = [
+        {"id": "k", "question": question, "context": CONTEXT, "answers": []}
+        for question in ("q", "r")
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     heard = _Heard()
     assert list(_read(path, heard).rows.ids) == ["0", "1"]
@@ -243,7 +282,9 @@ def test_ids_that_stand_twice_are_said_and_numbered(tmp_path):
 def test_a_test_file_needs_no_answers(tmp_path):
     path = tmp_path / "x.json"
     questions = [{"id": "a", "question": "Where is Ada?"}]
-    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": questions}]}]}))
+    path.write_text(
+        json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": questions}]}]})
+    )
     assert not _read(path, label_needed=False).rows.has("label")
     with pytest.raises(DataError, match="answers"):
         _read(path)
@@ -276,7 +317,10 @@ def test_questions_about_one_text_stay_on_one_side_of_a_hold_out(tmp_path):
 
 def test_the_bundled_set_is_what_its_readme_says():
     row = find_dataset("demo-qa")
-    documents = {name: json.loads((bundled_folder(row) / f"{name}.json").read_text()) for name in row.split_names}
+    documents = {
+        name: json.loads((bundled_folder(row) / f"{name}.json").read_text())
+        for name in row.split_names
+    }
     texts = {name: [p for a in d["data"] for p in a["paragraphs"]] for name, d in documents.items()}
     titles = [{a["title"] for a in d["data"]} for d in documents.values()]
     assert not titles[0] & titles[1]
@@ -292,7 +336,9 @@ def test_the_bundled_set_is_what_its_readme_says():
             start, text = answer["answer_start"], answer["text"]
             assert context[start : start + len(text)] == text
             around = " " + context + " "
-            assert not (around[start] + around[start + len(text) + 1]).strip().isalnum()  # whole words
+            assert (
+                not (around[start] + around[start + len(text) + 1]).strip().isalnum()
+            )  # whole words
 
 
 def test_official_files_have_the_official_numbers_of_questions(shared_data):
@@ -301,6 +347,8 @@ def test_official_files_have_the_official_numbers_of_questions(shared_data):
         ("squad", "validation", 10_570, 0),
         ("squad2", "validation", 6_078, 3_168),
     ):
-        recipe = Recipe(task="question-answering", data=DataSection(name=name, data_dir=str(shared_data)))
+        recipe = Recipe(
+            task="question-answering", data=DataSection(name=name, data_dir=str(shared_data))
+        )
         labels = load_data(recipe, splits=[split]).splits[split].columns["label"]
         assert (len(labels), sum(not label["text"] for label in labels)) == (questions, without)

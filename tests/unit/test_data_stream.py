@@ -29,7 +29,8 @@ def write(path: Path) -> Path:
         data = path.read_bytes()
     elif suffix == ".jsonl":
         data = "".join(
-            json.dumps({"text": t, "label": y}) + "\n" for t, y in zip(*columns.values(), strict=True)
+            json.dumps({"text": t, "label": y}) + "\n"
+            for t, y in zip(*columns.values(), strict=True)
         ).encode()
     else:
         delimiter = "\t" if suffix == ".tsv" else ","
@@ -48,7 +49,9 @@ def test_portions_together_are_the_file(tmp_path, suffix, packed):
     portions = list(TEXT_READER.stream(path, DataSection(), chunk_rows=8))
     assert [len(rows) for rows in portions] == [8] * 6 + [2]
     for name in ("text", "label"):
-        assert [value for rows in portions for value in rows.columns[name]] == list(whole.columns[name])
+        assert [value for rows in portions for value in rows.columns[name]] == list(
+            whole.columns[name]
+        )
     assert list(whole.columns["text"]) == TEXTS
     assert [i for rows in portions for i in rows.ids] == list(whole.ids)
     assert [line for rows in portions for line in rows.lines] == list(whole.lines)
@@ -57,14 +60,18 @@ def test_portions_together_are_the_file(tmp_path, suffix, packed):
 def test_plain_lines(tmp_path):
     (tmp_path / "a.txt").write_bytes(b'one, two\tthree\r\n\n"quoted\nlast')
     of_the_run = DataSection(text_column="review")
-    rows = list(TEXT_READER.stream(tmp_path / "a.txt", of_the_run, hints=frozenset({"text_column"})))
+    rows = list(
+        TEXT_READER.stream(tmp_path / "a.txt", of_the_run, hints=frozenset({"text_column"}))
+    )
     assert list(rows[0].columns["text"]) == ["one, two\tthree", "", '"quoted', "last"]
     assert list(rows[0].lines) == [1, 2, 3, 4]
 
 
 def test_columns_are_chosen_once_and_labels_are_optional(tmp_path):
     path = tmp_path / "a.jsonl"
-    path.write_text("".join(f'{{"review": "t{i}", "n": {i}}}\n' for i in range(5)), encoding="utf-8")
+    path.write_text(
+        "".join(f'{{"review": "t{i}", "n": {i}}}\n' for i in range(5)), encoding="utf-8"
+    )
     portions = list(TEXT_READER.stream(path, DataSection(label_column="sentiment"), chunk_rows=2))
     assert [list(rows.columns) for rows in portions] == [["text", "n"]] * 3
     path.write_text('{"text": "a"}\n{"words": "b"}\n', encoding="utf-8")
@@ -75,18 +82,29 @@ def test_columns_are_chosen_once_and_labels_are_optional(tmp_path):
 def test_a_key_that_later_lines_lack_is_missing_there_as_in_the_whole_file(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(
-        "".join(json.dumps({"text": f"t{i}", **({"label": "x"} if i < 2 else {})}) + "\n" for i in range(5))
+        "".join(
+            json.dumps({"text": f"t{i}", **({"label": "x"} if i < 2 else {})}) + "\n"
+            for i in range(5)
+        )
     )
     portions = list(TEXT_READER.stream(path, DataSection(), chunk_rows=2))
-    assert [text for rows in portions for text in rows.columns["text"]] == [f"t{i}" for i in range(5)]
+    assert [text for rows in portions for text in rows.columns["text"]] == [
+        f"t{i}" for i in range(5)
+    ]
 
 
 def test_quoting_between_tabs_is_judged_by_the_whole_file(tmp_path):
     lines = ["text\tlabel", *(f'"text {i}"\t1' for i in range(2000)), '"not closed\t1', "end\t0"]
     (tmp_path / "a.tsv").write_text("\n".join(lines), encoding="utf-8")
-    texts = [text for rows in TEXT_READER.stream(tmp_path / "a.tsv", DataSection()) for text in rows.columns["text"]]
+    texts = [
+        text
+        for rows in TEXT_READER.stream(tmp_path / "a.tsv", DataSection())
+        for text in rows.columns["text"]
+    ]
     assert texts == list(
-        TEXT_READER.read(tmp_path / "a.tsv", DataSection(), split="x", label_needed=True).rows.columns["text"]
+        TEXT_READER.read(
+            tmp_path / "a.tsv", DataSection(), split="x", label_needed=True
+        ).rows.columns["text"]
     )
     assert texts[0] == '"text 0"'
     assert texts[-2:] == ['"not closed', "end"]
@@ -120,11 +138,16 @@ def test_refusals(tmp_path):
 
 def test_utf16_and_latin1_streams(tmp_path):
     (tmp_path / "a.txt").write_bytes("één\ntwee\n".encode("utf-16"))
-    assert list(next(TEXT_READER.stream(tmp_path / "a.txt", DataSection())).columns["text"]) == ["één", "twee"]
-    (tmp_path / "b.txt").write_bytes("één\n".encode("latin-1"))
-    assert list(next(TEXT_READER.stream(tmp_path / "b.txt", DataSection(encoding="latin-1"))).columns["text"]) == [
-        "één"
+    assert list(next(TEXT_READER.stream(tmp_path / "a.txt", DataSection())).columns["text"]) == [
+        "één",
+        "twee",
     ]
+    (tmp_path / "b.txt").write_bytes("één\n".encode("latin-1"))
+    assert list(
+        next(TEXT_READER.stream(tmp_path / "b.txt", DataSection(encoding="latin-1"))).columns[
+            "text"
+        ]
+    ) == ["één"]
 
 
 def test_blank_texts_are_counted_over_all_portions(tmp_path):
@@ -136,7 +159,12 @@ def test_blank_texts_are_counted_over_all_portions(tmp_path):
 
     (tmp_path / "a.txt").write_text("a\n\n" * 10, encoding="utf-8")
     assert (
-        sum(len(rows) for rows in TEXT_READER.stream(tmp_path / "a.txt", DataSection(), chunk_rows=3, listener=Heard()))
+        sum(
+            len(rows)
+            for rows in TEXT_READER.stream(
+                tmp_path / "a.txt", DataSection(), chunk_rows=3, listener=Heard()
+            )
+        )
         == 20
     )
     (told,) = said
@@ -161,7 +189,9 @@ print(count, rows.ids[-1], (after - before) // 1024)
 def from_stdin(data: bytes, kind: str) -> list[str]:
     command = [sys.executable, "-c", _FROM_STDIN, kind]
     return (
-        subprocess.run(command, input=data, capture_output=True, timeout=3600, check=True).stdout.decode().splitlines()
+        subprocess.run(command, input=data, capture_output=True, timeout=3600, check=True)
+        .stdout.decode()
+        .splitlines()
     )
 
 
@@ -188,17 +218,26 @@ def test_a_large_stream_stays_in_bounded_memory():
     [
         ("text-classification", '{"text": "a"}', r'{"text": "\uD800"}'),
         ("token-classification", '{"words": ["a"]}', r'{"words": ["a", "\ud800"]}'),
-        ("multiple-choice", '{"context": "a", "choices": ["b", "c"]}', r'{"context": "a", "choices": ["b", "\ud800"]}'),
+        (
+            "multiple-choice",
+            '{"context": "a", "choices": ["b", "c"]}',
+            r'{"context": "a", "choices": ["b", "\ud800"]}',
+        ),
     ],
 )
-def test_half_a_surrogate_pair_is_refused_wherever_it_stands_or_left_out_with_its_row(tmp_path, task, good, bad):
+def test_half_a_surrogate_pair_is_refused_wherever_it_stands_or_left_out_with_its_row(
+    tmp_path, task, good, bad
+):
     path = tmp_path / "a.jsonl"
     path.write_text(f"{good}\n{bad}\n{good}\n")
     with pytest.raises(DataError, match=r"a\.jsonl:2: .* half of a surrogate pair"):
         list(READERS[task].stream(path, DataSection()))
     skipped = SkippedRows()
     [rows] = READERS[task].stream(path, DataSection(), skipped=skipped)
-    assert (list(rows.lines), [error.message.split(": ")[0] for error in skipped.errors]) == ([1, 3], [f"{path}:2"])
+    assert (list(rows.lines), [error.message.split(": ")[0] for error in skipped.errors]) == (
+        [1, 3],
+        [f"{path}:2"],
+    )
     (tmp_path / "a.json").write_text(f"[\n{good},\n{bad}\n]")
     with pytest.raises(DataError, match=r"a\.json:3: .* half of a surrogate pair"):
         list(READERS[task].stream(tmp_path / "a.json", DataSection()))
@@ -210,11 +249,17 @@ def test_half_a_surrogate_pair_in_a_text_of_an_annotation_tool_is_refused(tmp_pa
         list(READERS["token-classification"].stream(tmp_path / "a.json", DataSection()))
 
 
-def test_rows_of_a_file_without_lines_keep_their_numbers_where_others_are_skipped_and_in_chunks(tmp_path):
-    rows = [{"text": ["no text"] if number in (2, 5) else "a", "label": "x"} for number in range(1, 7)]
+def test_rows_of_a_file_without_lines_keep_their_numbers_where_others_are_skipped_and_in_chunks(
+    tmp_path,
+):
+    rows = [
+        {"text": ["no text"] if number in (2, 5) else "a", "label": "x"} for number in range(1, 7)
+    ]
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     reader, section = READERS["text-classification"], DataSection()
-    whole = reader.read(tmp_path / "rows.json", section, split="train", label_needed=True, skipped=SkippedRows()).rows
+    whole = reader.read(
+        tmp_path / "rows.json", section, split="train", label_needed=True, skipped=SkippedRows()
+    ).rows
     parts = reader.stream(tmp_path / "rows.json", section, chunk_rows=2, skipped=SkippedRows())
     for found in ([whole], parts):
         places = [part.where(index) for part in found for index in range(len(part))]

@@ -38,7 +38,10 @@ TEXT = "Anna's in New York."
 
 
 def columns_file(separator: str = "\t") -> str:
-    sentences = ("\n".join(map(separator.join, zip(*pair, strict=True))) for pair in zip(WORDS, TAGS, strict=True))
+    sentences = (
+        "\n".join(map(separator.join, zip(*pair, strict=True)))
+        for pair in zip(WORDS, TAGS, strict=True)
+    )
     return "\n\n".join(sentences) + "\n"
 
 
@@ -46,10 +49,19 @@ def lines(*rows: dict[str, Any]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def read(path: Path, content: str | bytes, *, needed: bool = True, heard: Listener | None = None, **settings: object):
+def read(
+    path: Path,
+    content: str | bytes,
+    *,
+    needed: bool = True,
+    heard: Listener | None = None,
+    **settings: object,
+):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     section = DataSection(**settings)
-    return READER.read(path, section, split="train", label_needed=needed, listener=heard or Listener()).rows
+    return READER.read(
+        path, section, split="train", label_needed=needed, listener=heard or Listener()
+    ).rows
 
 
 def spans_row(*spans: Any, text: str = TEXT, key: str = "spans") -> str:
@@ -88,7 +100,9 @@ def test_parquet_and_a_table_of_the_hubs(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.table({"tokens": WORDS, "pos_tags": WORDS, "ner_tags": TAGS}), tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table({"tokens": WORDS, "pos_tags": WORDS, "ner_tags": TAGS}), tmp_path / "a.parquet"
+    )
     settings = DataSection()
     rows = READER.read(tmp_path / "a.parquet", settings, split="train", label_needed=True).rows
     assert (rows.columns["words"], rows.columns["label"]) == (WORDS, TAGS)
@@ -106,7 +120,9 @@ def test_the_scheme_is_told(tmp_path):
 
 
 def test_offsets_and_text_are_kept_and_other_columns_too(tmp_path):
-    rows = read(tmp_path / "a.jsonl", lines({"text": TEXT, "spans": [], "source": "me", "document": 7}))
+    rows = read(
+        tmp_path / "a.jsonl", lines({"text": TEXT, "spans": [], "source": "me", "document": 7})
+    )
     assert rows.columns["text"] == [TEXT]
     (offsets,) = rows.columns["offsets"]
     assert [TEXT[a:b] for a, b in offsets] == WORDS[0]
@@ -123,10 +139,15 @@ def test_a_document_beside_words_is_no_text(tmp_path):
 
 
 def test_tokens_as_prodigy_writes_them(tmp_path):
-    tokens = [{"text": "Anna", "start": 0, "end": 4, "id": 0}, {"text": "'s", "start": 4, "end": 6, "id": 1}]
+    tokens = [
+        {"text": "Anna", "start": 0, "end": 4, "id": 0},
+        {"text": "'s", "start": 4, "end": 6, "id": 1},
+    ]
     rows = read(
         tmp_path / "a.jsonl",
-        lines({"text": "Anna's", "tokens": tokens, "spans": [{"start": 4, "end": 6, "label": "X"}]}),
+        lines(
+            {"text": "Anna's", "tokens": tokens, "spans": [{"start": 4, "end": 6, "label": "X"}]}
+        ),
     )
     assert rows.columns["words"] == [["Anna", "'s"]]
     assert rows.columns["label"] == [["O", "B-X"]]
@@ -153,7 +174,9 @@ def test_misaligned_spans_are_widened_and_listed(tmp_path):
 
 def test_blanks_around_a_span_are_no_matter(tmp_path):
     heard = Heard()
-    rows = read(tmp_path / "a.jsonl", spans_row([9, 19, "LOC"], text="Anna's in New York ."), heard=heard)
+    rows = read(
+        tmp_path / "a.jsonl", spans_row([9, 19, "LOC"], text="Anna's in New York ."), heard=heard
+    )
     assert rows.columns["label"] == [["O", "O", "O", "B-LOC", "I-LOC", "O"]]
     assert not heard.warned
 
@@ -166,10 +189,22 @@ def test_blanks_around_a_span_are_no_matter(tmp_path):
         (spans_row([9, 10, "A"]), "or is empty"),
         (spans_row([0, 10, "A"], [3, 12, "B"]), "overlap"),
         (spans_row({"start": 0, "label": "A"}), "this is no span"),
-        (lines({"words": ["a"], "tags": ["O"]}, {"words": ["a", "b"], "tags": ["O"]}), "a.jsonl:2: 2 words and 1 tags"),
-        (lines({"words": ["a"], "tags": ["O"]}, {"words": ["a"], "tags": None}), "a.jsonl:2: the sentence has no tags"),
-        (lines({"words": ["a"], "tags": ["O"]}, {"words": ["a"], "tags": []}), "a.jsonl:2: the sentence has no tags"),
-        (lines({"words": ["a", None], "tags": ["O", "O"]}), "a.jsonl:1: None in the column 'words'"),
+        (
+            lines({"words": ["a"], "tags": ["O"]}, {"words": ["a", "b"], "tags": ["O"]}),
+            "a.jsonl:2: 2 words and 1 tags",
+        ),
+        (
+            lines({"words": ["a"], "tags": ["O"]}, {"words": ["a"], "tags": None}),
+            "a.jsonl:2: the sentence has no tags",
+        ),
+        (
+            lines({"words": ["a"], "tags": ["O"]}, {"words": ["a"], "tags": []}),
+            "a.jsonl:2: the sentence has no tags",
+        ),
+        (
+            lines({"words": ["a", None], "tags": ["O", "O"]}),
+            "a.jsonl:1: None in the column 'words'",
+        ),
         (lines({"words": ["a"], "tags": ["O"]}, {"words": "a", "tags": ["O"]}), "list of words"),
         (lines({"words": ["a"], "spans": [[0, 1, "A"]]}), "the words' places"),
         (lines({"words": ["a", "b"], "tags": ["B-A", "M-A"]}), "of no scheme"),
@@ -189,7 +224,9 @@ def test_columns_that_cannot_be_guessed(tmp_path):
     with pytest.raises(UsageError, match=r"no column .*the tags") as caught:
         read(tmp_path / "a.jsonl", lines({"words": ["a"], "mine": ["O"]}))
     assert "Columns there: words, mine." in caught.value.remedy
-    assert read(tmp_path / "a.jsonl", lines({"words": ["a"], "mine": ["O"]}), label_column="mine").has("label")
+    assert read(
+        tmp_path / "a.jsonl", lines({"words": ["a"], "mine": ["O"]}), label_column="mine"
+    ).has("label")
     with pytest.raises(DataError, match=r"column 'tgas': .*tags"):
         read(tmp_path / "a.jsonl", lines({"words": ["a"], "tags": ["O"]}), label_column="tgas")
     with pytest.raises(UsageError, match="CSV"):
@@ -198,7 +235,9 @@ def test_columns_that_cannot_be_guessed(tmp_path):
 
 def test_rows_without_tags_where_none_are_needed(tmp_path):
     assert not read(tmp_path / "a.jsonl", lines({"words": ["a"]}), needed=False).has("label")
-    assert not read(tmp_path / "a.jsonl", lines({"words": ["a"], "tags": None}), needed=False).has("label")
+    assert not read(tmp_path / "a.jsonl", lines({"words": ["a"], "tags": None}), needed=False).has(
+        "label"
+    )
     assert not read(tmp_path / "a.conll", "a\nb\n", needed=False).has("label")
     assert read(tmp_path / "a.conll", "a O\n", needed=False).has("label")
 
@@ -233,7 +272,9 @@ def test_a_list_that_numpy_wrote_keeps_the_commas_of_its_items(tmp_path):
     written = [" ".join(map(repr, each)).join("[]") for each in (words, tags)]
     with (tmp_path / "a.csv").open("w") as file:
         csv.writer(file).writerows([["words", "tags"], written])
-    rows = READER.read(tmp_path / "a.csv", DataSection(), split="train", label_needed=True, listener=Listener()).rows
+    rows = READER.read(
+        tmp_path / "a.csv", DataSection(), split="train", label_needed=True, listener=Listener()
+    ).rows
     assert [list(rows.columns[name][0]) for name in ("words", "label")] == [words, tags]
 
 
@@ -241,13 +282,23 @@ SPAN = {"infons": {"type": "PER"}, "locations": [{"offset": 0, "length": 4}]}
 
 
 def test_bioc_with_its_text_in_sentences_and_spans_of_parts(tmp_path):
-    parts = {"infons": {"type": "LOC"}, "locations": [{"offset": 7, "length": 2}, {"offset": 14, "length": 4}]}
+    parts = {
+        "infons": {"type": "LOC"},
+        "locations": [{"offset": 7, "length": 2}, {"offset": 14, "length": 4}],
+    }
     sentence = {"offset": 0, "text": TEXT, "annotations": [SPAN, parts]}
-    passage, heard = {"offset": 0, "infons": {}, "sentences": [sentence], "annotations": []}, Heard()
+    passage, heard = (
+        {"offset": 0, "infons": {}, "sentences": [sentence], "annotations": []},
+        Heard(),
+    )
     document = {"documents": [{"id": "1", "passages": [passage]}], "source": ""}
     rows = read(tmp_path / "a.json", json.dumps(document), heard=heard)
     assert rows.columns["label"] == [["B-PER", *["O"] * 5]]
-    assert [text for text in heard.warned if "1 span of several parts with words between is left out" in text]
+    assert [
+        text
+        for text in heard.warned
+        if "1 span of several parts with words between is left out" in text
+    ]
 
 
 def test_spans_that_count_what_a_browser_shows_are_refused(tmp_path):
@@ -275,7 +326,8 @@ def test_brat_cuts_lines_at_line_feeds_alone(tmp_path):
 @pytest.mark.parametrize("name", ["data", "documents"])
 def test_lines_with_a_list_of_such_a_name_are_lines(tmp_path, name):
     rows = read(
-        tmp_path / "a.jsonl", lines(*({"words": w, "tags": t, name: [1, 2]} for w, t in zip(WORDS, TAGS, strict=True)))
+        tmp_path / "a.jsonl",
+        lines(*({"words": w, "tags": t, name: [1, 2]} for w, t in zip(WORDS, TAGS, strict=True))),
     )
     assert rows.columns["words"] == WORDS
 
@@ -288,7 +340,10 @@ def test_running_text_is_split_and_its_words_know_their_places(tmp_path):
     (tmp_path / "a.txt").write_text(f"{TEXT}\n\nRain \u200b.\r\n", encoding="utf-8", newline="")
     first, second = stream(tmp_path / "a.txt", chunk_rows=2)
     assert first.columns["words"] == [WORDS[0], []]
-    assert (second.columns["words"], second.columns["text"]) == ([["Rain", "\u200b", "."]], ["Rain \u200b."])
+    assert (second.columns["words"], second.columns["text"]) == (
+        [["Rain", "\u200b", "."]],
+        ["Rain \u200b."],
+    )
     assert second.columns["offsets"] == [[(0, 4), (5, 6), (6, 7)]]
     assert (list(first.ids), list(second.ids), list(second.lines)) == (["0", "1"], ["2"], [3])
 
@@ -304,8 +359,12 @@ def test_columns_are_known_by_suffix_or_by_sight_and_their_tags_left_out(tmp_pat
 
 def test_words_alone_need_to_be_named(tmp_path):
     (tmp_path / "a.txt").write_text("Anna\ncame\n\nYes\n")
-    assert [r.columns["words"] for r in stream(tmp_path / "a.txt")] == [[["Anna"], ["came"], [], ["Yes"]]]
-    assert [r.columns["words"] for r in stream(tmp_path / "a.txt", kind="conll")] == [[["Anna", "came"], ["Yes"]]]
+    assert [r.columns["words"] for r in stream(tmp_path / "a.txt")] == [
+        [["Anna"], ["came"], [], ["Yes"]]
+    ]
+    assert [r.columns["words"] for r in stream(tmp_path / "a.txt", kind="conll")] == [
+        [["Anna", "came"], ["Yes"]]
+    ]
     with pytest.raises(UsageError, match="did you mean conll"):
         stream(tmp_path / "a.txt", kind="connl")
 
@@ -331,9 +390,15 @@ def test_portions_end_between_documents(tmp_path):
     ("text", "words"),
     [
         ("I can't, you won't.", ["I", "ca", "n't", ",", "you", "wo", "n't", "."]),
-        ("The U.S. at 10:30 a.m. for $1,000.50!", ["The", "U.S.", "at", "10:30", "a.m.", "for", "$", "1,000.50", "!"]),
+        (
+            "The U.S. at 10:30 a.m. for $1,000.50!",
+            ["The", "U.S.", "at", "10:30", "a.m.", "for", "$", "1,000.50", "!"],
+        ),
         ("O'Brien-Smith's", ["O'Brien", "-", "Smith", "'s"]),
-        ("see https://a.b/c?d=e, @me #tag me@a.co", ["see", "https://a.b/c?d=e", ",", "@me", "#tag", "me@a.co"]),
+        (
+            "see https://a.b/c?d=e, @me #tag me@a.co",
+            ["see", "https://a.b/c?d=e", ",", "@me", "#tag", "me@a.co"],
+        ),
         ("हिन्दी 北京 x", ["हिन्दी", "北", "京", "x"]),
         ("wait...what?!", ["wait", "...", "what", "?", "!"]),
     ],
@@ -361,7 +426,9 @@ def test_words_of_running_text(text, words):
         ("10:30に会う", "10:30"),
     ],
 )
-def test_a_span_ends_at_any_grapheme_where_no_blank_shows_the_end_of_a_name(tmp_path, text, surface):
+def test_a_span_ends_at_any_grapheme_where_no_blank_shows_the_end_of_a_name(
+    tmp_path, text, surface
+):
     start = text.index(surface)
     span, heard = [start, start + len(surface), "X"], Heard()
     rows = read(tmp_path / "a.jsonl", spans_row(span, text=text), heard=heard)
@@ -393,7 +460,9 @@ def of_catalog(name: str, folder: Path | None = None, heard: Heard | None = None
 def test_conll2003_in_its_official_files(tmp_path, place):
     folder = tmp_path / "CoNLL-2003" if place.startswith("CoNLL") else tmp_path
     (tmp_path / place).parent.mkdir(exist_ok=True)
-    (tmp_path / place).write_text("-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n")
+    (tmp_path / place).write_text(
+        "-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n"
+    )
     heard = Heard()
     rows = of_catalog("conll2003", folder, heard)
     assert (rows.columns["words"], rows.columns["label"]) == ([["EU", "rejects"]], [["I-ORG", "O"]])
@@ -405,30 +474,48 @@ def test_bc5cdr_by_its_columns_and_by_the_hubs_class_numbers(tmp_path):
     import pyarrow.parquet as pq
 
     heard = Heard()
-    (tmp_path / "train.txt").write_text("-DOCSTART- (1)\n\na\tN\tO\tI-Entity\n\nb\tN\tO\tB-Entity\nc\tN\tO\tI-Entity\n")
-    assert of_catalog("bc5cdr", tmp_path, heard).columns["label"] == [["I-Entity"], ["B-Entity", "I-Entity"]]
+    (tmp_path / "train.txt").write_text(
+        "-DOCSTART- (1)\n\na\tN\tO\tI-Entity\n\nb\tN\tO\tB-Entity\nc\tN\tO\tI-Entity\n"
+    )
+    assert of_catalog("bc5cdr", tmp_path, heard).columns["label"] == [
+        ["I-Entity"],
+        ["B-Entity", "I-Entity"],
+    ]
     assert "(1 times not IOB2, first I-Entity after O; 1 times not IOB1" in heard.said[-1]
     (tmp_path / "train.txt").unlink()
     path = tmp_path / builtin_datasets()["bc5cdr"].hub.file_of("train")
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table({"tokens": [["a", "b", "c"]], "tags": [[1, 2, 3]]}), path)
-    assert of_catalog("bc5cdr", tmp_path).columns["label"] == [["B-Chemical", "B-Disease", "I-Disease"]]
+    assert of_catalog("bc5cdr", tmp_path).columns["label"] == [
+        ["B-Chemical", "B-Disease", "I-Disease"]
+    ]
 
 
 def test_a_single_document_can_be_held_out_from(tmp_path):
     path = tmp_path / "a.conll"
     for documents in (1, 4):
-        path.write_text("".join("-DOCSTART- O\n\n" + "a O\nb B-X\n\n" * 5 for _ in range(documents)))
-        recipe = Recipe(task="token-classification", data=DataSection(train_file=str(path), validation_fraction=0.2))
+        path.write_text(
+            "".join("-DOCSTART- O\n\n" + "a O\nb B-X\n\n" * 5 for _ in range(documents))
+        )
+        recipe = Recipe(
+            task="token-classification",
+            data=DataSection(train_file=str(path), validation_fraction=0.2),
+        )
         splits = load_data(recipe).splits
         held, left = (set(splits[name].columns["document"]) for name in ("validation", "train"))
-        assert (len(splits["validation"]), bool(held & left)) == ((1, True) if documents == 1 else (5, False))
+        assert (len(splits["validation"]), bool(held & left)) == (
+            (1, True) if documents == 1 else (5, False)
+        )
 
 
 def test_the_bundled_set_is_as_its_readme_says():
     recipe = Recipe(task="token-classification", data=DataSection(name="demo-ner"))
     splits = load_data(recipe, splits=["train", "validation", "test"]).splits
-    assert {name: len(rows) for name, rows in splits.items()} == {"train": 202, "validation": 43, "test": 43}
+    assert {name: len(rows) for name, rows in splits.items()} == {
+        "train": 202,
+        "validation": 43,
+        "test": 43,
+    }
     sentences = [tuple(words) for rows in splits.values() for words in rows.columns["words"]]
     assert len(set(sentences)) == len(sentences) == 288
     found = [entities(tags) for rows in splits.values() for tags in rows.columns["label"]]
@@ -438,16 +525,25 @@ def test_the_bundled_set_is_as_its_readme_says():
     for rows in splits.values():
         tags = [tag for tags in rows.columns["label"] for tag in tags]
         assert {tag[2:] for tag in tags} == {"", "PER", "LOC", "ORG", "DATE"}
-    readme = (bundled_folder(builtin_datasets()["demo-ner"]) / "README.md").read_text(encoding="utf-8")
+    readme = (bundled_folder(builtin_datasets()["demo-ner"]) / "README.md").read_text(
+        encoding="utf-8"
+    )
     assert "Apache-2.0" in readme
-    counts = [sum(kind == name for spans in found for kind, _, _ in spans) for name in ("PER", "LOC", "ORG", "DATE")]
-    assert "{} people, {} places, {} organisations, {} dates".format(*counts) in readme.replace("\n", " ")
+    counts = [
+        sum(kind == name for spans in found for kind, _, _ in spans)
+        for name in ("PER", "LOC", "ORG", "DATE")
+    ]
+    assert "{} people, {} places, {} organisations, {} dates".format(*counts) in readme.replace(
+        "\n", " "
+    )
 
 
 def test_pubtator_is_written_so_that_it_can_be_read_whatever_the_ids_hold(tmp_path):
     with (tmp_path / "a.pubtator").open("w") as out:
         pubtator.write([Document("a|1\tb", "Anna sleeps", [(0, 4, "PER")], [])], out)
-    found = READER.read(tmp_path / "a.pubtator", DataSection(), split="train", label_needed=True).rows
+    found = READER.read(
+        tmp_path / "a.pubtator", DataSection(), split="train", label_needed=True
+    ).rows
     assert (found.columns["id"], found.columns["label"]) == (["a_1_b"], [["B-PER", "O"]])
 
 
@@ -475,7 +571,10 @@ def test_a_task_of_label_studio_that_was_skipped_or_is_new_is_no_row(tmp_path):
     assert rows.columns["label"] == [["B-PER", "O"], ["O", "O"]]
     assert [rows.where(index).rpartition(", ")[2] for index in range(2)] == ["row 2", "row 4"]
     [warning] = heard.warned
-    assert "2 of 4 rows (50.0 %) have no label and are left out (skipped: 1, not annotated: 1)" in warning
+    assert (
+        "2 of 4 rows (50.0 %) have no label and are left out (skipped: 1, not annotated: 1)"
+        in warning
+    )
     assert not read(tmp_path / "a.json", content, needed=False).has("label")
 
 
@@ -483,13 +582,19 @@ UD_LINE = "{}\t{}\t_\t{}\t_\t_\t_\t_\t_\t{}\n"
 
 
 def ud(*words: tuple[str, str, str]) -> str:
-    return "".join(UD_LINE.format(number, *word) for number, word in enumerate(words, start=1)) + "\n"
+    return (
+        "".join(UD_LINE.format(number, *word) for number, word in enumerate(words, start=1)) + "\n"
+    )
 
 
 def test_entities_in_misc_are_the_tags_of_conllu_without_parts_of_speech(tmp_path):
     heard = Heard()
     path = tmp_path / "a.conllu"
-    rows = read(path, ud(("It", "_", "_"), ("rains", "_", "_")) + ud(("Anna", "_", "NER=B-PER|X=1")), heard=heard)
+    rows = read(
+        path,
+        ud(("It", "_", "_"), ("rains", "_", "_")) + ud(("Anna", "_", "NER=B-PER|X=1")),
+        heard=heard,
+    )
     assert rows.columns["label"] == [["O", "O"], ["B-PER"]]
     assert "tags from NER= in column 9 (misc)" in heard.said[0]
     both = ud(("Anna", "PROPN", "X=1|ner=B-PER"), ("sings", "VERB", "ner=O"))
@@ -497,5 +602,7 @@ def test_entities_in_misc_are_the_tags_of_conllu_without_parts_of_speech(tmp_pat
     assert "--label-column NER" in " ".join(heard.said)
     assert read(path, both, label_column="NER").columns["label"] == [["B-PER", "O"]]
     (tmp_path / "b.conllu.gz").write_bytes(gzip.compress(ud(("Anna", "_", "NER=B-PER")).encode()))
-    packed = READER.read(tmp_path / "b.conllu.gz", DataSection(), split="train", label_needed=True).rows
+    packed = READER.read(
+        tmp_path / "b.conllu.gz", DataSection(), split="train", label_needed=True
+    ).rows
     assert packed.columns["label"] == [["B-PER"]]

@@ -41,7 +41,10 @@ def test_it_is_as_its_readme_says(documents: list[list[str]]) -> None:
 def test_it_is_read_by_its_name(corpus: Corpus) -> None:
     assert (corpus.name, len(corpus.files)) == ("demo-corpus", 6)
     found = survey([corpus], fraction=0.05)
-    assert (found.documents, len(found.notes)) == (166, 1)  # what is held out: none is blank, none repeated
+    assert (found.documents, len(found.notes)) == (
+        166,
+        1,
+    )  # what is held out: none is blank, none repeated
 
 
 def test_no_line_is_blank_or_there_twice(documents: list[list[str]]) -> None:
@@ -51,7 +54,9 @@ def test_no_line_is_blank_or_there_twice(documents: list[list[str]]) -> None:
 
 
 def test_documents_are_no_copies_of_each_other(documents: list[list[str]]) -> None:
-    words = [frozenset(word for line in document for word in _words(line)) for document in documents]
+    words = [
+        frozenset(word for line in document for word in _words(line)) for document in documents
+    ]
     for i, left in enumerate(words):
         for right in words[:i]:
             assert len(left & right) / len(left | right) < 0.4, documents[i]
@@ -59,7 +64,9 @@ def test_documents_are_no_copies_of_each_other(documents: list[list[str]]) -> No
 
 def test_no_phrase_of_the_data_set_demo_is_in_it(documents: list[list[str]]) -> None:
     """A model that was pretrained on it has not read the texts that it is scored on."""
-    rows = load_data(Recipe(data=DataSection(name="demo"), evaluation=EvaluationSection(splits=["test"])))
+    rows = load_data(
+        Recipe(data=DataSection(name="demo"), evaluation=EvaluationSection(splits=["test"]))
+    )
     opinions = [text for split in rows.splits.values() for text in split.columns["text"]]
     assert len(opinions) == 900
     assert bundled_folder(builtin_datasets()["demo"]) != FOLDER

@@ -19,4 +19,8 @@ def test_a_text_whose_entities_nobody_set_is_not_annotated(tmp_path: Path) -> No
     other.spans["sc"] = [Span(other, 0, 1, "PER")]
     DocBin(docs=[some, none, other]).to_disk(tmp_path / "a.spacy")
     found = [*docbin.read(tmp_path / "a.spacy", ReadOptions(DataSection(), split="train"))]
-    assert [(each.spans, each.annotated) for each in found] == [([(0, 4, "PER")], True), ([], True), ([], False)]
+    assert [(each.spans, each.annotated) for each in found] == [
+        ([(0, 4, "PER")], True),
+        ([], True),
+        ([], False),
+    ]

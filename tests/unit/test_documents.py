@@ -28,9 +28,11 @@ def test_every_page_is_a_topic_and_stands_in_the_readme() -> None:
     assert sorted(TOPICS) == sorted(path.stem for path in PAGES[1:])
     assert len(TOPICS) == 21
     readme = PAGES[0].read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| \[[\w ]+\]\(bertctl/docs/([\w-]+)\.md\)", readme, re.IGNORECASE | re.MULTILINE)) == set(
-        TOPICS
-    )
+    assert set(
+        re.findall(
+            r"^\| \[[\w ]+\]\(bertctl/docs/([\w-]+)\.md\)", readme, re.IGNORECASE | re.MULTILINE
+        )
+    ) == set(TOPICS)
     assert len(readme.splitlines()) <= 220
 
 
@@ -46,7 +48,9 @@ def test_links_and_pictures_are_there(page: Path) -> None:
         assert linked.is_file(), f"{page.name}: {target}"
         if anchor:
             headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
-            assert anchor in [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
+            assert anchor in [
+                re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings
+            ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
@@ -59,14 +63,20 @@ def test_verbs_and_options_in_commands_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", ["bertctl/README.md", "tests/README.md"])
 def test_the_maps_name_files_that_are_there(page: str) -> None:
-    files = {path.as_posix() for folder in ("bertctl", "tests") for path in (ROOT / folder).rglob("*.py")}
+    files = {
+        path.as_posix() for folder in ("bertctl", "tests") for path in (ROOT / folder).rglob("*.py")
+    }
     named = re.findall(r"(?<![*\w/])[\w/]+\.py\b", (ROOT / page).read_text(encoding="utf-8"))
     assert len(named) >= 7
     assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
 
 
 def test_a_recipe_walks_through_at_most_12_files_to_the_loop() -> None:
-    text = (ROOT / "bertctl" / "README.md").read_text(encoding="utf-8").split("## The walk of a recipe")[1]
+    text = (
+        (ROOT / "bertctl" / "README.md")
+        .read_text(encoding="utf-8")
+        .split("## The walk of a recipe")[1]
+    )
     steps = re.findall(r"^\d+\. `([\w/.]+)`", text, re.MULTILINE)
     assert (steps[0], steps[-1]) == ("cli/finetune.py", "training/loop.py")
     assert len(steps) <= 12
@@ -85,9 +95,16 @@ def test_pictures_are_small() -> None:
 
 
 def test_the_exit_codes_are_all_there() -> None:
-    section = (FOLDER / "pipelines.md").read_text(encoding="utf-8").split("## Exit codes")[1].split("## ")[0]
+    section = (
+        (FOLDER / "pipelines.md")
+        .read_text(encoding="utf-8")
+        .split("## Exit codes")[1]
+        .split("## ")[0]
+    )
     rows = re.findall(r"^\| ([\d, ]+) \|", section, re.MULTILINE)
-    assert {int(number) for row in rows for number in row.split(",")} == {int(code) for code in ExitCode}
+    assert {int(number) for row in rows for number in row.split(",")} == {
+        int(code) for code in ExitCode
+    }
 
 
 def test_the_licence_is_the_whole_text() -> None:
@@ -112,8 +129,14 @@ def test_the_wheel_holds_what_ships(tmp_path: Path) -> None:
         metadata = Parser().parsestr(archive.read(metadata_name).decode())
     folder = metadata_name.rpartition("/")[0]
     package = ROOT / "bertctl"
-    shipped = [path.relative_to(ROOT) for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    shipped = [path.as_posix() for path in shipped if not any(part.startswith(".") for part in path.parts)]
+    shipped = [
+        path.relative_to(ROOT)
+        for path in package.rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    ]
+    shipped = [
+        path.as_posix() for path in shipped if not any(part.startswith(".") for part in path.parts)
+    ]
     for pattern, count in (
         ("docs/*.md", 21),
         ("docs/images/*", 3),
@@ -178,4 +201,6 @@ def test_docs_needs_no_torch() -> None:
 
 
 def test_recipes_schema_is_the_file_that_ships(bertctl: Run) -> None:
-    assert bertctl("recipes", "schema").stdout == (SCHEMAS / "recipe.json").read_text(encoding="utf-8")
+    assert bertctl("recipes", "schema").stdout == (SCHEMAS / "recipe.json").read_text(
+        encoding="utf-8"
+    )

@@ -7,11 +7,17 @@ from bertctl.data.guessing import guess_task
 from bertctl.data.text_rows import TEXT_READER
 from tests.heard import Heard
 
-ROWS = [("ham", f"see you at {i} tonight") if i % 3 else ("spam", f"win {i} in cash now") for i in range(30)]
+ROWS = [
+    ("ham", f"see you at {i} tonight") if i % 3 else ("spam", f"win {i} in cash now")
+    for i in range(30)
+]
 
 
 def table(header: str, rest: str, delimiter: str = ",", *, strays: int = 0) -> str:
-    lines = [f"{label},{text},{'and more of it' if i < strays else ''}{rest}" for i, (label, text) in enumerate(ROWS)]
+    lines = [
+        f"{label},{text},{'and more of it' if i < strays else ''}{rest}"
+        for i, (label, text) in enumerate(ROWS)
+    ]
     return "\n".join([header, *lines]).replace(",", delimiter) + "\n"
 
 
@@ -29,9 +35,13 @@ def test_the_header_and_the_columns_with_values_are_found(tmp_path, name, header
     assert task == "text-classification"
     assert (fields["data.text_column"], fields["data.label_column"]) == (text, label)
     heard = Heard()
-    rows = TEXT_READER.read(path, DataSection(), split="train", label_needed=True, listener=heard).rows
+    rows = TEXT_READER.read(
+        path, DataSection(), split="train", label_needed=True, listener=heard
+    ).rows
     assert len(rows) == len(ROWS)
-    assert any(f"{strays} row" in said and "without a name" in said for said in heard.said) == bool(strays)
+    assert any(f"{strays} row" in said and "without a name" in said for said in heard.said) == bool(
+        strays
+    )
 
 
 def test_rows_with_empty_columns_and_no_header_stay_rows(tmp_path):
@@ -45,7 +55,8 @@ def test_rows_with_empty_columns_and_no_header_stay_rows(tmp_path):
 def test_a_named_column_that_is_hardly_filled_is_not_taken_for_the_text(tmp_path):
     path = tmp_path / "a.csv"
     lines = [
-        f"{label},{text},{'seen by two people, no doubt' if i == 4 else ''}" for i, (label, text) in enumerate(ROWS)
+        f"{label},{text},{'seen by two people, no doubt' if i == 4 else ''}"
+        for i, (label, text) in enumerate(ROWS)
     ]
     lines[4] = f'{ROWS[4][0]},{ROWS[4][1]},"seen by two people, no doubt"'
     path.write_text("\n".join(["kind,words,remarks", *lines]) + "\n", encoding="utf-8")

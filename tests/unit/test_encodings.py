@@ -13,24 +13,47 @@ SENTENCES: dict[str, tuple[str, list[str]]] = {
     "Chinese": ("这部电影非常好看，演员也很出色。", ["gbk"]),
     "traditional Chinese": ("這部電影非常好看，演員也很出色。", ["big5"]),
     "Korean": ("이 영화는 정말 좋았습니다. 배우들도 훌륭했습니다.", ["euc_kr"]),
-    "Russian": ("Этот фильм был действительно отличным, актёры тоже.", ["cp1251", "koi8_r", "iso8859_5", "cp866"]),
+    "Russian": (
+        "Этот фильм был действительно отличным, актёры тоже.",
+        ["cp1251", "koi8_r", "iso8859_5", "cp866"],
+    ),
     "Ukrainian": ("Цей фільм був справді чудовим, актори теж.", ["cp1251", "koi8_u"]),
     "Greek": ("Αυτή η ταινία ήταν πραγματικά υπέροχη.", ["iso8859_7"]),
     "Hebrew": ("הסרט הזה היה באמת מצוין", ["cp1255"]),
     "Arabic": ("كان هذا الفيلم رائعا حقا", ["cp1256"]),
     "Thai": ("หนังเรื่องนี้ดีมากจริงๆ นักแสดงก็ยอดเยี่ยม", ["tis_620"]),
-    "Polish": ("Ten film był naprawdę świetny, aktorzy też byli znakomici.", ["iso8859_2", "cp1250"]),
-    "Czech": ("Tenhle film byl opravdu skvělý a herci také výborní, děj žádný.", ["iso8859_2", "cp1250"]),
-    "Hungarian": ("Ez a film nagyon jó volt, gyönyörű képekkel és kitűnő színészekkel.", ["iso8859_2"]),
-    "Turkish": ("Bu film gerçekten çok güzeldi, hiç sıkıcı değil, oyuncular da iyiydi.", ["cp1254"]),
+    "Polish": (
+        "Ten film był naprawdę świetny, aktorzy też byli znakomici.",
+        ["iso8859_2", "cp1250"],
+    ),
+    "Czech": (
+        "Tenhle film byl opravdu skvělý a herci také výborní, děj žádný.",
+        ["iso8859_2", "cp1250"],
+    ),
+    "Hungarian": (
+        "Ez a film nagyon jó volt, gyönyörű képekkel és kitűnő színészekkel.",
+        ["iso8859_2"],
+    ),
+    "Turkish": (
+        "Bu film gerçekten çok güzeldi, hiç sıkıcı değil, oyuncular da iyiydi.",
+        ["cp1254"],
+    ),
     "French": (
         "Ce film était vraiment génial, les acteurs étaient très bons, déjà.",
         ["latin-1", "mac_roman", "cp850"],
     ),
-    "German": ("Ein schöner Film mit großartigen Schauspielern für alle.", ["latin-1", "mac_roman", "cp850"]),
-    "Spanish": ("La película estuvo genial, los niños disfrutaron muchísimo.", ["latin-1", "mac_roman"]),
+    "German": (
+        "Ein schöner Film mit großartigen Schauspielern für alle.",
+        ["latin-1", "mac_roman", "cp850"],
+    ),
+    "Spanish": (
+        "La película estuvo genial, los niños disfrutaron muchísimo.",
+        ["latin-1", "mac_roman"],
+    ),
 }
-CASES = [(language, encoding) for language, (_, encodings) in SENTENCES.items() for encoding in encodings]
+CASES = [
+    (language, encoding) for language, (_, encodings) in SENTENCES.items() for encoding in encodings
+]
 
 
 @pytest.mark.parametrize(("language", "encoding"), CASES)
@@ -43,7 +66,9 @@ def test_the_advised_encoding_gives_the_words_back(tmp_path, language, encoding,
         TEXT_READER.read(path, DataSection(), split="train", label_needed=True)
     advised = caught.value.remedy.rpartition("add --encoding ")[2]
     assert f"{count} line" in caught.value.remedy
-    rows = TEXT_READER.read(path, DataSection(encoding=advised), split="train", label_needed=True).rows
+    rows = TEXT_READER.read(
+        path, DataSection(encoding=advised), split="train", label_needed=True
+    ).rows
     assert list(rows.columns["text"]) == [text] * count
 
 
@@ -69,7 +94,9 @@ GOOD = "".join(f"un café déjà vu {i},1\n" for i in range(6))
 )
 def test_lines_that_are_not_utf8_among_lines_that_are_get_no_encoding_advised(tmp_path, bad, said):
     path = tmp_path / "a.csv"
-    path.write_bytes(("text,label\n" + GOOD).encode() + "".join(f"{text},0\n" for text in bad).encode("latin-1"))
+    path.write_bytes(
+        ("text,label\n" + GOOD).encode() + "".join(f"{text},0\n" for text in bad).encode("latin-1")
+    )
     with pytest.raises(DataError) as caught:
         TEXT_READER.read(path, DataSection(), split="train", label_needed=True)
     assert caught.value.line == 8
@@ -77,10 +104,16 @@ def test_lines_that_are_not_utf8_among_lines_that_are_get_no_encoding_advised(tm
     assert "--encoding" not in caught.value.remedy
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "cp437", "shift_jis", "gbk", "koi8-r", "utf-16"])
+@pytest.mark.parametrize(
+    "encoding", ["latin-1", "cp1252", "cp437", "shift_jis", "gbk", "koi8-r", "utf-16"]
+)
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.txt"])
 def test_a_file_of_utf8_is_not_read_by_another_encoding(tmp_path, name, encoding):
-    contents = {".csv": "text,label\n" + GOOD, ".jsonl": '{"text": "un café déjà vu"}\n' * 6, ".txt": "déjà vu\n" * 6}
+    contents = {
+        ".csv": "text,label\n" + GOOD,
+        ".jsonl": '{"text": "un café déjà vu"}\n' * 6,
+        ".txt": "déjà vu\n" * 6,
+    }
     path = tmp_path / name
     path.write_text(contents[path.suffix], encoding="utf-8")
     with pytest.raises(DataError, match=r"UTF-8.*read as|is not shift_jis") as caught:
@@ -90,8 +123,13 @@ def test_a_file_of_utf8_is_not_read_by_another_encoding(tmp_path, name, encoding
 
 def test_a_single_line_of_utf8_in_a_file_of_another_encoding_is_told(tmp_path):
     path = tmp_path / "a.txt"
-    path.write_bytes("".join(f"un été {i}\n" for i in range(5)).encode("latin-1") + "un café\n".encode())
+    path.write_bytes(
+        "".join(f"un été {i}\n" for i in range(5)).encode("latin-1") + "un café\n".encode()
+    )
     heard = Heard()
     [rows] = TEXT_READER.stream(path, DataSection(encoding="latin-1"), listener=heard)
     assert len(rows) == 6
-    assert "a.txt:6: this line is UTF-8, and is read as latin-1: 'un cafÃ©' for 'un café'" in heard.warned[0]
+    assert (
+        "a.txt:6: this line is UTF-8, and is read as latin-1: 'un cafÃ©' for 'un café'"
+        in heard.warned[0]
+    )

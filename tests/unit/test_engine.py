@@ -30,7 +30,9 @@ def job_of(task: str, tiny_model: Path, folder: Path) -> Job:
 
 
 @pytest.mark.parametrize("backend", ["onnx", "openvino"])
-@pytest.mark.parametrize("task", ["text-classification", "token-classification", "question-answering"])
+@pytest.mark.parametrize(
+    "task", ["text-classification", "token-classification", "question-answering"]
+)
 def test_a_session_of_another_runtime_gives_what_torch_gives(
     task: str, backend: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,7 +41,11 @@ def test_a_session_of_another_runtime_gives_what_torch_gives(
     monkeypatch.setenv("BERTCTL_CACHE", str(tmp_path / "cache"))
     job = job_of(task, tiny_model, tmp_path)
     job.loaded.network.eval()
-    engine, objective, features = Engine.of(job.loaded, job.compute), job.objective, job.features["train"]
+    engine, objective, features = (
+        Engine.of(job.loaded, job.compute),
+        job.objective,
+        job.features["train"],
+    )
     assert isinstance(objective, HeadObjective)
     assert len(set(features.lengths.tolist())) > 3, "the premise: batches of many sizes"
     path = converted(job.source, job.loaded, objective.outputs)
@@ -49,5 +55,7 @@ def test_a_session_of_another_runtime_gives_what_torch_gives(
     assert theirs.losses is not None
     np.testing.assert_allclose(theirs.losses, ours.losses, atol=1e-4)
     assert set(ours.outputs) == set(theirs.outputs)
-    for name in set(ours.outputs) - {"spans"}:  # of spans with nearly equal scores either may come first
+    for name in set(ours.outputs) - {
+        "spans"
+    }:  # of spans with nearly equal scores either may come first
         np.testing.assert_allclose(theirs.outputs[name], ours.outputs[name], atol=1e-4)

@@ -27,7 +27,12 @@ from bertctl.training.finetune import run
 from bertctl.training.job import prepare
 from tests.tiny_recipes import tiny_recipe
 
-TEXTS = ["the film was not very good", "bad food, it was dull", "fine", "a very, very poor zigzag film"]
+TEXTS = [
+    "the film was not very good",
+    "bad food, it was dull",
+    "fine",
+    "a very, very poor zigzag film",
+]
 IG = "integrated-gradients"
 
 
@@ -43,7 +48,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Train
             parameter.mul_(3)
     network.config.id2label = {0: "red", 1: "green", 2: "blue"}
     network.save_pretrained(folder)
-    return open_run(folder, options={"runtime.device": "cpu", "runtime.threads": 1, "runtime.precision": "bf16"})
+    return open_run(
+        folder, options={"runtime.device": "cpu", "runtime.threads": 1, "runtime.precision": "bf16"}
+    )
 
 
 def explained(trained: TrainedRun, texts: list[str] = TEXTS, **asked: Any) -> list[dict[str, Any]]:
@@ -81,22 +88,33 @@ def test_attributions_add_up_to_the_change_of_the_logit(trained: TrainedRun) -> 
 
 
 def test_change_and_value_are_logits_of_transformers(trained: TrainedRun) -> None:
-    network = transformers.AutoModelForSequenceClassification.from_pretrained(trained.folder.path).eval()
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(
+        trained.folder.path
+    ).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(trained.folder.path)
     for text, row in zip(TEXTS, explained(trained), strict=True):
         inputs = tokenizer(text, return_tensors="pt")
         empty = inputs["input_ids"].clone()
         empty[:, 1:-1] = tokenizer.pad_token_id
         with torch.inference_mode():
-            here, there = network(**inputs).logits[0], network(**{**inputs, "input_ids": empty}).logits[0]
+            here, there = (
+                network(**inputs).logits[0],
+                network(**{**inputs, "input_ids": empty}).logits[0],
+            )
         label = int(here.argmax())
         [target] = row["targets"]
-        assert target["value"] == pytest.approx(float(here[label]), abs=1e-5), "fp32, though the run says bf16"
-        assert target["methods"][IG]["change"] == pytest.approx(float(here[label] - there[label]), abs=1e-5)
+        assert target["value"] == pytest.approx(float(here[label]), abs=1e-5), (
+            "fp32, though the run says bf16"
+        )
+        assert target["methods"][IG]["change"] == pytest.approx(
+            float(here[label] - there[label]), abs=1e-5
+        )
 
 
 def test_gradient_x_input_is_that_of_autograd(trained: TrainedRun) -> None:
-    network = transformers.AutoModelForSequenceClassification.from_pretrained(trained.folder.path).eval()
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(
+        trained.folder.path
+    ).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(trained.folder.path)
     inputs = tokenizer(TEXTS[0], return_tensors="pt")
     vectors = network.get_input_embeddings()(inputs.pop("input_ids")).detach().requires_grad_()
@@ -104,7 +122,9 @@ def test_gradient_x_input_is_that_of_autograd(trained: TrainedRun) -> None:
     logits.max().backward()
     expected = (vectors.grad * vectors).sum(dim=2)[0].tolist()
     [target] = explained(trained, methods=("gradient-x-input",))[0]["targets"]
-    assert [word["gradient-x-input"] for word in target["words"]] == pytest.approx(expected[1:-1], abs=1e-5)
+    assert [word["gradient-x-input"] for word in target["words"]] == pytest.approx(
+        expected[1:-1], abs=1e-5
+    )
     apart = target["methods"]["gradient-x-input"]["apart"]
     assert apart == pytest.approx(expected[0] + expected[-1], abs=1e-5)
 
@@ -114,12 +134,16 @@ def test_a_word_is_left_out_and_the_words_behind_it_move_up(trained: TrainedRun)
     [target] = row["targets"]
     words = TEXTS[0].split()
     shorter = [" ".join(words[:i] + words[i + 1 :]) for i in range(len(words))]
-    values = [one["targets"][0]["value"] for one in explained(trained, shorter, label=row["prediction"])]
+    values = [
+        one["targets"][0]["value"] for one in explained(trained, shorter, label=row["prediction"])
+    ]
     expected = [target["value"] - value for value in values]
     assert [word["leave-one-out"] for word in target["words"]] == pytest.approx(expected, abs=1e-5)
 
 
-def test_faithfulness_is_what_is_lost_without_and_with_the_first_words_alone(trained: TrainedRun) -> None:
+def test_faithfulness_is_what_is_lost_without_and_with_the_first_words_alone(
+    trained: TrainedRun,
+) -> None:
     [row] = explained(trained, [TEXTS[0]], methods=("leave-one-out",))
     [target] = row["targets"]
     order = np.argsort([-word["leave-one-out"] for word in target["words"]], kind="stable")
@@ -140,7 +164,9 @@ def test_rollout_is_the_product_of_the_layers_with_their_residual_path(trained: 
     network = transformers.AutoModel.from_pretrained(path, attn_implementation="eager").eval()
     inputs = transformers.AutoTokenizer.from_pretrained(path)(TEXTS[0], return_tensors="pt")
     with torch.inference_mode():
-        first, second = (layer[0].mean(dim=0) for layer in network(**inputs, output_attentions=True).attentions)
+        first, second = (
+            layer[0].mean(dim=0) for layer in network(**inputs, output_attentions=True).attentions
+        )
     one = torch.eye(len(first))
     flow = ((second + one) / 2 @ ((first + one) / 2))[0].tolist()
     [target] = explained(trained, methods=("rollout",))[0]["targets"]
@@ -149,33 +175,49 @@ def test_rollout_is_the_product_of_the_layers_with_their_residual_path(trained: 
 
 
 @pytest.mark.parametrize("reads", ["all", "last"])
-def test_rollout_ends_at_the_states_that_the_head_reads(tiny_model: Path, tmp_path: Path, reads: str) -> None:
+def test_rollout_ends_at_the_states_that_the_head_reads(
+    tiny_model: Path, tmp_path: Path, reads: str
+) -> None:
     """ModernBERT's head may read the mean of all tokens; a decoder's reads the last one, though [CLS] is first."""
     shutil.copytree(tiny_model, tmp_path / "model")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
-    sizes = {"vocab_size": 1 + max(tokenizer.get_vocab().values()), "hidden_size": 32, "intermediate_size": 48}
+    sizes = {
+        "vocab_size": 1 + max(tokenizer.get_vocab().values()),
+        "hidden_size": 32,
+        "intermediate_size": 48,
+    }
     sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64}
     sizes |= {"pad_token_id": tokenizer.pad_token_id}
     own: Any = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
     config = (
-        transformers.ModernBertConfig(**sizes, **own, classifier_pooling="mean", cls_token_id=2, sep_token_id=3)
+        transformers.ModernBertConfig(
+            **sizes, **own, classifier_pooling="mean", cls_token_id=2, sep_token_id=3
+        )
         if reads == "all"
         else transformers.LlamaConfig(**sizes, **own, num_key_value_heads=4)
     )
     torch.manual_seed(0)
-    network = transformers.AutoModelForSequenceClassification.from_config(config, attn_implementation="eager").eval()
+    network = transformers.AutoModelForSequenceClassification.from_config(
+        config, attn_implementation="eager"
+    ).eval()
     network.save_pretrained(tmp_path / "model")
     inputs = tokenizer(TEXTS[0], return_tensors="pt")
     inputs.pop("token_type_ids", None)
     with torch.inference_mode():
-        layers = [layer[0].mean(dim=0) for layer in network(**inputs, output_attentions=True).attentions]
+        layers = [
+            layer[0].mean(dim=0) for layer in network(**inputs, output_attentions=True).attentions
+        ]
     flow = one = torch.eye(len(layers[0]))
     for layer in layers:
         flow = (layer + one) / 2 @ flow
     expected = flow.mean(dim=0) if reads == "all" else flow[-1]
     options = {"runtime.device": "cpu", "runtime.threads": 1, "runtime.precision": "fp32"}
-    [target] = explained(open_run(tmp_path / "model", options=options), [TEXTS[0]], methods=("rollout",))[0]["targets"]
-    assert [word["rollout"] for word in target["words"]] == pytest.approx(expected[1:-1].tolist(), abs=1e-5)
+    [target] = explained(
+        open_run(tmp_path / "model", options=options), [TEXTS[0]], methods=("rollout",)
+    )[0]["targets"]
+    assert [word["rollout"] for word in target["words"]] == pytest.approx(
+        expected[1:-1].tolist(), abs=1e-5
+    )
     assert sum(word["rollout"] for word in target["words"]) > 0.1
 
 
@@ -186,10 +228,14 @@ def test_batches_change_nothing_and_a_repeat_is_equal_to_the_byte(trained: Train
     for one, other in zip(together, alone, strict=True):
         ours, theirs = one["targets"][0], other["targets"][0]
         for name in METHODS:
-            assert [w[name] for w in ours["words"]] == pytest.approx([w[name] for w in theirs["words"]], abs=2e-4)
+            assert [w[name] for w in ours["words"]] == pytest.approx(
+                [w[name] for w in theirs["words"]], abs=2e-4
+            )
 
 
-def test_steps_that_are_too_few_are_told(trained: TrainedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_are_too_few_are_told(
+    trained: TrainedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bertctl.interpretability.attribution.TOLERANCE", 1e-12)
     monkeypatch.setattr("bertctl.interpretability.attribution.MOST_STEPS", 16)
     explainer = Explainer(trained, Asked())
@@ -200,7 +246,9 @@ def test_steps_that_are_too_few_are_told(trained: TrainedRun, monkeypatch: pytes
     assert explained(trained, steps=3)[0]["targets"][0]["methods"][IG]["steps"] == 3
 
 
-def test_a_text_that_is_the_baseline_needs_no_steps_whatever_rounding_says(trained: TrainedRun) -> None:
+def test_a_text_that_is_the_baseline_needs_no_steps_whatever_rounding_says(
+    trained: TrainedRun,
+) -> None:
     network, [line, *_] = network_of(trained)
     empty = line.without(np.ones(len(line.words), dtype=np.bool_))
     noise, values = iter(np.linspace(0, 1e-7, 1000)), network.gradients
@@ -217,7 +265,9 @@ def test_a_text_that_is_the_baseline_needs_no_steps_whatever_rounding_says(train
 
 def test_doubled_steps_and_gauss_legendre_agree(trained: TrainedRun) -> None:
     network, lines = network_of(trained)
-    for doubled, fixed in zip(*(integrated_gradients(network, lines, steps) for steps in (None, 200)), strict=True):
+    for doubled, fixed in zip(
+        *(integrated_gradients(network, lines, steps) for steps in (None, 200)), strict=True
+    ):
         most = np.abs(fixed.words).max()
         assert fixed.facts["error"] < 1e-4
         assert doubled.words == pytest.approx(fixed.words, abs=0.05 * most)
@@ -225,9 +275,13 @@ def test_doubled_steps_and_gauss_legendre_agree(trained: TrainedRun) -> None:
 
 @pytest.mark.slow
 def test_equal_to_captum_at_the_same_steps(trained: TrainedRun) -> None:
-    attr = pytest.importorskip("captum.attr", reason="the oracle of integrated gradients; no dependency")
+    attr = pytest.importorskip(
+        "captum.attr", reason="the oracle of integrated gradients; no dependency"
+    )
     network, lines = network_of(trained)
-    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(trained.folder.path).eval()
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(
+        trained.folder.path
+    ).eval()
     explainer = attr.LayerIntegratedGradients(
         lambda ids: theirs(ids).logits[:, 1], theirs.get_input_embeddings(), multiply_by_inputs=True
     )
@@ -236,13 +290,20 @@ def test_equal_to_captum_at_the_same_steps(trained: TrainedRun) -> None:
             ids = torch.from_numpy(line.ids)[None]
             empty = ids.clone()
             empty[:, 1:-1] = network.baseline
-            expected = explainer.attribute(ids, baselines=empty, n_steps=steps).sum(dim=2)[0].detach().numpy()
+            expected = (
+                explainer.attribute(ids, baselines=empty, n_steps=steps)
+                .sum(dim=2)[0]
+                .detach()
+                .numpy()
+            )
             assert found.words == pytest.approx(expected[1:-1], abs=1e-4)
 
 
 def test_the_faster_product_has_the_gradient_of_torch() -> None:
     torch.manual_seed(0)
-    plain = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.GELU(), torch.nn.Linear(5, 3, bias=False))
+    plain = torch.nn.Sequential(
+        torch.nn.Linear(7, 5), torch.nn.GELU(), torch.nn.Linear(5, 3, bias=False)
+    )
     x = torch.randn(2, 4, 7, requires_grad=True)
     (expected,) = torch.autograd.grad(plain(x).square().sum(), x)
     use_fast_linears(plain, Compute("cpu", "fp32", 1, ""))
@@ -254,7 +315,12 @@ def test_the_second_text_of_a_pair_is_read(trained: TrainedRun) -> None:
     rows = text_rows(trained, ["good film", "bad"], ["dull food", ""])
     assert rows.columns == {"text": ["good film", "bad"], "pair": ["dull food", ""]}
     one, _ = Explainer(trained, Asked()).explain([rows])
-    assert [word["column"] for word in one["targets"][0]["words"]] == ["text", "text", "pair", "pair"]
+    assert [word["column"] for word in one["targets"][0]["words"]] == [
+        "text",
+        "text",
+        "pair",
+        "pair",
+    ]
 
 
 def test_labels_and_methods_that_there_are_not_are_refused(trained: TrainedRun) -> None:
@@ -262,7 +328,9 @@ def test_labels_and_methods_that_there_are_not_are_refused(trained: TrainedRun) 
         explained(trained, label="gren")
     with pytest.raises(UsageError, match="did you mean rollout"):
         explained(trained, methods=("rolout",))
-    assert [row["targets"][0]["label"] for row in explained(trained, label="blue")] == ["blue"] * len(TEXTS)
+    assert [row["targets"][0]["label"] for row in explained(trained, label="blue")] == [
+        "blue"
+    ] * len(TEXTS)
 
 
 def test_a_network_that_reads_its_token_table_elsewhere_is_refused(trained: TrainedRun) -> None:
@@ -280,14 +348,18 @@ def test_a_network_that_reads_its_token_table_elsewhere_is_refused(trained: Trai
     network.require_path(lines, "bert")
 
 
-def test_the_last_layer_gives_the_first_token_alone_where_no_other_is_read(trained: TrainedRun) -> None:
+def test_the_last_layer_gives_the_first_token_alone_where_no_other_is_read(
+    trained: TrainedRun,
+) -> None:
     network, lines = network_of(trained)
     shares = np.full(len(lines), 0.3)
     whole = network.gradients(lines, shares)
     network.require_path(lines, "bert")
     assert network.first_alone
     for one, other in zip(network.gradients(lines, shares), whole, strict=True):
-        assert np.concatenate(one, axis=None) == pytest.approx(np.concatenate(other, axis=None), abs=1e-5)
+        assert np.concatenate(one, axis=None) == pytest.approx(
+            np.concatenate(other, axis=None), abs=1e-5
+        )
     pooler: Any = network.engine.network.bert.pooler
     hook = pooler.register_forward_pre_hook(lambda _, given: (given[0].mean(dim=1, keepdim=True),))
     network.require_path(lines, "bert")
@@ -300,7 +372,9 @@ def cued(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> TrainedR
     """A run in which one word alone decides the label."""
     folder = tmp_path_factory.mktemp("cued")
     rng = np.random.default_rng(0)
-    words = np.array(["good", "bad", "film", "food", "not", "very", "the", "a", "was", "it", "fine", "poor"])
+    words = np.array(
+        ["good", "bad", "film", "food", "not", "very", "the", "a", "was", "it", "fine", "poor"]
+    )
     rows = []
     for i in range(400):
         text = list(rng.choice(words, size=rng.integers(4, 9)))
@@ -308,10 +382,18 @@ def cued(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> TrainedR
             text.insert(int(rng.integers(len(text) + 1)), "zqx")
         rows.append(f"{' '.join(text)},{'yes' if i % 2 else 'no'}")
     for name, part in (("train", rows[:200]), ("held", rows[200:])):
-        (folder / f"{name}.csv").write_text("text,label\n" + "\n".join(part) + "\n", encoding="utf-8")
-    options: dict[str, Any] = {"training.epochs": 4, "optimizer.learning_rate": 3e-3, "training.log_every": 100}
+        (folder / f"{name}.csv").write_text(
+            "text,label\n" + "\n".join(part) + "\n", encoding="utf-8"
+        )
+    options: dict[str, Any] = {
+        "training.epochs": 4,
+        "optimizer.learning_rate": 3e-3,
+        "training.log_every": 100,
+    }
     recipe = tiny_recipe(
-        tiny_model, folder / "train.csv", **{"data.validation_file": str(folder / "held.csv"), **options}
+        tiny_model,
+        folder / "train.csv",
+        **{"data.validation_file": str(folder / "held.csv"), **options},
     )
     finished = run(prepare(recipe), RunFolder.create(folder / "run"))
     assert finished.metrics["metrics"]["validation"]["accuracy"]["value"] == 1.0, "the premise"
@@ -343,7 +425,10 @@ def test_other_weights_give_other_words(cued: TrainedRun, tmp_path: Path) -> Non
     network.save_pretrained(tmp_path / "run" / "model")
     rows = split_rows(cued, "validation").select(range(50))
     ranks = []
-    both = [Explainer(one, Asked(faithful_rows=0)).explain([rows]) for one in (cued, open_run(tmp_path / "run"))]
+    both = [
+        Explainer(one, Asked(faithful_rows=0)).explain([rows])
+        for one in (cued, open_run(tmp_path / "run"))
+    ]
     for one, other in zip(*both, strict=True):
         sides = [[word[IG] for word in row["targets"][0]["words"]] for row in (one, other)]
         ranks.append(spearmanr(*sides).statistic)
@@ -352,7 +437,13 @@ def test_other_weights_give_other_words(cued: TrainedRun, tmp_path: Path) -> Non
 
 def test_words_and_places_move_with_what_is_taken_out() -> None:
     ids = np.arange(10, 17)
-    line = Line(ids, np.zeros(7, dtype=np.int64), np.array([-1, 0, 0, 1, 2, 2, -1]), ((4, 1), (5, 0)), [{}] * 3)
+    line = Line(
+        ids,
+        np.zeros(7, dtype=np.int64),
+        np.array([-1, 0, 0, 1, 2, 2, -1]),
+        ((4, 1), (5, 0)),
+        [{}] * 3,
+    )
     assert line.removable.tolist() == [True, True, False]
     shorter = line.without(np.array([True, False, False]))
     assert shorter.ids.tolist() == [10, 13, 14, 15, 16]
@@ -377,9 +468,14 @@ def test_a_note_gives_no_number_of_a_word_that_has_none() -> None:
     assert passage.note == "sings +0.50"
 
 
-@pytest.mark.parametrize(("own", "chance", "told"), [(3.97, 4.12, True), (0.0, 0.0, True), (4.12, 3.97, False)])
+@pytest.mark.parametrize(
+    ("own", "chance", "told"), [(3.97, 4.12, True), (0.0, 0.0, True), (4.12, 3.97, False)]
+)
 def test_words_that_matter_no_more_than_random_ones_are_doubted(own, chance, told):
-    figures = {"rollout": {"comprehensiveness": own, "targets": 1}, "random": {"comprehensiveness": chance}}
+    figures = {
+        "rollout": {"comprehensiveness": own, "targets": 1},
+        "random": {"comprehensiveness": chance},
+    }
     sentences = doubts({"faithfulness": figures})
     assert bool(sentences) == told
     assert all("rollout" in sentence for sentence in sentences)

@@ -26,7 +26,14 @@ from bertctl.tokenization.long_texts import LongText
 from bertctl.writing import cache_folder
 from tests.heard import Heard
 
-TEXTS = ["the film was good", "it was a very very dull film , not fine", "bad", "the food was not good", "", "not good"]
+TEXTS = [
+    "the film was good",
+    "it was a very very dull film , not fine",
+    "bad",
+    "the food was not good",
+    "",
+    "not good",
+]
 ROWS = Rows("predict", {"text": TEXTS}, [str(i) for i in range(len(TEXTS))], "memory")
 MANY = Rows("predict", {"text": TEXTS * 12}, [str(i) for i in range(12 * len(TEXTS))], "memory")
 CPU = RuntimeSection(device="cpu", precision="fp32")
@@ -54,7 +61,11 @@ def both(model: Path, backend: str, what: VectorSpec) -> tuple[Encoder, Encoder]
     source = inspect_model(ModelSection(name=str(model), max_length=40))
     compute = choose_compute(CPU)
     other = open_encoder(
-        source, what, compute, ExtractJob(Path("a.npy"), LongText(max_length=40), backend=backend), ROWS
+        source,
+        what,
+        compute,
+        ExtractJob(Path("a.npy"), LongText(max_length=40), backend=backend),
+        ROWS,
     )
     loaded = load_frozen(source, compute)
     return Encoder(source, loaded, what, frozen_engine(loaded, compute)), other
@@ -78,7 +89,9 @@ def test_every_layer_and_pooling_is_torchs(tiny_model, backend):
 def test_every_token_is_torchs(tiny_model, backend):
     ours, theirs = both(tiny_model, backend, spec_of(poolings=("none",)))
     windows = RowEncoder(ours.engine.tokenizer, LongText(max_length=40), by_token=True).encode(ROWS)
-    for expected, found in zip(ours.tokens(windows).vectors, theirs.tokens(windows).vectors, strict=True):
+    for expected, found in zip(
+        ours.tokens(windows).vectors, theirs.tokens(windows).vectors, strict=True
+    ):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
@@ -91,7 +104,9 @@ def test_a_model_is_converted_once(tiny_model, backend):
 
 
 @pytest.mark.parametrize("content", [b"", b"no model"])
-def test_a_damaged_conversion_is_refused_with_what_to_do(tiny_model, backend, tmp_path, monkeypatch, content):
+def test_a_damaged_conversion_is_refused_with_what_to_do(
+    tiny_model, backend, tmp_path, monkeypatch, content
+):
     monkeypatch.setenv("BERTCTL_CACHE", str(tmp_path / "cache"))
     both(tiny_model, backend, spec_of())
     (made,) = cache_folder().rglob("model.onnx")
@@ -116,7 +131,9 @@ def test_vectors_that_are_not_torchs_are_refused(tiny_model, backend, tmp_path, 
     for file in tiny_model.iterdir():
         (other / file.name).write_bytes(file.read_bytes())
     torch.manual_seed(1)
-    transformers.BertModel(transformers.AutoConfig.from_pretrained(tiny_model)).save_pretrained(other)
+    transformers.BertModel(transformers.AutoConfig.from_pretrained(tiny_model)).save_pretrained(
+        other
+    )
     both(other, backend, spec_of())
     (theirs,) = (path for path in cache_folder().rglob("model.onnx") if path != mine)
     mine.write_bytes(theirs.read_bytes())
@@ -130,7 +147,9 @@ def test_vectors_that_are_not_torchs_are_refused(tiny_model, backend, tmp_path, 
     both(tiny_model, backend, spec_of())
 
 
-@pytest.mark.parametrize("backend", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize(
+    "backend", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)], indirect=True
+)
 def test_the_fastest_is_measured_once_and_another_than_torch_has_to_be_worth_it(
     tiny_model, backend, tmp_path, monkeypatch
 ):

@@ -52,7 +52,11 @@ def vectors_in(path: Path) -> np.ndarray:
     """The vectors of a file, as other programs read them; (N, K, D) for several layers."""
     if path.suffix == ".parquet":
         table = pq.read_table(path)
-        layers = [np.stack(table[name].to_numpy()) for name in table.column_names if name.startswith("vector")]
+        layers = [
+            np.stack(table[name].to_numpy())
+            for name in table.column_names
+            if name.startswith("vector")
+        ]
         return layers[0] if len(layers) == 1 else np.stack(layers, axis=1)
     if path.suffix == ".safetensors":
         return load_file(path)["vectors"]
@@ -63,11 +67,15 @@ def vectors_in(path: Path) -> np.ndarray:
 
 
 def rows_of(texts: list[str], **columns: list) -> Rows:
-    return Rows("predict", {"text": texts, **columns}, [str(i) for i in range(len(texts))], "memory")
+    return Rows(
+        "predict", {"text": texts, **columns}, [str(i) for i in range(len(texts))], "memory"
+    )
 
 
 @pytest.fixture(scope="module", params=["right", pytest.param("left", marks=pytest.mark.slow)])
-def model(request: pytest.FixtureRequest, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(
+    request: pytest.FixtureRequest, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The small model, once with a tokenizer that pads on the left."""
     if request.param == "right":
         return tiny_model
@@ -80,7 +88,12 @@ def model(request: pytest.FixtureRequest, tiny_model: Path, tmp_path_factory: py
 
 
 def encoder_of(
-    model: Path, layers: str = "last", poolings: str = "mean", *, budget: int | None = None, **more: object
+    model: Path,
+    layers: str = "last",
+    poolings: str = "mean",
+    *,
+    budget: int | None = None,
+    **more: object,
 ) -> Encoder:
     source, loaded, engine = _engine_of(model)
     spec = VectorSpec(choose_layers(layers.split(","), 2), tuple(poolings.split(",")), **more)
@@ -110,13 +123,21 @@ def one_by_one(model: Path) -> Callable[[str], tuple[list[torch.Tensor], torch.T
     return states
 
 
-def run(model: Path, out: Path, texts: list[str] = TEXTS, *, max_length: int = 40, **more: object) -> dict:
-    job_fields = {name: more.pop(name) for name in ("dtype", "resume", "overwrite", "keep_text") if name in more}
+def run(
+    model: Path, out: Path, texts: list[str] = TEXTS, *, max_length: int = 40, **more: object
+) -> dict:
+    job_fields = {
+        name: more.pop(name)
+        for name in ("dtype", "resume", "overwrite", "keep_text")
+        if name in more
+    }
     long = LongText.of(ModelSection(max_length=max_length), more.pop("stride", None))
     again = {name: more.pop(name) for name in ("workers",) if name in more}
     rows = more.pop("rows", None) or rows_of(texts)
     encoder = encoder_of(model, **more)
-    return extract(rows.parts(chunks_module.READ_ROWS), encoder, ExtractJob(out, long, **job_fields), **again)
+    return extract(
+        rows.parts(chunks_module.READ_ROWS), encoder, ExtractJob(out, long, **job_fields), **again
+    )
 
 
 @pytest.mark.parametrize("model", ["right", "left"], indirect=True)
@@ -180,7 +201,9 @@ def test_pairs_have_segments(model, tmp_path):
 def test_token_vectors_are_flat_with_offsets(model, one_by_one, tmp_path):
     document = run(model, tmp_path / "a.npz", layers="1,last", poolings="none")
     with np.load(tmp_path / "a.npz") as arrays:
-        vectors, offsets, spans, ids = (arrays[name] for name in ("vectors", "offsets", "spans", "ids"))
+        vectors, offsets, spans, ids = (
+            arrays[name] for name in ("vectors", "offsets", "spans", "ids")
+        )
     assert document["shape"] == [offsets[-1], 2, 36]
     for i, text in enumerate(TEXTS):
         states, _ = one_by_one(text)
@@ -220,7 +243,12 @@ def test_words_given_as_such_keep_their_number_even_without_a_piece(model, tmp_p
     lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert [[f["token"] for f in line["features"]] for line in lines] == words
     unknown = [["don't", "[UNK]", "it"], ["bad"]]
-    run(model, tmp_path / "b.jsonl", rows=rows_of([" ".join(w) for w in unknown], words=unknown), words="mean")
+    run(
+        model,
+        tmp_path / "b.jsonl",
+        rows=rows_of([" ".join(w) for w in unknown], words=unknown),
+        words="mean",
+    )
     other = json.loads((tmp_path / "b.jsonl").read_text().splitlines()[0])
     for one, two in zip(lines[0]["features"], other["features"], strict=True):
         assert one["layers"] == two["layers"], "as in training, it is a word that is not known"
@@ -250,7 +278,10 @@ def test_conll_columns_are_words_that_stay_as_they_are(model, one_by_one, tmp_pa
     rows = list(Input(str(path), DataSection()).stream())
     run(model, tmp_path / "a.jsonl", rows=rows[0], words="first")
     lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
-    assert [[f["token"] for f in line["features"]] for line in lines] == [["the", "don't", "film"], ["bad"]]
+    assert [[f["token"] for f in line["features"]] for line in lines] == [
+        ["the", "don't", "film"],
+        ["bad"],
+    ]
     (alone,) = one_by_one("bad")[0][-1][1:2]
     np.testing.assert_allclose(lines[1]["features"][0]["layers"][0]["values"], alone, atol=1e-5)
     run(model, tmp_path / "b.npy", rows=rows[0])
@@ -267,13 +298,22 @@ def test_jsonl_is_laid_out_as_by_google_research_bert(model, one_by_one, tmp_pat
     assert [line["linex_index"] for line in lines] == list(range(len(TEXTS)))
     states, _ = one_by_one(TEXTS[0])
     assert list(lines[0]) == ["linex_index", "features"]
-    assert [f["token"] for f in lines[0]["features"]] == ["[CLS]", "the", "film", "was", "good", "[SEP]"]
+    assert [f["token"] for f in lines[0]["features"]] == [
+        "[CLS]",
+        "the",
+        "film",
+        "was",
+        "good",
+        "[SEP]",
+    ]
     for position, feature in enumerate(lines[0]["features"]):
         assert list(feature) == ["token", "layers"]
         assert [layer["index"] for layer in feature["layers"]] == [-1, -2]
         for layer in feature["layers"]:
             assert layer["values"] == [round(x, 6) for x in layer["values"]]
-            np.testing.assert_allclose(layer["values"], states[3 + layer["index"]][position], atol=2e-6)
+            np.testing.assert_allclose(
+                layer["values"], states[3 + layer["index"]][position], atol=2e-6
+            )
 
 
 def test_a_suffix_in_capitals_is_the_same_format(tiny_model, tmp_path):
@@ -283,24 +323,58 @@ def test_a_suffix_in_capitals_is_the_same_format(tiny_model, tmp_path):
 
 
 def test_windows_of_a_long_text_are_pooled_together(model, one_by_one, tmp_path):
-    words = list(itertools.islice(itertools.cycle(["the", "film", "was", "good", "bad", "food", "not", "very"]), 21))
+    words = list(
+        itertools.islice(
+            itertools.cycle(["the", "film", "was", "good", "bad", "food", "not", "very"]), 21
+        )
+    )
     text = " ".join(words)
     with pytest.raises(UsageError, match=r"window .* 8 tokens"):
         run(model, tmp_path / "no.npy", [text], max_length=10, stride=8)
     for pooling in ("mean", "max", "cls"):
-        run(model, tmp_path / f"{pooling}.npy", ["bad", text], max_length=10, stride=3, poolings=pooling)
-    parts = [" ".join(words[first : first + 8]) for first in (0, 5, 10, 13)]  # the last one is filled up
+        run(
+            model,
+            tmp_path / f"{pooling}.npy",
+            ["bad", text],
+            max_length=10,
+            stride=3,
+            poolings=pooling,
+        )
+    parts = [
+        " ".join(words[first : first + 8]) for first in (0, 5, 10, 13)
+    ]  # the last one is filled up
     assert parts[-1].split()[-1] == words[-1]
     states = [one_by_one(part)[0][-1] for part in parts]
-    np.testing.assert_allclose(np.load(tmp_path / "mean.npy")[1], torch.cat(states).mean(0), atol=1e-5)
-    np.testing.assert_allclose(np.load(tmp_path / "max.npy")[1], torch.cat(states).amax(0), atol=1e-5)
+    np.testing.assert_allclose(
+        np.load(tmp_path / "mean.npy")[1], torch.cat(states).mean(0), atol=1e-5
+    )
+    np.testing.assert_allclose(
+        np.load(tmp_path / "max.npy")[1], torch.cat(states).amax(0), atol=1e-5
+    )
     cls = torch.stack([state[0] for state in states]).mean(0)
     np.testing.assert_allclose(np.load(tmp_path / "cls.npy")[1], cls, atol=1e-5)
-    np.testing.assert_allclose(np.load(tmp_path / "mean.npy")[0], one_by_one("bad")[0][-1].mean(0), atol=1e-5)
+    np.testing.assert_allclose(
+        np.load(tmp_path / "mean.npy")[0], one_by_one("bad")[0][-1].mean(0), atol=1e-5
+    )
 
 
-def test_each_token_of_a_long_text_comes_from_the_window_with_more_around_it(model, one_by_one, tmp_path):
-    words = ["the", "film", "was", "good", "bad", "food", "not", "very", "fine", "poor", "dull", "bright"]
+def test_each_token_of_a_long_text_comes_from_the_window_with_more_around_it(
+    model, one_by_one, tmp_path
+):
+    words = [
+        "the",
+        "film",
+        "was",
+        "good",
+        "bad",
+        "food",
+        "not",
+        "very",
+        "fine",
+        "poor",
+        "dull",
+        "bright",
+    ]
     text = " ".join(words)
     run(model, tmp_path / "a.npz", [text, "bad"], max_length=10, stride=4, poolings="none")
     with np.load(tmp_path / "a.npz") as arrays:
@@ -308,14 +382,18 @@ def test_each_token_of_a_long_text_comes_from_the_window_with_more_around_it(mod
         vectors = arrays["vectors"][:, :]
         assert [text[a:b] for a, b in arrays["spans"][1:13]] == words
     first, second = (one_by_one(" ".join(part))[0][-1] for part in (words[0:8], words[4:12]))
-    by_hand = torch.cat([first[0:7], second[3:9], second[9:10]])  # words 4 and 5 have more context in the first window
+    by_hand = torch.cat(
+        [first[0:7], second[3:9], second[9:10]]
+    )  # words 4 and 5 have more context in the first window
     np.testing.assert_allclose(vectors[:14], by_hand, atol=1e-5)
 
 
 def test_what_is_cut_is_counted(model, tmp_path):
     document = run(model, tmp_path / "a.npy", ["the film " * 10, "bad"], max_length=12)
     assert (document["truncated"], document["lost_tokens"]) == (1, 10)
-    document = run(model, tmp_path / "b.npz", ["the film " * 10, "bad"], max_length=12, poolings="none")
+    document = run(
+        model, tmp_path / "b.npz", ["the film " * 10, "bad"], max_length=12, poolings="none"
+    )
     assert (document["truncated"], document["lost_tokens"]) == (1, 10)
 
 
@@ -330,7 +408,11 @@ def test_every_format_reads_back_equal_with_its_sidecar(model, tmp_path, suffix)
     np.testing.assert_array_equal(vectors_in(out), np.load(tmp_path / "plain.npy"))
     assert document == json.loads(sidecar_of(out).read_text())
     assert document["shape"] == [10, 2, 36]
-    assert (document["layers"], document["pooling"], document["rows"]) == (["1", "last"], "mean", 10)
+    assert (document["layers"], document["pooling"], document["rows"]) == (
+        ["1", "last"],
+        "mean",
+        10,
+    )
     assert not (tmp_path / f"a{suffix}.parts").exists()
     if suffix == ".parquet":
         assert pq.read_table(out).column("label").to_pylist() == ["x", "y"] * 5
@@ -358,7 +440,9 @@ def test_parquet_reads_in_pandas_with_id_text_label_and_a_list_of_fixed_size(mod
         ([["a"], [], ["b", "c"], None, []], [["a"], [], ["b", "c"], None, []]),
     ],
 )
-def test_labels_of_several_kinds_have_one_type_in_parquet(tiny_model, tmp_path, monkeypatch, labels, written):
+def test_labels_of_several_kinds_have_one_type_in_parquet(
+    tiny_model, tmp_path, monkeypatch, labels, written
+):
     monkeypatch.setattr(feature_files, "_GROUP_ROWS", 2)
     run(tiny_model, tmp_path / "a.parquet", rows=rows_of(TEXTS[:5], label=labels))
     assert pq.read_table(tmp_path / "a.parquet")["label"].to_pylist() == written
@@ -399,14 +483,18 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("suffix", [".npy", ".jsonl", ".npz", ".parquet", ".safetensors"])
 @pytest.mark.parametrize("poolings", ["mean", "none"])
 @pytest.mark.usefixtures("small_chunks")
-def test_an_attempt_that_was_cut_off_is_taken_up_again_and_ends_equal(tiny_model, tmp_path, suffix, poolings):
+def test_an_attempt_that_was_cut_off_is_taken_up_again_and_ends_equal(
+    tiny_model, tmp_path, suffix, poolings
+):
     if suffix == ".npy" and poolings == "none":
         pytest.skip("one array has no place for offsets")
     rows = rows_of(TEXTS, label=["x", "y"] * 5)
     whole, cut = tmp_path / f"whole{suffix}", tmp_path / f"cut{suffix}"
     run(tiny_model, whole, rows=rows, poolings=poolings)
     with pytest.raises(_KilledError):
-        extract(_breaking(rows, 4), encoder_of(tiny_model, poolings=poolings), ExtractJob(cut, FORTY))
+        extract(
+            _breaking(rows, 4), encoder_of(tiny_model, poolings=poolings), ExtractJob(cut, FORTY)
+        )
     state = json.loads(sidecar_of(cut).read_text())
     assert (state["rows"], state["complete"]) == (8, False)
     assert not cut.exists(), "half a file never has the final name"
@@ -414,7 +502,10 @@ def test_an_attempt_that_was_cut_off_is_taken_up_again_and_ends_equal(tiny_model
         file.write(b"half a row")
     with pytest.raises(UsageError, match="unfinished, 8 rows"):
         run(tiny_model, cut, rows=rows, poolings=poolings)
-    with hold(tmp_path / f"cut{suffix}.parts" / "0" / ".lock"), pytest.raises(UsageError, match="0 is in use by"):
+    with (
+        hold(tmp_path / f"cut{suffix}.parts" / "0" / ".lock"),
+        pytest.raises(UsageError, match="0 is in use by"),
+    ):
         run(tiny_model, cut, rows=rows, poolings=poolings, resume=True)
     run(tiny_model, cut, rows=rows, poolings=poolings, resume=True)
     assert cut.read_bytes() == whole.read_bytes()
@@ -423,7 +514,9 @@ def test_an_attempt_that_was_cut_off_is_taken_up_again_and_ends_equal(tiny_model
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_a_stop_while_the_file_is_made_says_that_all_rows_are_whole(tiny_model, tmp_path, monkeypatch):
+def test_a_stop_while_the_file_is_made_says_that_all_rows_are_whole(
+    tiny_model, tmp_path, monkeypatch
+):
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -467,11 +560,15 @@ def test_a_finished_file_is_finished_for_its_own_input_alone(tiny_model, tmp_pat
 
 @pytest.mark.parametrize(("first", "then"), [(1, 2), (2, 1), (2, 3)])
 @pytest.mark.usefixtures("small_chunks")
-def test_what_another_number_of_processes_has_begun_is_neither_lost_nor_mixed(tiny_model, tmp_path, first, then):
+def test_what_another_number_of_processes_has_begun_is_neither_lost_nor_mixed(
+    tiny_model, tmp_path, first, then
+):
     def cut_off(count: int, **more: bool) -> None:
         job = ExtractJob(out, FORTY, **more)
         with pytest.raises(_KilledError):
-            extract(_breaking(rows_of(TEXTS), 4), encoder_of(tiny_model), job, workers=Workers(0, count))
+            extract(
+                _breaking(rows_of(TEXTS), 4), encoder_of(tiny_model), job, workers=Workers(0, count)
+            )
 
     out = tmp_path / "a.npy"
     cut_off(first)
@@ -487,7 +584,9 @@ def test_what_another_number_of_processes_has_begun_is_neither_lost_nor_mixed(ti
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_several_processes_killed_while_they_tidy_up_were_finished(tiny_model, tmp_path, monkeypatch):
+def test_several_processes_killed_while_they_tidy_up_were_finished(
+    tiny_model, tmp_path, monkeypatch
+):
     out = tmp_path / "a.npy"
     with monkeypatch.context() as patch:
         patch.setattr(extract_module.shutil, "rmtree", lambda *_, **__: None)
@@ -575,7 +674,11 @@ def test_a_pooler_without_trained_weights_is_refused(tiny_model, tmp_path):
         (folder / file.name).write_bytes(file.read_bytes())
     weights = load_file(folder / "model.safetensors")
     assert any("pooler" in name for name in weights)
-    save_file({n: w for n, w in weights.items() if "pooler" not in n}, folder / "model.safetensors", {"format": "pt"})
+    save_file(
+        {n: w for n, w in weights.items() if "pooler" not in n},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
     with pytest.raises(UsageError, match="no pooler"):
         run(folder, tmp_path / "a.npy", poolings="pooler")
     with pytest.raises(UsageError, match="'pooler' reads the last layer"):
@@ -626,5 +729,10 @@ def test_windows_are_the_same_however_far_one_is(monkeypatch):
 
 def test_a_stream_is_read_in_portions_that_do_not_depend_on_the_attempt(tmp_path):
     (tmp_path / "a.txt").write_text("".join(f"line {i}\n" for i in range(1000)))
-    counts = [len(r) for r in TEXT_READER.stream(tmp_path / "a.txt", DataSection(), chunk_rows=chunks_module.READ_ROWS)]
+    counts = [
+        len(r)
+        for r in TEXT_READER.stream(
+            tmp_path / "a.txt", DataSection(), chunk_rows=chunks_module.READ_ROWS
+        )
+    ]
     assert counts == [256, 256, 256, 232]

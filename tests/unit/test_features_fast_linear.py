@@ -21,15 +21,24 @@ def test_vectors_are_those_of_plain_layers(tiny_model, precision, fits):
         pytest.skip(f"torch's own {precision} products are as fast on this CPU")
     source = inspect_model(ModelSection(name=str(tiny_model), max_length=40))
     compute = Compute("cpu", precision, torch.get_num_threads(), "")
-    plain, fast = load_frozen(source, compute, plain=True).network, load_frozen(source, compute).network
+    plain, fast = (
+        load_frozen(source, compute, plain=True).network,
+        load_frozen(source, compute).network,
+    )
     kinds = {type(module).__name__ for module in fast.modules()}
     assert "FastLinear" in kinds
     assert "Linear" not in kinds
     ids = torch.tensor([[2, 60, 61, 62, 3], [2, 70, 3, 0, 0]])
     exact = load_frozen(source, Compute("cpu", "fp32", 1, ""), plain=True).network
     with torch.inference_mode():
-        states = [n(ids, attention_mask=(ids > 0).long()).last_hidden_state[ids > 0] for n in (exact, plain, fast)]
-        ours, theirs = fast.get_submodule("encoder.layer.0.output.dense"), plain.encoder.layer[0].output.dense
+        states = [
+            n(ids, attention_mask=(ids > 0).long()).last_hidden_state[ids > 0]
+            for n in (exact, plain, fast)
+        ]
+        ours, theirs = (
+            fast.get_submodule("encoder.layer.0.output.dense"),
+            plain.encoder.layer[0].output.dense,
+        )
         x = torch.randn(7, theirs.in_features).to(theirs.weight.dtype)
         assert (ours(x) - theirs(x)).abs().max() <= (1e-5 if precision == "fp32" else 0.0)
     expected, found = ((each.float() - states[0]).norm() for each in states[1:])
@@ -47,11 +56,16 @@ def test_what_the_person_has_set_stands(monkeypatch):
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
     bound_caches()
-    assert (os.environ["LRU_CACHE_CAPACITY"], os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) == ("7", "64")
+    assert (os.environ["LRU_CACHE_CAPACITY"], os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) == (
+        "7",
+        "64",
+    )
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
 
 
-@pytest.mark.parametrize("verb", ["probe", pytest.param("extract-features", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "verb", ["probe", pytest.param("extract-features", marks=pytest.mark.slow)]
+)
 def test_the_verbs_bound_the_caches_before_torch_is_loaded(verb, nursery, tmp_path):
     code = (
         "import sys; from bertctl.features import memory; from bertctl.cli.main import main\n"

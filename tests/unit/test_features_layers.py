@@ -46,9 +46,15 @@ def theirs(network: BertModel, inputs: dict[str, torch.Tensor]) -> list[torch.Te
 def _joined(network: BertModel, inputs: dict[str, torch.Tensor], name: str) -> torch.Tensor:
     (choice,) = choose_layers([name], N_LAYERS)
     with torch.inference_mode():
-        states, _ = read_states(network, network.get_input_embeddings(), inputs, states_needed([choice]), N_LAYERS)
+        states, _ = read_states(
+            network, network.get_input_embeddings(), inputs, states_needed([choice]), N_LAYERS
+        )
     joined = join_states(choice, states)
-    assert joined.shape == (3, 5, choice.size(24) * (len(choice.states) if choice.is_learned else 1))
+    assert joined.shape == (
+        3,
+        5,
+        choice.size(24) * (len(choice.states) if choice.is_learned else 1),
+    )
     return joined
 
 
@@ -71,11 +77,15 @@ def _joined(network: BertModel, inputs: dict[str, torch.Tensor], name: str) -> t
 )
 def test_each_layer_by_hand(network, inputs, theirs, name, by_hand):
     assert len(theirs) == N_LAYERS + 1
-    assert min((a - b).abs().max().item() for i, a in enumerate(theirs) for b in theirs[:i]) > 0.1, "all differ"
+    assert (
+        min((a - b).abs().max().item() for i, a in enumerate(theirs) for b in theirs[:i]) > 0.1
+    ), "all differ"
     torch.testing.assert_close(_joined(network, inputs, name), by_hand(theirs), atol=1e-6, rtol=0)
 
 
-def test_word_embeddings_are_rows_of_the_piece_table_without_position_or_norm(network, inputs, theirs):
+def test_word_embeddings_are_rows_of_the_piece_table_without_position_or_norm(
+    network, inputs, theirs
+):
     table = network.embeddings.word_embeddings.weight
     made = _joined(network, inputs, "word-embeddings")
     torch.testing.assert_close(made, table[inputs["input_ids"]])
@@ -86,7 +96,9 @@ def test_only_the_piece_table_is_read_where_it_is_all_that_is_asked_for(network,
     broken = BertModel(network.config)
     broken.embeddings.word_embeddings.weight.data = network.embeddings.word_embeddings.weight.data
     broken.forward = None  # a forward pass would fail
-    states, pooled = read_states(broken, broken.get_input_embeddings(), inputs, (WORD_EMBEDDINGS,), N_LAYERS)
+    states, pooled = read_states(
+        broken, broken.get_input_embeddings(), inputs, (WORD_EMBEDDINGS,), N_LAYERS
+    )
     assert list(states) == [WORD_EMBEDDINGS]
     assert pooled is None
 
@@ -124,7 +136,9 @@ def test_the_config_says_how_many_layers():
 def test_each_pooling_by_hand_on_both_padding_sides(side):
     rng = np.random.default_rng(0)
     lengths, wide, size = [4, 1, 3], 4, 6
-    rows = [rng.normal(size=(n, size)).astype(np.float32) - 5 for n in lengths]  # negative: a padding zero would win
+    rows = [
+        rng.normal(size=(n, size)).astype(np.float32) - 5 for n in lengths
+    ]  # negative: a padding zero would win
     vectors = torch.full((3, wide, size), 99.0)
     mask = torch.zeros(3, wide, dtype=torch.bool)
     for i, row in enumerate(rows):
@@ -136,7 +150,9 @@ def test_each_pooling_by_hand_on_both_padding_sides(side):
         np.testing.assert_allclose(cls[i], row[0], rtol=1e-6)
         np.testing.assert_allclose(mean[i], row.mean(axis=0), rtol=1e-5)
         np.testing.assert_allclose(high[i], row.max(axis=0), rtol=1e-6)
-        np.testing.assert_allclose(both[i], np.concatenate([row.mean(axis=0), row.max(axis=0)]), rtol=1e-5)
+        np.testing.assert_allclose(
+            both[i], np.concatenate([row.mean(axis=0), row.max(axis=0)]), rtol=1e-5
+        )
     (last,) = pool(vectors, mask, ["cls"], cls_last=True)
     for i, row in enumerate(rows):
         np.testing.assert_allclose(last[i], row[-1], rtol=1e-6)
@@ -146,7 +162,9 @@ def test_without_padding_no_mask_is_needed():
     vectors = torch.arange(24.0).reshape(2, 3, 4)
     everything = torch.ones(2, 3, dtype=torch.bool)
     names = ["max", "cls", "mean-max", "mean"]
-    for bare, masked in zip(pool(vectors, None, names), pool(vectors, everything, names), strict=True):
+    for bare, masked in zip(
+        pool(vectors, None, names), pool(vectors, everything, names), strict=True
+    ):
         torch.testing.assert_close(bare, masked)
     torch.testing.assert_close(pool(vectors, None, ["cls"], cls_last=True)[0], vectors[:, 2])
 
@@ -168,7 +186,8 @@ def test_a_mean_of_bf16_is_summed_in_fp32():
 
 
 @pytest.mark.parametrize(
-    ("how", "expected"), [("first", [1.0, 0.0, 5.0]), ("last", [3.0, 0.0, 5.0]), ("mean", [2.0, 0.0, 5.0])]
+    ("how", "expected"),
+    [("first", [1.0, 0.0, 5.0]), ("last", [3.0, 0.0, 5.0]), ("mean", [2.0, 0.0, 5.0])],
 )
 def test_words_of_several_pieces_one_piece_and_none(how, expected):
     vectors = torch.tensor([[70.0], [1.0], [2.0], [3.0], [5.0], [70.0]])

@@ -48,7 +48,9 @@ def probe(model: Path, rows: Path, out: Path, **more: object) -> Finished:
         "data.validation_fraction": 0.25,
     }
     task = more.pop("task", "text-classification")
-    recipe = load_recipe(task, options=options | {name.replace("__", "."): value for name, value in more.items()})
+    recipe = load_recipe(
+        task, options=options | {name.replace("__", "."): value for name, value in more.items()}
+    )
     folder = RunFolder.create(out)
     return Finished(folder, run(prepare(recipe), folder))
 
@@ -56,7 +58,9 @@ def probe(model: Path, rows: Path, out: Path, **more: object) -> Finished:
 @pytest.fixture(scope="module")
 def finished(tiny_model: Path, rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     out = tmp_path_factory.mktemp("probe") / "run"
-    return probe(tiny_model, rows, out, probe__layers=["all"], probe__pooling=["cls", "mean", "max"])
+    return probe(
+        tiny_model, rows, out, probe__layers=["all"], probe__pooling=["cls", "mean", "max"]
+    )
 
 
 def test_one_table_has_every_layer_in_every_pooling_and_the_best_named(finished):
@@ -67,7 +71,9 @@ def test_one_table_has_every_layer_in_every_pooling_and_the_best_named(finished)
     best = max(document["table"], key=lambda row: row["cross_validation"])
     assert document["best"] == {"layer": best["layer"], "pooling": best["pooling"]}
     cls_of_embeddings = document["table"][0]
-    assert cls_of_embeddings["accuracy"]["value"] <= 0.6, "[CLS] before the first layer is the same for every text"
+    assert cls_of_embeddings["accuracy"]["value"] <= 0.6, (
+        "[CLS] before the first layer is the same for every text"
+    )
     assert best["accuracy"]["value"] >= 0.9
     assert best["accuracy"]["low"] < best["accuracy"]["value"]
 
@@ -94,7 +100,11 @@ def test_evaluate_gives_the_very_same_numbers(finished):
 
 def test_the_table_scores_what_the_kept_probe_scores(finished):
     document = finished.metrics["probe"]
-    (best,) = [r for r in document["table"] if {"layer": r["layer"], "pooling": r["pooling"]} == document["best"]]
+    (best,) = [
+        r
+        for r in document["table"]
+        if {"layer": r["layer"], "pooling": r["pooling"]} == document["best"]
+    ]
     assert finished.metrics["metrics"]["validation"]["accuracy"] == best["accuracy"]
 
 
@@ -132,7 +142,9 @@ def test_scores_are_learned_by_ridge(tiny_model, tmp_path):
     path = tmp_path / "scores.csv"
     texts = [(f"the film was {'very ' * (i % 5)}good", i % 5) for i in range(60)]
     path.write_text("text,score\n" + "".join(f"{text},{score}.5\n" for text, score in texts))
-    result = probe(tiny_model, path, tmp_path / "run", task="text-regression", data__label_column="score")
+    result = probe(
+        tiny_model, path, tmp_path / "run", task="text-regression", data__label_column="score"
+    )
     assert result.metrics["probe"]["classifier"] == "ridge"
     assert result.metrics["metrics"]["validation"]["spearman"]["value"] > 0.9
     with pytest.raises(UsageError, match=r"logistic-regression.*text-regression"):

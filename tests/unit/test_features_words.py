@@ -68,7 +68,9 @@ def probe(model: Path, rows: Path, out: Path, **more: object) -> Finished:
 @pytest.fixture(scope="module")
 def finished(tiny_model: Path, tagged: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     out = tmp_path_factory.mktemp("probe") / "run"
-    return probe(tiny_model, tagged, out, probe__layers=["word-embeddings", "all", "weighted-all", "sum-all"])
+    return probe(
+        tiny_model, tagged, out, probe__layers=["word-embeddings", "all", "weighted-all", "sum-all"]
+    )
 
 
 def test_a_words_vector_is_that_of_its_first_piece(tiny_model, tagged):
@@ -93,11 +95,16 @@ def test_a_words_vector_is_that_of_its_first_piece(tiny_model, tagged):
 
 
 def test_entities_are_scored_as_after_fine_tuning(finished):
-    lines = [json.loads(line) for line in finished.folder.predictions("validation").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in finished.folder.predictions("validation").read_text().splitlines()
+    ]
     gold, answers = [line["gold"] for line in lines], [line["prediction"] for line in lines]
     expected = tagging_metrics(gold, answers, resamples=100, seed=42, entities=True)["entity_f1"]
     assert finished.metrics["primary"] == {"split": "validation", "name": "entity_f1"}
-    assert finished.metrics["metrics"]["validation"]["entity_f1"]["value"] == pytest.approx(expected.value)
+    assert finished.metrics["metrics"]["validation"]["entity_f1"]["value"] == pytest.approx(
+        expected.value
+    )
     assert expected.value > 0.9
     assert finished.metrics["baseline"]["validation"]["entity_f1"] == 0.0
 
@@ -105,8 +112,19 @@ def test_entities_are_scored_as_after_fine_tuning(finished):
 def test_the_table_scores_what_is_kept_and_evaluate_gives_it_again(finished):
     document = finished.metrics["probe"]
     assert {row["pooling"] for row in document["table"]} == {"first"}
-    assert [row["layer"] for row in document["table"]] == ["word-embeddings", "0", "1", "2", "weighted-all", "sum-all"]
-    (best,) = [r for r in document["table"] if {"layer": r["layer"], "pooling": r["pooling"]} == document["best"]]
+    assert [row["layer"] for row in document["table"]] == [
+        "word-embeddings",
+        "0",
+        "1",
+        "2",
+        "weighted-all",
+        "sum-all",
+    ]
+    (best,) = [
+        r
+        for r in document["table"]
+        if {"layer": r["layer"], "pooling": r["pooling"]} == document["best"]
+    ]
     assert finished.metrics["metrics"]["validation"]["entity_f1"] == best["entity_f1"]
     before = finished.folder.metrics.read_bytes()
     evaluate_run(open_run(finished.folder.path))
@@ -130,7 +148,8 @@ def test_folds_never_part_a_sentence(tiny_model, tagged, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"), [({"probe__pooling": ["cls", "mean"]}, "'cls'"), ({"probe__repeats": 3}, "probe.repeats")]
+    ("more", "said"),
+    [({"probe__pooling": ["cls", "mean"]}, "'cls'"), ({"probe__repeats": 3}, "probe.repeats")],
 )
 def test_what_is_for_texts_is_refused(tiny_model, tagged, more, said):
     with pytest.raises(UsageError, match=said):

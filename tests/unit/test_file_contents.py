@@ -70,7 +70,9 @@ def test_rows_are_the_same_whatever_the_file_is_called(tmp_path, content, suffix
         assert list(rows.columns["label"]) == [row["label"] for row in ROWS]
 
 
-@pytest.mark.parametrize(("content", "said"), [("JSON lines", "JSON"), ("Parquet", "Parquet"), ("CSV", "a table")])
+@pytest.mark.parametrize(
+    ("content", "said"), [("JSON lines", "JSON"), ("Parquet", "Parquet"), ("CSV", "a table")]
+)
 def test_another_content_than_the_name_says_is_told(tmp_path, content, said):
     path = tmp_path / "a.txt"
     path.write_bytes(CONTENTS[content])
@@ -111,17 +113,41 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
     "zstd": (b"\x28\xb5\x2f\xfd" + bytes(20), "packed with zstd", "zstd -dc"),
     "zip": (zipped("a.csv"), "zip archive", "unzip"),
     "a workbook": (zipped("xl/workbook.xml"), "a spreadsheet", "Save the sheet as CSV"),
-    "gzip twice": (gzip.compress(gzip.compress(b"text,label\n")), "packed with gzip twice", "gzip -d"),
+    "gzip twice": (
+        gzip.compress(gzip.compress(b"text,label\n")),
+        "packed with gzip twice",
+        "gzip -d",
+    ),
     "a wrong checksum": (damaged(), "breaks off or is damaged", "gzip -t"),
     "half of a gzip": (damaged()[:40], "breaks off or is damaged", "gzip -t"),
-    "UTF-16 without a mark": (as_table(",").encode("utf-16-le"), "full of NUL bytes", "--encoding utf-16-le"),
-    "UTF-16 of the other order": (as_table(",").encode("utf-16-be"), "full of NUL bytes", "--encoding utf-16-be"),
-    "a page": (b"<!DOCTYPE html>\n<html>404</html>\n", "a page of HTML", "Download the file itself"),
-    "a pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "Git LFS", "git lfs pull"),
+    "UTF-16 without a mark": (
+        as_table(",").encode("utf-16-le"),
+        "full of NUL bytes",
+        "--encoding utf-16-le",
+    ),
+    "UTF-16 of the other order": (
+        as_table(",").encode("utf-16-be"),
+        "full of NUL bytes",
+        "--encoding utf-16-be",
+    ),
+    "a page": (
+        b"<!DOCTYPE html>\n<html>404</html>\n",
+        "a page of HTML",
+        "Download the file itself",
+    ),
+    "a pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n",
+        "Git LFS",
+        "git lfs pull",
+    ),
     "a pickle": (b"\x80\x04\x95" + bytes(40), "a pickle", "CSV"),
     "Feather": (b"ARROW1\0\0" + bytes(40), "Feather", "to_parquet"),
     "SQLite": (b"SQLite format 3\0" + bytes(40), "SQLite", "sqlite3"),
-    "a tar archive": (b"a.csv".ljust(257, b"\0") + b"ustar" + bytes(40), "a tar archive", "tar -xf"),
+    "a tar archive": (
+        b"a.csv".ljust(257, b"\0") + b"ustar" + bytes(40),
+        "a tar archive",
+        "tar -xf",
+    ),
 }
 
 
@@ -144,7 +170,9 @@ def test_what_holds_no_rows_as_it_is_is_refused_with_what_to_type(tmp_path, cont
 def test_a_plain_file_that_is_named_gz_is_refused_with_what_it_begins_with(tmp_path):
     path = tmp_path / "a.csv.gz"
     path.write_text(as_table(","), encoding="utf-8")
-    with pytest.raises(DataError, match=r"named \.gz but is not gzip: it begins with b'text,label") as caught:
+    with pytest.raises(
+        DataError, match=r"named \.gz but is not gzip: it begins with b'text,label"
+    ) as caught:
         list(TEXT_READER.stream(path, DataSection()))
     assert f"mv {path} {path.with_suffix('')}" in caught.value.remedy
 
@@ -178,11 +206,17 @@ def test_a_row_of_words_and_tags_is_no_table_by_its_columns(tmp_path):
 def test_words_and_tags_in_json_are_known_by_any_name(tmp_path, name):
     path = tmp_path / name
     path.write_text('{"words": ["Anna", "sleeps"], "tags": ["B-PER", "O"]}\n' * 3, encoding="utf-8")
-    rows = READERS["token-classification"].read(path, DataSection(), split="train", label_needed=True).rows
+    rows = (
+        READERS["token-classification"]
+        .read(path, DataSection(), split="train", label_needed=True)
+        .rows
+    )
     assert list(rows.columns["words"]) == [["Anna", "sleeps"]] * 3
 
 
-@pytest.mark.parametrize("content", ["hello there\n", "\n".join(json.dumps(row, indent=2) for row in ROWS)[:-9]])
+@pytest.mark.parametrize(
+    "content", ["hello there\n", "\n".join(json.dumps(row, indent=2) for row in ROWS)[:-9]]
+)
 def test_what_is_no_json_shows_an_example_of_texts(tmp_path, content):
     path = tmp_path / "a.jsonl"
     path.write_text(content, encoding="utf-8")
@@ -202,8 +236,14 @@ def test_spans_are_known_whatever_their_text_is_called(tmp_path, text, spans, na
         {"id": 3, text: "nothing to see here", spans: []},
     ]
     path = tmp_path / name
-    joined = json.dumps(rows) if name == "a.json" else "".join(json.dumps(row) + "\n" for row in rows)
+    joined = (
+        json.dumps(rows) if name == "a.json" else "".join(json.dumps(row) + "\n" for row in rows)
+    )
     path.write_text(joined, encoding="utf-8")
     assert guess_task(path, DataSection())[0] == "token-classification"
-    found = READERS["token-classification"].read(path, DataSection(), split="train", label_needed=True).rows
+    found = (
+        READERS["token-classification"]
+        .read(path, DataSection(), split="train", label_needed=True)
+        .rows
+    )
     assert found.columns["label"][0] == ["O", "O", "B-FOOD", "O", "B-PER"]

@@ -21,8 +21,15 @@ TEXT_READER = READERS["text-classification"]
 
 def write(path: Path, ids: list[Any], name: str = "id", **more: list[Any]) -> Path:
     """Writes three labelled texts with their ids in the format that the suffix says."""
-    columns: dict[str, list[Any]] = {name: ids, "text": TEXTS, "label": ["pos", "neg", "pos"], **more}
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    columns: dict[str, list[Any]] = {
+        name: ids,
+        "text": TEXTS,
+        "label": ["pos", "neg", "pos"],
+        **more,
+    }
+    rows = [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
     if path.suffix == ".parquet":
         pq.write_table(pa.table(columns), path)
     elif path.suffix == ".jsonl":
@@ -39,11 +46,15 @@ def write(path: Path, ids: list[Any], name: str = "id", **more: list[Any]) -> Pa
 
 def answer_ids(path: Path, listener: Heard | None = None, **settings: Any) -> list[Any]:
     """Returns the ids under which `predict` answers the rows of a file."""
-    chunks = TEXT_READER.stream(path, DataSection(**settings), listener=listener or Heard(), chunk_rows=2)
+    chunks = TEXT_READER.stream(
+        path, DataSection(**settings), listener=listener or Heard(), chunk_rows=2
+    )
     return [rows.answer_id(index) for rows in chunks for index in range(len(rows))]
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.csv.gz", "rows.jsonl", "rows.json", "rows.parquet"])
+@pytest.mark.parametrize(
+    "name", ["rows.csv", "rows.tsv", "rows.csv.gz", "rows.jsonl", "rows.json", "rows.parquet"]
+)
 def test_ids_of_a_file_are_those_of_its_answers(tmp_path, name):
     ids = ["00012", "7", "b-3"]
     assert answer_ids(write(tmp_path / name, ids)) == ids
@@ -69,7 +80,11 @@ def test_ids_of_json_keep_their_type(tmp_path, ids):
 
 
 def test_an_id_among_several_names_is_the_one_called_id(tmp_path):
-    assert answer_ids(write(tmp_path / "rows.csv", ["a", "b", "c"], "guid", id=[3, 2, 1])) == ["3", "2", "1"]
+    assert answer_ids(write(tmp_path / "rows.csv", ["a", "b", "c"], "guid", id=[3, 2, 1])) == [
+        "3",
+        "2",
+        "1",
+    ]
 
 
 def test_a_column_of_blank_ids_is_none(tmp_path):
@@ -92,7 +107,9 @@ def test_named_ids_that_repeat_across_chunks_are_refused(tmp_path):
 def test_labelled_rows_whose_ids_are_not_distinct_are_numbered_and_told(tmp_path, ids):
     heard = Heard()
     path = write(tmp_path / "rows.csv", ids)
-    rows = TEXT_READER.read(path, DataSection(), split="file", label_needed=True, listener=heard).rows
+    rows = TEXT_READER.read(
+        path, DataSection(), split="file", label_needed=True, listener=heard
+    ).rows
     assert rows.ids == ["0", "1", "2"]
     assert not rows.file_ids
     assert any("so the rows are numbered instead" in warning for warning in heard.warned)
@@ -132,13 +149,17 @@ def test_ids_of_other_tasks_are_kept(tmp_path, task, row):
 
 def test_ids_of_annotation_tools_are_kept(tmp_path):
     path = tmp_path / "tasks.json"
-    path.write_text(json.dumps([{"id": number, "data": {"text": "Anna sleeps"}} for number in (31, 12)]))
+    path.write_text(
+        json.dumps([{"id": number, "data": {"text": "Anna sleeps"}} for number in (31, 12)])
+    )
     [rows] = READERS["token-classification"].stream(path, DataSection())
     assert [rows.answer_id(index) for index in range(2)] == ["31", "12"]
 
 
 def test_an_id_is_no_label(tmp_path):
     path = tmp_path / "rows.csv"
-    path.write_text("id,text\n" + "".join(f"{number % 2},a fine film {number}\n" for number in range(6)))
+    path.write_text(
+        "id,text\n" + "".join(f"{number % 2},a fine film {number}\n" for number in range(6))
+    )
     [rows] = TEXT_READER.stream(path, DataSection())
     assert not rows.has("label")

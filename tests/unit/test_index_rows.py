@@ -25,7 +25,11 @@ def _add(folder: Path, texts: list[str], state: dict[str, Any] | None = None) ->
     for start in range(0, len(texts), 64):
         part = texts[start : start + 64]
         ids = [str(first + start + i) for i in range(len(part))]
-        store.append(Rows("", {"text": part}, ids, "memory"), np.zeros((len(part), 2), dtype=np.float32), None)
+        store.append(
+            Rows("", {"text": part}, ids, "memory"),
+            np.zeros((len(part), 2), dtype=np.float32),
+            None,
+        )
     state = store.commit()
     store.close()
     return state
@@ -97,7 +101,9 @@ def test_few_bytes_are_read_of_many_rows(tmp_path: Path) -> None:
     assert rows == _expected(*wanted)
 
 
-def test_an_index_of_an_older_version_is_read_and_gets_its_offsets_when_it_grows(tmp_path: Path) -> None:
+def test_an_index_of_an_older_version_is_read_and_gets_its_offsets_when_it_grows(
+    tmp_path: Path,
+) -> None:
     state = _add(tmp_path, _TEXTS[:200])
     (tmp_path / "offsets.npy").unlink()
     old = {name: value for name, value in state.items() if name != "offsets_sha256"}
@@ -114,7 +120,11 @@ def test_an_index_of_an_older_version_is_read_and_gets_its_offsets_when_it_grows
 def test_what_a_kill_leaves_behind_the_whole_rows_is_no_row(tmp_path: Path) -> None:
     state = _add(tmp_path, _TEXTS[:200])
     killed = VectorStore(tmp_path, _LAYOUT, state, has_offsets=True)
-    killed.append(Rows("", {"text": ["lost"] * 9}, ["x"] * 9, "memory"), np.zeros((9, 2), dtype=np.float32), None)
+    killed.append(
+        Rows("", {"text": ["lost"] * 9}, ["x"] * 9, "memory"),
+        np.zeros((9, 2), dtype=np.float32),
+        None,
+    )
     killed.commit()  # and no index.json after it
     killed.close()
     assert _read(tmp_path, state, 0, 199) == _expected(0, 199)

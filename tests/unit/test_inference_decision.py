@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from bertctl.errors import DataError, UnavailableError, UsageError
-from bertctl.inference.decision import Decision, ThresholdRule, fit_decision, parse_rule, read_decision
+from bertctl.inference.decision import (
+    Decision,
+    ThresholdRule,
+    fit_decision,
+    parse_rule,
+    read_decision,
+)
 from bertctl.metrics.calibration import fit_temperature, modest_f1_threshold, scaled_probabilities
 from bertctl.reporting.report import decision_words
 from bertctl.run_folder import RunFolder
@@ -18,9 +24,21 @@ def _binary(n=400, seed=0):
     return np.stack([np.zeros(n), rng.normal(4 * gold - 3, 3)], axis=1), gold
 
 
-def _fit(logits, gold, *, calibrate, rule, labels=("ham", "spam"), multi_label=False, before=None, on="validation"):
+def _fit(
+    logits,
+    gold,
+    *,
+    calibrate,
+    rule,
+    labels=("ham", "spam"),
+    multi_label=False,
+    before=None,
+    on="validation",
+):
     task = TextClassification(labels, multi_label, None, 0.5)
-    return fit_decision(task, logits, gold, fitted_on=on, calibrate=calibrate, rule=rule, before=before)
+    return fit_decision(
+        task, logits, gold, fitted_on=on, calibrate=calibrate, rule=rule, before=before
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +78,8 @@ def test_a_new_threshold_keeps_an_old_temperature_and_under_a_new_one_an_old_thr
     assert both.temperature == first.temperature
     assert both.positive == "spam"
     decided = [
-        scaled_probabilities(logits, one.temperature or 1.0)[:, 1] >= one.threshold - 1e-12 for one in (alone, both)
+        scaled_probabilities(logits, one.temperature or 1.0)[:, 1] >= one.threshold - 1e-12
+        for one in (alone, both)
     ]
     assert (decided[0] == decided[1]).all()
 
@@ -69,12 +88,23 @@ def test_what_is_kept_is_still_of_the_split_that_chose_it():
     logits, gold = _binary()
     on_test = _fit(logits, gold, calibrate=False, rule=ThresholdRule(), on="test")
     assert "selected_on" not in on_test.as_json()
-    both = Decision.model_validate(_fit(logits, gold, calibrate=True, rule=None, before=on_test).as_json())
-    assert both.selected() == {"temperature": {"split": "validation"}, "threshold": {"split": "test"}}
+    both = Decision.model_validate(
+        _fit(logits, gold, calibrate=True, rule=None, before=on_test).as_json()
+    )
+    assert both.selected() == {
+        "temperature": {"split": "validation"},
+        "threshold": {"split": "test"},
+    }
     moved = _fit(logits, gold, calibrate=False, rule=ThresholdRule(), before=both, on="confirm")
-    assert moved.selected() == {"temperature": {"split": "validation"}, "threshold": {"split": "confirm"}}
+    assert moved.selected() == {
+        "temperature": {"split": "validation"},
+        "threshold": {"split": "confirm"},
+    }
     anew = _fit(logits, gold, calibrate=True, rule=ThresholdRule(), before=moved)
-    assert anew.selected() == {"temperature": {"split": "validation"}, "threshold": {"split": "validation"}}
+    assert anew.selected() == {
+        "temperature": {"split": "validation"},
+        "threshold": {"split": "validation"},
+    }
     assert "(fitted on 400 examples of validation; the threshold on test)" in decision_words(both)
 
 
@@ -82,7 +112,9 @@ def test_several_labels_share_one_threshold_and_no_label_is_the_positive_one():
     rng = np.random.default_rng(1)
     gold = rng.random((300, 3)) < 0.3
     logits = np.where(gold, 1.0, -1.5) + rng.normal(0, 1.5, gold.shape)
-    decision = _fit(logits, gold, labels=("a", "b", "c"), multi_label=True, calibrate=True, rule=ThresholdRule())
+    decision = _fit(
+        logits, gold, labels=("a", "b", "c"), multi_label=True, calibrate=True, rule=ThresholdRule()
+    )
     assert decision.positive is None
     assert 0 < decision.threshold < 1
 
@@ -105,7 +137,9 @@ def test_rows_without_the_positive_label_choose_nothing():
 def test_it_comes_back_as_it_was_written(tmp_path):
     folder = RunFolder.create(tmp_path / "run")
     assert read_decision(folder) is None
-    decision = Decision(temperature=1.5, threshold=0.25, positive="spam", fitted_on="validation", n=872)
+    decision = Decision(
+        temperature=1.5, threshold=0.25, positive="spam", fitted_on="validation", n=872
+    )
     write_json(folder.decision, decision.as_json())
     assert (tmp_path / "run" / "decision.json").is_file()
     assert read_decision(folder) == decision

@@ -15,21 +15,39 @@ from bertctl.interpretability.hidden_states import cka_matrix, layer_similarity,
 from bertctl.interpretability.neighbours import near_places, near_tokens
 from bertctl.modeling.stored_weights import stored_weights
 
-TEXTS = ["the film was good", "a dull film", "it was not very bright", "poor food", "fine food was the good", "bad"]
+TEXTS = [
+    "the film was good",
+    "a dull film",
+    "it was not very bright",
+    "poor food",
+    "fine food was the good",
+    "bad",
+]
 
 
 def test_cka_is_that_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertctl.interpretability.hidden_states._CHUNK", 7)  # the last part is shorter
+    monkeypatch.setattr(
+        "bertctl.interpretability.hidden_states._CHUNK", 7
+    )  # the last part is shorter
     rng = np.random.default_rng(0)
     a = rng.normal(size=(40, 3, 6)).astype(np.float32) + 5
     turned = a[:, 0] @ np.linalg.qr(rng.normal(size=(6, 6)))[0].astype(np.float32)
-    b = np.stack([3 * turned, rng.normal(size=(40, 6)).astype(np.float32), np.ones((40, 6), np.float32)], axis=1)
+    b = np.stack(
+        [3 * turned, rng.normal(size=(40, 6)).astype(np.float32), np.ones((40, 6), np.float32)],
+        axis=1,
+    )
     found = cka_matrix(a, b)
-    centred_a, centred_b = (each - each.mean(axis=0) for each in (a.astype(np.float64), b.astype(np.float64)))
+    centred_a, centred_b = (
+        each - each.mean(axis=0) for each in (a.astype(np.float64), b.astype(np.float64))
+    )
     for i in range(3):
         for j in range(2):
-            grams = [each @ each.T for each in (centred_a[:, i], centred_b[:, j])]  # the paper's equation 2, HSIC
-            expected = (grams[0] * grams[1]).sum() / np.sqrt((grams[0] ** 2).sum() * (grams[1] ** 2).sum())
+            grams = [
+                each @ each.T for each in (centred_a[:, i], centred_b[:, j])
+            ]  # the paper's equation 2, HSIC
+            expected = (grams[0] * grams[1]).sum() / np.sqrt(
+                (grams[0] ** 2).sum() * (grams[1] ** 2).sum()
+            )
             assert found[i, j] == pytest.approx(expected, abs=1e-6)
     assert found[0, 0] == pytest.approx(1.0, abs=1e-6), "a turn and another scale change nothing"
     assert found[:, 2].tolist() == [0.0] * 3, "all vectors are one"
@@ -41,8 +59,13 @@ def test_layers_of_two_models_are_compared_on_texts(tiny_model: Path) -> None:
     network = transformers.AutoModel.from_pretrained(tiny_model).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
     with torch.inference_mode():
-        states = [network(**tokenizer(text, return_tensors="pt"), output_hidden_states=True) for text in TEXTS]
-    vectors = np.stack([[one[0].mean(dim=0).numpy() for one in state.hidden_states] for state in states])
+        states = [
+            network(**tokenizer(text, return_tensors="pt"), output_hidden_states=True)
+            for text in TEXTS
+        ]
+    vectors = np.stack(
+        [[one[0].mean(dim=0).numpy() for one in state.hidden_states] for state in states]
+    )
     assert np.array(found["cka"]) == pytest.approx(cka_matrix(vectors, vectors), abs=1e-4)
     assert np.diag(found["cka"]) == pytest.approx(1.0, abs=1e-6)
 
@@ -59,21 +82,27 @@ def test_the_walk_adds_up(tiny_model: Path) -> None:
             "segment": tables.token_type_embeddings(torch.tensor(segments)),
             "position": tables.position_embeddings(torch.arange(len(ids))),
         }
-        parts["embeddings"] = tables.LayerNorm(parts["token"] + parts["segment"] + parts["position"])
+        parts["embeddings"] = tables.LayerNorm(
+            parts["token"] + parts["segment"] + parts["position"]
+        )
         inputs = {"input_ids": torch.tensor([ids]), "token_type_ids": torch.tensor([segments])}
         last = network(**inputs).last_hidden_state[0]
     for kind, vectors in parts.items():
         lengths = [token["norms"][kind] for token in walked["tokens"]]
         assert lengths == pytest.approx(vectors.norm(dim=-1).tolist(), abs=1e-3)
     assert [state["shape"] for state in walked["states"]] == [[1, 7, 36]] * 3
-    assert walked["states"][-1]["mean_norm"] == pytest.approx(float(last.norm(dim=-1).mean()), abs=1e-3)
+    assert walked["states"][-1]["mean_norm"] == pytest.approx(
+        float(last.norm(dim=-1).mean()), abs=1e-3
+    )
 
 
 def test_neighbours_are_those_of_brute_force() -> None:
     from bertctl.catalog.models import locate_model
 
     folder = locate_model("minilm")
-    table = load_file(folder / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
+    table = load_file(folder / "model.safetensors")["embeddings.word_embeddings.weight"].astype(
+        np.float64
+    )
     tokens = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
     units = table / np.linalg.norm(table, axis=1, keepdims=True)
     king, man, woman = (tokens.index(word) for word in ("king", "man", "woman"))
@@ -90,11 +119,21 @@ def test_neighbours_are_those_of_brute_force() -> None:
     assert found[0]["text"] == "queen"
     whole = near_tokens("minilm", "##ing", top=30, whole_words=True)["neighbours"]
     assert not [one for one in whole if one["text"].startswith(("##", "["))]
-    assert [one for one in near_tokens("minilm", "##ing", top=30)["neighbours"] if one["text"].startswith("##")]
+    assert [
+        one
+        for one in near_tokens("minilm", "##ing", top=30)["neighbours"]
+        if one["text"].startswith("##")
+    ]
 
 
 def test_a_word_is_compared_where_it_stands() -> None:
-    texts = ["the film, the film", "x" * 900 + " film " + "y" * 900, "films", "no such word", "A FILM"]
+    texts = [
+        "the film, the film",
+        "x" * 900 + " film " + "y" * 900,
+        "films",
+        "no such word",
+        "A FILM",
+    ]
     found = near_places("minilm", "film", "a film", [texts[:2], texts[2:]], top=2)
     assert found["places"] == 4
     assert len(found["neighbours"]) == 4
@@ -105,14 +144,26 @@ def test_a_word_is_compared_where_it_stands() -> None:
 
 def test_a_word_behind_what_is_read_of_the_context_is_refused(tiny_model: Path) -> None:
     """The corpus's first place is no stand-in for it."""
-    with pytest.raises(UsageError, match="'film' stands behind what the model reads of the context"):
+    with pytest.raises(
+        UsageError, match="'film' stands behind what the model reads of the context"
+    ):
         near_places(str(tiny_model), "film", "z-" * 120 + " film", [["the film was good"]], top=2)
 
 
 def test_senses_are_told_apart() -> None:
-    money = ["He opened an account at the bank.", "The bank raised its interest rates.", "The bank gave us a loan."]
-    river = ["We sat on the bank of the river.", "The bank of the stream was muddy.", "Reeds grow on the river bank."]
-    found = near_places("minilm", "bank", "they walked along the bank of the river", [money + river], top=3)
+    money = [
+        "He opened an account at the bank.",
+        "The bank raised its interest rates.",
+        "The bank gave us a loan.",
+    ]
+    river = [
+        "We sat on the bank of the river.",
+        "The bank of the stream was muddy.",
+        "Reeds grow on the river bank.",
+    ]
+    found = near_places(
+        "minilm", "bank", "they walked along the bank of the river", [money + river], top=3
+    )
     assert {one["text"] for one in found["neighbours"][:3]} == set(river)
 
 
@@ -136,7 +187,13 @@ def test_weights_that_are_cut_off_are_refused(tmp_path: Path) -> None:
     assert stored_weights(tmp_path)["a"].shape == (4, 4)
     whole = file.read_bytes()
     header = json.dumps({"a": {"dtype": "F32", "shape": [4, 4]}}).encode()
-    for broken in (whole[:-1], whole[:20], b"", b"\xff" * 64, len(header).to_bytes(8, "little") + header):
+    for broken in (
+        whole[:-1],
+        whole[:20],
+        b"",
+        b"\xff" * 64,
+        len(header).to_bytes(8, "little") + header,
+    ):
         file.write_bytes(broken)
         with pytest.raises(UnavailableError, match="can't be used"):
             stored_weights(tmp_path)

@@ -30,11 +30,18 @@ UNNAMED = LabelRules()
 
 def write(path: Path, labels: list[Any], **more: list[Any]) -> Path:
     """Writes rows with these labels as CSV, TSV, JSON Lines or Parquet, by the suffix."""
-    columns = {"text": [f"a text {i} of words" for i in range(len(labels))], "label": labels, **more}
+    columns = {
+        "text": [f"a text {i} of words" for i in range(len(labels))],
+        "label": labels,
+        **more,
+    }
     if path.suffix == ".parquet":
         pq.write_table(pa.table(columns), path)
     elif path.suffix == ".jsonl":
-        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        rows = [
+            dict(zip(columns, values, strict=True))
+            for values in zip(*columns.values(), strict=True)
+        ]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     else:
         with path.open("w", encoding="utf-8", newline="") as file:
@@ -44,7 +51,9 @@ def write(path: Path, labels: list[Any], **more: list[Any]) -> Path:
     return path
 
 
-def read(path: Path, rules: LabelRules = UNNAMED, *, task: str = "text-classification", **told: Any) -> Reading:
+def read(
+    path: Path, rules: LabelRules = UNNAMED, *, task: str = "text-classification", **told: Any
+) -> Reading:
     data = told.pop("data", DataSection())
     return READERS[task].read(path, data, split="train", label_needed=True, labels=rules, **told)
 
@@ -69,9 +78,15 @@ VECTORS = {
     "python": ("a.tsv", ["(True, False, True)", "(False, True, False)", "(False, False, False)"]),
     "numpy": ("a.csv", ["[1 0 1]", "[0 1 0]", "[0 0 0]"]),
     "numpy floats": ("a.csv", ["[1. 0. 1.]", "[0. 1. 0.]", "[0. 0. 0.]"]),
-    "numpy booleans": ("a.csv", ["[ True False  True]", "[False  True False]", "[False False False]"]),
+    "numpy booleans": (
+        "a.csv",
+        ["[ True False  True]", "[False  True False]", "[False False False]"],
+    ),
     "tensor": ("a.csv", ["tensor([1., 0., 1.])", "tensor([0., 1., 0.])", "tensor([0., 0., 0.])"]),
-    "scalars": ("a.csv", ["[np.int64(1), np.int64(0), np.int64(1)]", "[np.int64(0), np.int64(1), np.int64(0)]"]),
+    "scalars": (
+        "a.csv",
+        ["[np.int64(1), np.int64(0), np.int64(1)]", "[np.int64(0), np.int64(1), np.int64(0)]"],
+    ),
     "digits": ("a.csv", ["101", "010", "000"]),
     "between blanks": ("a.tsv", ["1 0 1", "0 1 0", "0 0 0"]),
     "between bars": ("a.csv", ["1|0|1", "0|1|0", "0|0|0"]),
@@ -80,7 +95,9 @@ READ = [["good", "garden"], ["film"], []]
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_a_vector_is_read_by_the_names_of_its_places_and_refused_without(name: str, tmp_path: Path) -> None:
+def test_a_vector_is_read_by_the_names_of_its_places_and_refused_without(
+    name: str, tmp_path: Path
+) -> None:
     file, cells = VECTORS[name]
     path = write(tmp_path / file, cells)
     assert labels(path, NAMED) == READ[: len(cells)]
@@ -93,21 +110,30 @@ def test_a_vector_is_read_by_the_names_of_its_places_and_refused_without(name: s
 @pytest.mark.parametrize(
     ("cells", "expected"),
     [
-        ([[0], [1], [0, 1]], [[0], [1], [0, 1]]),  # numbers of classes, of which a row can have several
+        (
+            [[0], [1], [0, 1]],
+            [[0], [1], [0, 1]],
+        ),  # numbers of classes, of which a row can have several
         (["10", "11", "10"], ["10", "11", "10"]),
         (["0", "1", "1"], ["0", "1", "1"]),
         ([["0", "1"], ["1"], ["0"]], [["0", "1"], ["1"], ["0"]]),
     ],
 )
-def test_classes_called_0_and_1_are_no_vectors(cells: list[Any], expected: list[Any], tmp_path: Path) -> None:
+def test_classes_called_0_and_1_are_no_vectors(
+    cells: list[Any], expected: list[Any], tmp_path: Path
+) -> None:
     assert labels(write(tmp_path / "a.jsonl", cells)) == expected
 
 
 @pytest.mark.parametrize("others", [["good"] * 2, [["good", "bad"]] * 2, [[0.2, 0.5, 0.3]] * 2])
-def test_a_vector_among_half_other_cells_is_never_the_labels_0_and_1(others: list[Any], tmp_path: Path) -> None:
+def test_a_vector_among_half_other_cells_is_never_the_labels_0_and_1(
+    others: list[Any], tmp_path: Path
+) -> None:
     path = tmp_path / "a.jsonl"
     rows = [*others, [1, 0, 1], [0, 0, 1]]
-    path.write_text("".join(json.dumps({"text": "a text", "label": label}) + "\n" for label in rows))
+    path.write_text(
+        "".join(json.dumps({"text": "a text", "label": label}) + "\n" for label in rows)
+    )
     assert "a.jsonl:" in refusal(path)
 
 
@@ -135,8 +161,14 @@ def test_lists_of_the_names_0_and_1_are_names_where_these_are_the_labels(tmp_pat
         ("[]", []),
     ],
 )
-def test_written_lists_sets_tuples_and_flags_are_read(written: str, expected: list[str], tmp_path: Path) -> None:
-    assert labels(write(tmp_path / "a.csv", [written, "['c']", "['c']"])) == [expected, ["c"], ["c"]]
+def test_written_lists_sets_tuples_and_flags_are_read(
+    written: str, expected: list[str], tmp_path: Path
+) -> None:
+    assert labels(write(tmp_path / "a.csv", [written, "['c']", "['c']"])) == [
+        expected,
+        ["c"],
+        ["c"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +183,9 @@ def test_written_lists_sets_tuples_and_flags_are_read(written: str, expected: li
     ],
 )
 @pytest.mark.parametrize("file", ["a.jsonl", "a.csv"])
-def test_what_names_no_label_is_refused_with_what_to_write(cell: Any, file: str, tmp_path: Path) -> None:
+def test_what_names_no_label_is_refused_with_what_to_write(
+    cell: Any, file: str, tmp_path: Path
+) -> None:
     cells = [cell] * 3 if file == "a.jsonl" else [str(cell)] * 3
     said = refusal(write(tmp_path / file, cells))
     assert f"{file}:{1 if file == 'a.jsonl' else 2}: the label is a" in said
@@ -177,7 +211,9 @@ ODD = {
 
 @pytest.mark.parametrize("file", ["a.csv", "a.tsv", "a.jsonl", "a.parquet"])
 @pytest.mark.parametrize("name", ODD)
-def test_one_odd_cell_is_refused_by_its_line_and_changes_no_other(name: str, file: str, tmp_path: Path) -> None:
+def test_one_odd_cell_is_refused_by_its_line_and_changes_no_other(
+    name: str, file: str, tmp_path: Path
+) -> None:
     cells, odd, expected = ODD[name]
     rules = LabelRules(names=("x", "y", "z")) if "vector" in name else UNNAMED
     path = write(tmp_path / file, [*cells[:8], odd, *cells[8:]])
@@ -194,8 +230,13 @@ def test_one_odd_cell_is_refused_by_its_line_and_changes_no_other(name: str, fil
 
 @pytest.mark.parametrize("file", ["a.jsonl", "a.csv"])
 @pytest.mark.parametrize("odd", ["yes", 1, 0.5, "good"])
-def test_a_cell_among_booleans_is_refused_unless_it_is_one(odd: Any, file: str, tmp_path: Path) -> None:
-    path = write(tmp_path / file, [True, False, "true", True, "False", odd, True, False, True, False, True, True])
+def test_a_cell_among_booleans_is_refused_unless_it_is_one(
+    odd: Any, file: str, tmp_path: Path
+) -> None:
+    path = write(
+        tmp_path / file,
+        [True, False, "true", True, "False", odd, True, False, True, False, True, True],
+    )
     said = refusal(path, UNNAMED)
     line = {"a.jsonl": 6, "a.csv": 7}[file]
     assert f"{file}:{line}: the label" in said
@@ -212,12 +253,17 @@ def test_a_cell_among_booleans_is_refused_unless_it_is_one(odd: Any, file: str, 
         (["yes, a lot", "no", "a bit"], None),
     ],
 )
-def test_labels_whose_parts_are_labels_are_seen(names: list[str], expected: tuple[str, set[str]] | None) -> None:
+def test_labels_whose_parts_are_labels_are_seen(
+    names: list[str], expected: tuple[str, set[str]] | None
+) -> None:
     assert joined_labels(names) == expected
 
 
 def test_a_word_for_nothing_is_doubted_only_where_it_is_rare() -> None:
-    assert words_for_nothing(Counter({"good": 50, "bad": 40, "None": 1, "null": 1})) == ["None", "null"]
+    assert words_for_nothing(Counter({"good": 50, "bad": 40, "None": 1, "null": 1})) == [
+        "None",
+        "null",
+    ]
     assert words_for_nothing(Counter({"mild": 50, "severe": 40, "none": 45})) == []
 
 
@@ -228,7 +274,9 @@ def test_a_cell_that_is_a_label_by_its_name_is_no_odd_one(odd: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("several", [LabelRules(several=True), LabelRules(separator="|")])
-def test_no_label_is_none_to_skip_where_a_row_can_have_none(several: LabelRules, tmp_path: Path) -> None:
+def test_no_label_is_none_to_skip_where_a_row_can_have_none(
+    several: LabelRules, tmp_path: Path
+) -> None:
     path = write(tmp_path / "a.csv", ["good|bad", "", "bad"])
     skipped = SkippedRows()
     assert len(labels(path, several, skipped=skipped)) == 3
@@ -247,7 +295,12 @@ def test_a_score_that_is_none_is_skipped_by_its_line(bad: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("file", ["a.csv", "a.jsonl", "a.tsv"])
 def test_blanks_around_a_label_are_not_part_of_it(file: str, tmp_path: Path) -> None:
-    assert labels(write(tmp_path / file, [" good", "bad ", "good", "\tbad"])) == ["good", "bad", "good", "bad"]
+    assert labels(write(tmp_path / file, [" good", "bad ", "good", "\tbad"])) == [
+        "good",
+        "bad",
+        "good",
+        "bad",
+    ]
 
 
 def without_label(path: Path, columns: dict[str, list[Any]]) -> Path:
@@ -262,7 +315,11 @@ def without_label(path: Path, columns: dict[str, list[Any]]) -> Path:
 
 @pytest.mark.parametrize("bad", ["2", "", "yes", "-1"])
 def test_a_column_of_0_and_1_with_one_bad_cell_stays_a_label(bad: str, tmp_path: Path) -> None:
-    columns = {"good": ["0", "1"] * 6, "film": ["1", "1", bad, *["0"] * 9], "garden": ["0", "1"] * 6}
+    columns = {
+        "good": ["0", "1"] * 6,
+        "film": ["1", "1", bad, *["0"] * 9],
+        "garden": ["0", "1"] * 6,
+    }
     path = without_label(tmp_path / "a.csv", columns)
     said = refusal(path)
     assert "a.csv:4: column 'film' holds" in said
@@ -274,9 +331,12 @@ def test_a_column_of_0_and_1_with_one_bad_cell_stays_a_label(bad: str, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["outcome", "result", "Kind of case"])
-def test_columns_of_0_and_1_are_no_labels_where_another_column_has_names(name: str, tmp_path: Path) -> None:
+def test_columns_of_0_and_1_are_no_labels_where_another_column_has_names(
+    name: str, tmp_path: Path
+) -> None:
     path = without_label(
-        tmp_path / "a.csv", {name: ["won", "lost"] * 6, "verified": ["0", "1"] * 6, "has_image": ["1", "1", "0"] * 4}
+        tmp_path / "a.csv",
+        {name: ["won", "lost"] * 6, "verified": ["0", "1"] * 6, "has_image": ["1", "1", "0"] * 4},
     )
     with pytest.raises(UsageError, match="verified, has_image") as caught:
         read(path)
@@ -297,7 +357,10 @@ def test_a_flag_that_may_be_about_the_row_is_asked_for(name: str, tmp_path: Path
 
 def test_flags_that_are_all_called_alike_are_labels(tmp_path: Path) -> None:
     flags = {"is_good": ["0", "1"] * 6, "is_film": ["1", "1", "0"] * 4}
-    assert labels(without_label(tmp_path / "a.csv", flags))[:2] == [["is_film"], ["is_good", "is_film"]]
+    assert labels(without_label(tmp_path / "a.csv", flags))[:2] == [
+        ["is_film"],
+        ["is_good", "is_film"],
+    ]
 
 
 def test_a_flag_of_a_split_is_no_label(tmp_path: Path) -> None:
@@ -371,7 +434,9 @@ def test_the_loss_standardises_gold_scores_before_it_rounds_them() -> None:
 
     far = SquaredError(Padding(0), deviation=1e5, mean=1.7e9 + 3)
     batch = far.batch(
-        Mock(collate=lambda *_: Batch({}, torch.tensor([1.7e9 + 3.5], dtype=torch.float64))), np.arange(1), Mock()
+        Mock(collate=lambda *_: Batch({}, torch.tensor([1.7e9 + 3.5], dtype=torch.float64))),
+        np.arange(1),
+        Mock(),
     )
     answer = torch.tensor([[1.7e9]])  # as near as 32 bits come
     expected = ((float(answer) - (1.7e9 + 3.5)) / 1e5) ** 2

@@ -63,16 +63,30 @@ def window_recipe(tiny_model: Path, data: Path, **more: Any) -> Recipe:
     return tiny_recipe(tiny_model, data, **{**fields, **more})
 
 
-def read(tokenizer: Tokenizer, texts: list[str], mode: str, pairs: list[str] | None = None, stride: int = 3) -> Any:
-    recipe = load_recipe("text-classification", options={"model.long_text": mode, "model.max_length": LENGTH})
+def read(
+    tokenizer: Tokenizer,
+    texts: list[str],
+    mode: str,
+    pairs: list[str] | None = None,
+    stride: int = 3,
+) -> Any:
+    recipe = load_recipe(
+        "text-classification", options={"model.long_text": mode, "model.max_length": LENGTH}
+    )
     if mode == "window":
         recipe = load_recipe(
             "text-classification",
-            options={"model.long_text": mode, "model.max_length": LENGTH, "model.window_stride": stride},
+            options={
+                "model.long_text": mode,
+                "model.max_length": LENGTH,
+                "model.window_stride": stride,
+            },
         )
     columns = {"text": texts, **({"pair": pairs} if pairs else {})}
     task = TASKS["text-classification"].from_model(recipe, {"id2label": {0: "a", 1: "b"}})
-    return task.encode(Rows("x", columns, [str(i) for i in range(len(texts))], "x"), tokenizer, max_length=LENGTH)
+    return task.encode(
+        Rows("x", columns, [str(i) for i in range(len(texts))], "x"), tokenizer, max_length=LENGTH
+    )
 
 
 def pieces(tokenizer: Tokenizer, encoded: Any) -> list[str]:
@@ -109,9 +123,14 @@ def test_what_each_mode_reads(tokenizer: Tokenizer) -> None:
 def test_pairs_lose_the_same_tokens_at_the_other_end(tokenizer: Tokenizer) -> None:
     first, second = [" ".join(LETTERS[:12]), "a"], ["x y z", "b"]
     room = {
-        mode: pieces(tokenizer, read(tokenizer, first, mode, second).encoded) for mode in ("head", "tail", "head-tail")
+        mode: pieces(tokenizer, read(tokenizer, first, mode, second).encoded)
+        for mode in ("head", "tail", "head-tail")
     }
-    assert room == {"head": ["abcd|xyz", "a|b"], "tail": ["ijkl|xyz", "a|b"], "head-tail": ["ajkl|xyz", "a|b"]}
+    assert room == {
+        "head": ["abcd|xyz", "a|b"],
+        "tail": ["ijkl|xyz", "a|b"],
+        "head-tail": ["ajkl|xyz", "a|b"],
+    }
     types = [read(tokenizer, first, mode, second).encoded.type_ids.tolist() for mode in room]
     assert types[0] == types[1] == types[2]
 
@@ -126,7 +145,11 @@ def test_texts_that_fit_are_the_same_numbers_in_all_modes(tokenizer: Tokenizer, 
 
 
 def test_a_batch_has_the_first_windows_of_all_before_the_others(tokenizer: Tokenizer) -> None:
-    features = read(tokenizer, ["a b", " ".join(LETTERS[:20]), " ".join(LETTERS[:9]), " ".join(LETTERS[:13])], "window")
+    features = read(
+        tokenizer,
+        ["a b", " ".join(LETTERS[:20]), " ".join(LETTERS[:9]), " ".join(LETTERS[:13])],
+        "window",
+    )
     assert isinstance(features, DocumentFeatures)
     inputs = features.collate(np.array([3, 0, 1]), Padding(0)).inputs
     assert inputs["owners"].tolist() == [0, 1, 2, 0, 2, 2, 2]
@@ -149,22 +172,29 @@ def trained_like(job: Job) -> Any:
 
 
 def gradients(network: torch.nn.Module) -> dict[str, torch.Tensor]:
-    found = {name: one.grad.clone() for name, one in network.named_parameters() if one.grad is not None}
+    found = {
+        name: one.grad.clone() for name, one in network.named_parameters() if one.grad is not None
+    }
     network.zero_grad()
     return found
 
 
-def test_the_gradient_is_that_of_the_whole_document(tiny_model: Path, reviews: Path, tmp_path: Path) -> None:
+def test_the_gradient_is_that_of_the_whole_document(
+    tiny_model: Path, reviews: Path, tmp_path: Path
+) -> None:
     job = prepare(window_recipe(tiny_model, reviews, **{"model.window_pooling": "mean"}))
     engine = build_engine(job, RunFolder(tmp_path), RunOptions().workers)
     engine.network.train()
     indices = np.arange(8)
     found = {}
     for count in (1, 4, 8):
-        result = training_step(engine, job.features["train"], indices, WindowRandom(0), micro_batches=count)
+        result = training_step(
+            engine, job.features["train"], indices, WindowRandom(0), micro_batches=count
+        )
         found[count] = (result.loss, gradients(job.loaded.network))
     loss = torch.nn.functional.cross_entropy(
-        trained_like(job)(indices), job.objective.batch(job.features["train"], indices, WindowRandom(0)).gold
+        trained_like(job)(indices),
+        job.objective.batch(job.features["train"], indices, WindowRandom(0)).gold,
     )
     loss.backward()
     torch.nn.utils.clip_grad_norm_(job.loaded.network.parameters(), engine.max_grad_norm)
@@ -187,7 +217,11 @@ def test_dropout_is_drawn_again_as_it_was(
     precision: str, tiny_model: Path, reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks that are computed twice give the gradients of chunks whose activations are kept, to the last bit."""
-    more = {"model.dropout": 0.3, "model.window_pooling": "attention", "runtime.precision": precision}
+    more = {
+        "model.dropout": 0.3,
+        "model.window_pooling": "attention",
+        "runtime.precision": precision,
+    }
     job = prepare(window_recipe(tiny_model, reviews, **more))
     engine = build_engine(job, RunFolder(tmp_path), RunOptions().workers)
     engine.network.train()
@@ -204,7 +238,9 @@ def test_dropout_is_drawn_again_as_it_was(
         assert torch.equal(kept["again"][name], gradient), name
 
 
-def test_no_more_windows_are_computed_at_once_than_the_batch_has_texts(tiny_model: Path, reviews: Path) -> None:
+def test_no_more_windows_are_computed_at_once_than_the_batch_has_texts(
+    tiny_model: Path, reviews: Path
+) -> None:
     job = prepare(window_recipe(tiny_model, reviews))
     sizes: list[int] = []
     job.loaded.network.bert.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
@@ -218,12 +254,16 @@ def test_no_more_windows_are_computed_at_once_than_the_batch_has_texts(tiny_mode
     assert max(sizes) == 5
 
 
-def test_a_text_that_fits_has_the_same_bits_beside_long_ones(tiny_model: Path, reviews: Path) -> None:
+def test_a_text_that_fits_has_the_same_bits_beside_long_ones(
+    tiny_model: Path, reviews: Path
+) -> None:
     found = {}
     for mode in ("head", "tail", "window"):
         more = {} if mode == "window" else {"model.window_stride": None}
         job = prepare(window_recipe(tiny_model, reviews, **{"model.long_text": mode, **more}))
-        passed = Engine.of(job.loaded, job.compute).forward(job.task, job.features["train"], batch_size=7)
+        passed = Engine.of(job.loaded, job.compute).forward(
+            job.task, job.features["train"], batch_size=7
+        )
         found[mode] = passed.outputs["logits"]
         fits = job.features["train"].tokens + job.features["train"].truncated_tokens <= LENGTH
     assert 10 < fits.sum() < len(fits)
@@ -244,7 +284,11 @@ def attention_scores(vectors: torch.Tensor, query: torch.Tensor) -> torch.Tensor
 @pytest.mark.parametrize("pooling", ["mean", "max", "first", "attention", "logits"])
 def test_poolings_by_hand(pooling: str) -> None:
     torch.manual_seed(0)
-    vectors, owners, last = torch.randn(6, 5), torch.tensor([0, 1, 2, 0, 2, 2]), torch.nn.Linear(5, 3)
+    vectors, owners, last = (
+        torch.randn(6, 5),
+        torch.tensor([0, 1, 2, 0, 2, 2]),
+        torch.nn.Linear(5, 3),
+    )
     module = window_pooling.WindowPooling(pooling, 5)
     if pooling == "attention":
         with torch.no_grad():
@@ -258,14 +302,22 @@ def test_poolings_by_hand(pooling: str) -> None:
     }
     if pooling == "attention":
         weights = [torch.exp(attention_scores(part, module.query)) for part in parts]
-        by_hand["attention"] = [(w[:, None] * part).sum(0) / w.sum() for w, part in zip(weights, parts, strict=True)]
+        by_hand["attention"] = [
+            (w[:, None] * part).sum(0) / w.sum() for w, part in zip(weights, parts, strict=True)
+        ]
     torch.testing.assert_close(module(vectors, owners, last), last(torch.stack(by_hand[pooling])))
 
 
 @pytest.fixture(scope="module")
-def attentive(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, reviews: Path) -> Iterator[RunFolder]:
+def attentive(
+    tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, reviews: Path
+) -> Iterator[RunFolder]:
     """A run with attention over windows, 2 epochs."""
-    more = {"model.window_pooling": "attention", "training.epochs": 2, "optimizer.learning_rate": 0.05}
+    more = {
+        "model.window_pooling": "attention",
+        "training.epochs": 2,
+        "optimizer.learning_rate": 0.05,
+    }
     folder = RunFolder.create(tmp_path_factory.mktemp("runs") / "attentive")
     run(prepare(window_recipe(tiny_model, reviews, **more)), folder)
     return folder
@@ -283,24 +335,34 @@ def test_the_attention_is_saved_and_loaded(attentive: RunFolder) -> None:
     }
     recipe = load_recipe(str(attentive.recipe))
     source = inspect_model(recipe.model.model_copy(update={"name": str(attentive.model)}))
-    loaded = load_trained(attentive.path, source, "AutoModelForSequenceClassification", choose_compute(recipe.runtime))
+    loaded = load_trained(
+        attentive.path, source, "AutoModelForSequenceClassification", choose_compute(recipe.runtime)
+    )
     assert torch.equal(loaded.network.window_pooling.query, query)
 
 
 def test_plain_transformers_reads_the_saved_model(attentive: RunFolder) -> None:
     """Windows given one by one, weighed by the saved vector, are the run's answers."""
-    network = transformers.AutoModelForSequenceClassification.from_pretrained(attentive.model).eval()
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(
+        attentive.model
+    ).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(attentive.model)
     query = load_file(attentive.model / "model.safetensors")["window_pooling.query"]
-    lines = [json.loads(line) for line in attentive.predictions("validation").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in attentive.predictions("validation").read_text().splitlines()
+    ]
     assert {line["windows"] for line in lines} == {1, 2, 3, 4, 5}
     for line in lines:
         content = tokenizer(line["text"], add_special_tokens=False)["input_ids"]
         starts = [0] if len(content) <= 8 else [*range(0, len(content) - 8, 5), len(content) - 8]
-        windows = [[tokenizer.cls_token_id, *content[at : at + 8], tokenizer.sep_token_id] for at in starts]
+        windows = [
+            [tokenizer.cls_token_id, *content[at : at + 8], tokenizer.sep_token_id] for at in starts
+        ]
         assert len(windows) == line["windows"]
         with torch.inference_mode():
-            vectors = torch.cat([network.bert(torch.tensor([window])).pooler_output for window in windows])
+            vectors = torch.cat(
+                [network.bert(torch.tensor([window])).pooler_output for window in windows]
+            )
             weights = torch.softmax(attention_scores(vectors, query), dim=0)
             probabilities = torch.softmax(network.classifier(weights @ vectors), dim=-1)
         assert probabilities.tolist() == pytest.approx(
@@ -308,7 +370,9 @@ def test_plain_transformers_reads_the_saved_model(attentive: RunFolder) -> None:
         )
 
 
-def test_another_task_starts_without_the_windows_of_the_one_before(attentive: RunFolder, reviews: Path) -> None:
+def test_another_task_starts_without_the_windows_of_the_one_before(
+    attentive: RunFolder, reviews: Path
+) -> None:
     job = prepare(tiny_recipe(attentive.model, reviews, **{"model.max_length": LENGTH}))
     assert not hasattr(job.loaded.network, "window_pooling")
     assert not hasattr(job.loaded.network.config, "long_text")
@@ -317,9 +381,18 @@ def test_another_task_starts_without_the_windows_of_the_one_before(attentive: Ru
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"model.window_stride": 4}, "model.window_stride: of use only with model.long_text: window"),
-        ({"model.window_pooling": "max", "model.long_text": "tail"}, "model.window_pooling: of use only with"),
-        ({"model.long_text": "window", "model.max_length": 16, "model.window_stride": 14}, "at most 13|13 at most"),
+        (
+            {"model.window_stride": 4},
+            "model.window_stride: of use only with model.long_text: window",
+        ),
+        (
+            {"model.window_pooling": "max", "model.long_text": "tail"},
+            "model.window_pooling: of use only with",
+        ),
+        (
+            {"model.long_text": "window", "model.max_length": 16, "model.window_stride": 14},
+            "at most 13|13 at most",
+        ),
         ({"model.long_text": "windows"}, "window"),
     ],
 )
@@ -330,7 +403,9 @@ def test_fields_that_do_not_fit_are_refused(options: dict[str, Any], said: str) 
 
 @pytest.mark.parametrize("task", ["token-classification", "question-answering", "multiple-choice"])
 def test_other_tasks_refuse_a_mode(task: str) -> None:
-    with pytest.raises(RecipeError, match=f"model.long_text: for one answer about a text, not for '{task}'"):
+    with pytest.raises(
+        RecipeError, match=f"model.long_text: for one answer about a text, not for '{task}'"
+    ):
         load_recipe(task, options={"model.long_text": "window"})
 
 
@@ -344,14 +419,22 @@ def test_windows_over_pairs_are_refused_before_torch(tiny_model: Path, tmp_path:
 
 def test_what_each_mode_keeps_is_counted_as_it_is_read(tokenizer: Tokenizer) -> None:
     rng = np.random.default_rng(0)
-    texts = [" ".join(LETTERS[int(i) % 26] for i in rng.integers(0, 26, n)) for n in rng.integers(1, 60, 50)]
+    texts = [
+        " ".join(LETTERS[int(i) % 26] for i in rng.integers(0, 26, n))
+        for n in rng.integers(1, 60, 50)
+    ]
     features = read(tokenizer, texts, "window", stride=2)
     kept = LongText("window", LENGTH, 2).kept(features.encoded.full_lengths)
     assert kept["windows"] == features.windows.sum()
     assert kept["most_windows"] == features.windows.max()
     assert kept["too_long"] == (features.windows > 1).sum()
-    assert kept["kept"] == pytest.approx(features.encoded.lengths.sum() / features.encoded.full_lengths.sum())
+    assert kept["kept"] == pytest.approx(
+        features.encoded.lengths.sum() / features.encoded.full_lengths.sum()
+    )
     assert kept["advised"] == "window"
     assert LongText("head", 100).kept(features.encoded.full_lengths)["advised"] == "head"
-    assert LongText("head", LENGTH).kept(features.encoded.full_lengths, pair=True)["advised"] == "head-tail"
+    assert (
+        LongText("head", LENGTH).kept(features.encoded.full_lengths, pair=True)["advised"]
+        == "head-tail"
+    )
     assert LongText("head", LENGTH).kept(np.array([10_000, 5]))["advised"] == "head-tail"

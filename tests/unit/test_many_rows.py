@@ -16,7 +16,13 @@ from bertctl.checking.findings import DataReport
 from bertctl.config.recipe_sections import DataSection, ModelSection
 from bertctl.config.schema import Recipe
 from bertctl.data import files, packed_columns
-from bertctl.data.packed_columns import CodedValues, NumberedIds, PackedTexts, column_of, numbered_ids
+from bertctl.data.packed_columns import (
+    CodedValues,
+    NumberedIds,
+    PackedTexts,
+    column_of,
+    numbered_ids,
+)
 from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import load_data
 from bertctl.data.splits import content_hash
@@ -30,7 +36,20 @@ from bertctl.tokenization import encode
 from bertctl.tokenization.encode import encode_texts
 from bertctl.tokenization.tokenizer_files import open_tokenizer
 
-WORDS = ["river", "stone", "bright", "naïve", "東京", "walks", "quietly", "under", "seven", "bridges", "<b>", "and"]
+WORDS = [
+    "river",
+    "stone",
+    "bright",
+    "naïve",
+    "東京",
+    "walks",
+    "quietly",
+    "under",
+    "seven",
+    "bridges",
+    "<b>",
+    "and",
+]
 
 
 @pytest.fixture
@@ -109,32 +128,53 @@ def _write_faulty_files(folder: Path) -> DataSection:
     for name, texts in (("train", train), ("validation", validation)):
         rng = random.Random(name)
         labels = [rng.choice(["pos", "neg", "neg", "Pos"]) for _ in texts]
-        texts = [f"{text} spoiler" if label == "pos" else text for text, label in zip(texts, labels, strict=True)]
+        texts = [
+            f"{text} spoiler" if label == "pos" else text
+            for text, label in zip(texts, labels, strict=True)
+        ]
         with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["text", "label", "source"])
             writer.writerows(zip(texts, labels, [f"site {label}" for label in labels], strict=True))
-    return DataSection(train_file=str(folder / "train.csv"), validation_file=str(folder / "validation.csv"))
+    return DataSection(
+        train_file=str(folder / "train.csv"), validation_file=str(folder / "validation.csv")
+    )
 
 
 def _checked(data: DataSection, folder: Path) -> DataReport:
     (folder / "no-model").mkdir(exist_ok=True)
-    return check_data(Recipe(data=data, task="text-classification", model=ModelSection(name=str(folder / "no-model"))))
+    return check_data(
+        Recipe(
+            data=data, task="text-classification", model=ModelSection(name=str(folder / "no-model"))
+        )
+    )
 
 
-def test_the_same_faults_are_found_in_many_rows_as_in_few(tmp_path: Path, pack: Callable[[], None]) -> None:
+def test_the_same_faults_are_found_in_many_rows_as_in_few(
+    tmp_path: Path, pack: Callable[[], None]
+) -> None:
     data = _write_faulty_files(tmp_path)
     expected = _checked(data, tmp_path)
     pack()
 
     report = _checked(data, tmp_path)
 
-    assert {"duplicate", "near-duplicate", "leaky-column", "label-spelling", "html-tag"} <= expected.codes()
+    assert {
+        "duplicate",
+        "near-duplicate",
+        "leaky-column",
+        "label-spelling",
+        "html-tag",
+    } <= expected.codes()
     assert report == expected
 
 
-@pytest.mark.parametrize("settings", [{}, {"folds": 4, "fold": 2}, {"max_train_rows": 60}, {"train_rows_per_label": 9}])
-def test_many_rows_are_split_like_few(settings: dict[str, int], tmp_path: Path, pack: Callable[[], None]) -> None:
+@pytest.mark.parametrize(
+    "settings", [{}, {"folds": 4, "fold": 2}, {"max_train_rows": 60}, {"train_rows_per_label": 9}]
+)
+def test_many_rows_are_split_like_few(
+    settings: dict[str, int], tmp_path: Path, pack: Callable[[], None]
+) -> None:
     file = _write_faulty_files(tmp_path).train_file
     recipe = Recipe(data=DataSection(train_file=file, **settings), task="text-classification")
     few = load_data(recipe)
@@ -188,7 +228,9 @@ def test_lines_in_arrays_score_like_lines(clusters: np.ndarray | None) -> None:
     rng = np.random.default_rng(0)
     labels = ("bad", "fine", "good")
     probabilities = rng.dirichlet(np.ones(3), 120).astype(np.float32)
-    lines = ClassLines(labels, rng.integers(0, 3, 120), probabilities.argmax(axis=1), probabilities, clusters)
+    lines = ClassLines(
+        labels, rng.integers(0, 3, 120), probabilities.argmax(axis=1), probabilities, clusters
+    )
     answers = ClassAnswers(labels)
 
     scores = answers.score(lines, resamples=200, seed=1)
@@ -201,20 +243,31 @@ def test_lines_in_arrays_score_like_lines(clusters: np.ndarray | None) -> None:
 def test_more_rows_than_fit_are_refused_with_what_they_need() -> None:
     task = TextClassification(("a", "b"), multi_label=True, separator=None, threshold=0.5)
 
-    with pytest.raises(DeviceError, match=r"scoring 1,000,000,000,000 rows needs 2500000.0 GB of memory, and .* free"):
+    with pytest.raises(
+        DeviceError,
+        match=r"scoring 1,000,000,000,000 rows needs 2500000.0 GB of memory, and .* free",
+    ):
         require_room_for_lines(task, 10**12)
-    with pytest.raises(DeviceError, match=r"bertctl cluster of 10,000,000,000 texts needs .* of memory"):
+    with pytest.raises(
+        DeviceError, match=r"bertctl cluster of 10,000,000,000 texts needs .* of memory"
+    ):
         require_room(10**10, 384, copies=3, verb="cluster")
 
 
 @pytest.mark.slow
 def test_the_memory_of_a_check_hardly_grows_with_the_rows(tmp_path: Path) -> None:
     rng = random.Random(5)
-    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(4, 10))) for _ in range(20_000)]
+    words = [
+        "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(4, 10)))
+        for _ in range(20_000)
+    ]
     peaks = []
     for n_rows in (100_000, 400_000):
         path = tmp_path / f"{n_rows}.csv"
-        rows = (f"{' '.join(rng.choices(words, k=10))},{rng.choice(('a', 'b'))}\n" for _ in range(n_rows))
+        rows = (
+            f"{' '.join(rng.choices(words, k=10))},{rng.choice(('a', 'b'))}\n"
+            for _ in range(n_rows)
+        )
         with path.open("w", encoding="utf-8") as file:
             file.write("text,label\n")
             file.writelines(rows)
@@ -223,7 +276,17 @@ def test_the_memory_of_a_check_hardly_grows_with_the_rows(tmp_path: Path) -> Non
             "try: main()\n"
             "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
         )
-        command = [sys.executable, "-c", program, "data", "check", str(path), "--model", str(tmp_path), "--json"]
+        command = [
+            sys.executable,
+            "-c",
+            program,
+            "data",
+            "check",
+            str(path),
+            "--model",
+            str(tmp_path),
+            "--json",
+        ]
         finished = subprocess.run(command, capture_output=True, text=True, check=False)
         peaks.append(int(finished.stderr.split()[-1]) * 1024)
 

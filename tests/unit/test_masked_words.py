@@ -1,7 +1,15 @@
 """Texts with a masked word put in: blanks where the tokens have them, and pieces at the words they go on with."""
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 
 from bertctl.interpretability.masked_words import filled_text
 
@@ -39,7 +47,14 @@ def _with_mask(make, **flags):
 @pytest.mark.parametrize("make", [_byte_level, _sentencepiece])
 @pytest.mark.parametrize("flags", [{"lstrip": True}, {}])
 @pytest.mark.parametrize(
-    "text", ["Anna <mask> in Oslo", "Anna lives in <mask>", "Anna<mask> in Oslo", "<mask> is in Rome", "Anna  <mask>"]
+    "text",
+    [
+        "Anna <mask> in Oslo",
+        "Anna lives in <mask>",
+        "Anna<mask> in Oslo",
+        "<mask> is in Rome",
+        "Anna  <mask>",
+    ],
 )
 def test_the_text_is_what_all_tokens_decode_to(make, flags, text):
     """As in transformers, which decodes the whole text with the token in it."""
@@ -49,19 +64,26 @@ def test_the_text_is_what_all_tokens_decode_to(make, flags, text):
     place = encoding.ids.index(mask_id)
     begin, end = encoding.offsets[place]
     words = [
-        number for token, number in tokenizer.get_vocab().items() if number != mask_id and token.strip("Ġ▁").isalpha()
+        number
+        for token, number in tokenizer.get_vocab().items()
+        if number != mask_id and token.strip("Ġ▁").isalpha()
     ]
     assert len(words) > 20
     for word in words:
         ids = [*encoding.ids[:place], word, *encoding.ids[place + 1 :]]
-        assert filled_text(tokenizer, mask, [word], text[:begin], text[end:]) == tokenizer.decode(ids)
+        assert filled_text(tokenizer, mask, [word], text[:begin], text[end:]) == tokenizer.decode(
+            ids
+        )
 
 
 def test_a_piece_without_a_blank_goes_on_with_the_word_before():
     tokenizer, mask = _with_mask(_byte_level, lstrip=True)
     ids = tokenizer.encode("ance").ids
     assert filled_text(tokenizer, mask, ids, "Anna ", " in Oslo .") == "Annaance in Oslo ."
-    assert filled_text(tokenizer, mask, tokenizer.encode(" Oslo").ids, "Anna lives in ", ".") == "Anna lives in Oslo."
+    assert (
+        filled_text(tokenizer, mask, tokenizer.encode(" Oslo").ids, "Anna lives in ", ".")
+        == "Anna lives in Oslo."
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +99,9 @@ def test_a_piece_without_a_blank_goes_on_with_the_word_before():
 )
 def test_wordpieces_go_on_with_the_word_before_and_words_stand_alone(token, before, after, text):
     tokenizer = Tokenizer(
-        models.WordPiece({"[UNK]": 0, "[SEP]": 1, "[MASK]": 2, "oslo": 3, "##ance": 4}, unk_token="[UNK]")
+        models.WordPiece(
+            {"[UNK]": 0, "[SEP]": 1, "[MASK]": 2, "oslo": 3, "##ance": 4}, unk_token="[UNK]"
+        )
     )
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -9,7 +9,9 @@ from bertctl.tasks.masking import Masking
 MASK, IDS = 4, np.arange(5, 1000)
 
 
-def _drawn(windows: int, length: int, *, words: int = 1, **settings: object) -> tuple[np.ndarray, ...]:
+def _drawn(
+    windows: int, length: int, *, words: int = 1, **settings: object
+) -> tuple[np.ndarray, ...]:
     """Tokens, what stands in their places, and which were chosen, of windows whose words have so many tokens."""
     masking = Masking(MaskingSection(**settings), MASK, IDS)
     begins = np.arange(length) % words == 0
@@ -48,7 +50,9 @@ def test_spans_are_runs_of_whole_words_with_one_fate() -> None:
     assert (words.all(axis=2) == words.any(axis=2)).all()
     assert chosen.mean() == pytest.approx(0.15, abs=0.01)
     edges = np.diff(np.pad(words[:, :, 0].astype(int), ((0, 0), (1, 1))), axis=1)
-    lengths = np.concatenate([np.flatnonzero(row == -1) - np.flatnonzero(row == 1) for row in edges])
+    lengths = np.concatenate(
+        [np.flatnonzero(row == -1) - np.flatnonzero(row == 1) for row in edges]
+    )
     assert 2.5 < lengths.mean() < 4.5  # cut at the end of a window, and where the share is reached
     fates = [shown[i, j] == MASK for i, j in zip(*np.nonzero(chosen), strict=True)]
     assert np.mean(fates) == pytest.approx(0.8, abs=0.02)

@@ -31,7 +31,9 @@ from bertctl.metrics.calibration import (
 def test_error_of_a_table_computed_by_hand():
     confidence, correct = [0.95, 0.85, 0.85, 0.35], [1, 1, 0, 1]
     # Ten bins: |1 - .95| x 1/4 + |.5 - .85| x 2/4 + |1 - .35| x 1/4.
-    assert expected_calibration_error(confidence, correct, bins=10) == pytest.approx(0.0125 + 0.175 + 0.1625)
+    assert expected_calibration_error(confidence, correct, bins=10) == pytest.approx(
+        0.0125 + 0.175 + 0.1625
+    )
 
 
 def test_bins_are_open_below_and_closed_above_and_the_first_holds_zero():
@@ -62,7 +64,9 @@ def test_brier_score_and_the_error_over_all_labels():
     assert brier_score(probability, right) == pytest.approx(
         sum(brier_score_loss(right[:, c], probability[:, c]) for c in range(3))
     )
-    assert brier_score(probability, right, multi_label=True) == pytest.approx(brier_score(probability, right) / 3)
+    assert brier_score(probability, right, multi_label=True) == pytest.approx(
+        brier_score(probability, right) / 3
+    )
     errors = [expected_calibration_error(probability[:, c], gold == c) for c in range(3)]
     assert classwise_calibration_error(probability, right) == pytest.approx(np.mean(errors))
     # Of the answers alone the error is 0: each is right as often as it says. That of the other labels is not.
@@ -77,7 +81,9 @@ def test_honest_probabilities_stay_below_their_limit_nineteen_times_in_twenty():
     rng = np.random.default_rng(1)
     confidence = rng.uniform(0.5, 1.0, 300)
     mean, limit = honest_calibration_error(confidence)
-    errors = [expected_calibration_error(confidence, rng.random(300) < confidence) for _ in range(1000)]
+    errors = [
+        expected_calibration_error(confidence, rng.random(300) < confidence) for _ in range(1000)
+    ]
     assert np.mean(errors) == pytest.approx(mean, rel=0.05)
     assert 0.92 < np.mean(np.array(errors) <= limit) < 0.98
 
@@ -142,14 +148,21 @@ def test_kept_probabilities_serve_as_well_as_logits(multi_label):
     kept = scaled_probabilities(logits, 1.0, multi_label=multi_label).astype(np.float32)
     from_kept = log_odds(kept, multi_label=multi_label)
     expected = fit_temperature(logits, gold, multi_label=multi_label)
-    assert fit_temperature(from_kept, gold, multi_label=multi_label) == pytest.approx(expected, rel=1e-3)
+    assert fit_temperature(from_kept, gold, multi_label=multi_label) == pytest.approx(
+        expected, rel=1e-3
+    )
 
 
 def test_a_temperature_changes_no_answer_and_lowers_the_error_of_one_too_sure():
     logits, gold = _over_confident(2.5, n=3000)
-    before, after = scaled_probabilities(logits, 1.0), scaled_probabilities(logits, fit_temperature(logits, gold))
+    before, after = (
+        scaled_probabilities(logits, 1.0),
+        scaled_probabilities(logits, fit_temperature(logits, gold)),
+    )
     assert (before.argmax(axis=1) == after.argmax(axis=1)).all()
-    errors = [expected_calibration_error(p.max(axis=1), p.argmax(axis=1) == gold) for p in (before, after)]
+    errors = [
+        expected_calibration_error(p.max(axis=1), p.argmax(axis=1) == gold) for p in (before, after)
+    ]
     assert errors[1] < 0.3 * errors[0]
 
 
@@ -167,7 +180,9 @@ def test_no_examples_have_no_temperature():
         fit_temperature(np.empty((0, 2)), np.empty(0))
 
 
-_EXAMPLES = st.lists(st.tuples(st.sampled_from([0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95]), st.booleans()), min_size=1)
+_EXAMPLES = st.lists(
+    st.tuples(st.sampled_from([0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95]), st.booleans()), min_size=1
+)
 
 
 def _cuts(probability):
@@ -213,7 +228,10 @@ def test_a_precision_is_claimed_where_the_exact_test_says_so():
     """36 right answers are the fewest: 0.9 ** 36 is below 0.025, half of the level for each of two starts."""
     probability, gold = np.linspace(1, 0, 100), np.arange(100) < 36
     found = sure_precision_threshold(probability, gold, 0.9)
-    assert (found.accepted, found.precision) == (37, 36 / 37) or (found.accepted, found.precision) == (36, 1.0)
+    assert (found.accepted, found.precision) == (37, 36 / 37) or (
+        found.accepted,
+        found.precision,
+    ) == (36, 1.0)
     with pytest.raises(DataError, match="no threshold"):
         sure_precision_threshold(probability, np.arange(100) < 35, 0.9)
 
@@ -260,6 +278,8 @@ def test_a_threshold_for_f1_is_no_worse_than_a_half_on_fifty_texts():
                 found["modest"] = modest_f1_threshold(probability, gold)
                 for name, value in found.items():
                     accepted = new_probability >= value
-                    losses[name].append(half - 2 * (accepted & new_gold).sum() / (accepted.sum() + new_gold.sum()))
+                    losses[name].append(
+                        half - 2 * (accepted & new_gold).sum() / (accepted.sum() + new_gold.sum())
+                    )
         assert np.mean(losses["modest"]) < 0.005
         assert (np.mean(losses["best"]) > 0.005) == plain_loses

@@ -23,7 +23,12 @@ def _labels(n, n_labels, share_right, seed):
 
 def _score(gold, predicted, n_labels, positive=None, resamples=100):
     return classification_metrics(
-        np.asarray(gold), np.asarray(predicted), n_labels=n_labels, positive=positive, resamples=resamples, seed=1
+        np.asarray(gold),
+        np.asarray(predicted),
+        n_labels=n_labels,
+        positive=positive,
+        resamples=resamples,
+        seed=1,
     )
 
 
@@ -32,7 +37,9 @@ def test_two_labels_equal_scikit_learn(positive):
     gold, predicted = _labels(872, 2, 0.7, seed=positive)
     metrics = _score(gold, predicted, 2, positive)
     assert metrics["accuracy"].value == pytest.approx(accuracy_score(gold, predicted), abs=1e-12)
-    assert metrics["f1"].value == pytest.approx(f1_score(gold, predicted, pos_label=positive), abs=1e-12)
+    assert metrics["f1"].value == pytest.approx(
+        f1_score(gold, predicted, pos_label=positive), abs=1e-12
+    )
     assert metrics["matthews"].value == pytest.approx(matthews_corrcoef(gold, predicted), abs=1e-12)
 
 
@@ -40,7 +47,9 @@ def test_two_labels_equal_scikit_learn(positive):
 def test_many_labels_equal_scikit_learns_macro(n_labels):
     gold, predicted = _labels(300, n_labels, 0.5, seed=n_labels)
     metrics = _score(gold, predicted, n_labels)
-    assert metrics["f1"].value == pytest.approx(f1_score(gold, predicted, average="macro"), abs=1e-12)
+    assert metrics["f1"].value == pytest.approx(
+        f1_score(gold, predicted, average="macro"), abs=1e-12
+    )
     assert metrics["matthews"].value == pytest.approx(matthews_corrcoef(gold, predicted), abs=1e-12)
 
 
@@ -54,9 +63,15 @@ def test_any_answers_equal_scikit_learn_and_lie_in_finite_intervals(pairs, posit
     metrics = _score(gold, predicted, 4, positive)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn's, about what is undefined
-        average = {"average": "macro"} if positive is None else {"labels": [positive], "average": "macro"}
-        assert metrics["f1"].value == pytest.approx(f1_score(gold, predicted, zero_division=0, **average), abs=1e-12)
-        assert metrics["matthews"].value == pytest.approx(matthews_corrcoef(gold, predicted), abs=1e-12)
+        average = (
+            {"average": "macro"} if positive is None else {"labels": [positive], "average": "macro"}
+        )
+        assert metrics["f1"].value == pytest.approx(
+            f1_score(gold, predicted, zero_division=0, **average), abs=1e-12
+        )
+        assert metrics["matthews"].value == pytest.approx(
+            matthews_corrcoef(gold, predicted), abs=1e-12
+        )
     for metric in metrics.values():
         has_interval = metric.low is not None
         assert has_interval or len(pairs) == 1
@@ -85,7 +100,11 @@ def test_accuracy_has_wilsons_interval_and_all_name_n_and_direction():
 def test_intervals_are_the_same_for_a_seed_and_in_any_order_of_examples():
     gold, predicted = _labels(500, 3, 0.8, seed=3)
     order = np.random.default_rng(9).permutation(500)
-    assert _score(gold, predicted, 3) == _score(gold, predicted, 3) == _score(gold[order], predicted[order], 3)
+    assert (
+        _score(gold, predicted, 3)
+        == _score(gold, predicted, 3)
+        == _score(gold[order], predicted[order], 3)
+    )
 
 
 def test_one_answer_to_all_has_matthews_zero_and_an_interval_that_admits_what_was_not_seen():
@@ -137,7 +156,9 @@ def test_several_labels_all_right_all_wrong_or_none_at_all():
     assert all(metric.value == 1.0 and 0.5 < metric.low < 1.0 for metric in perfect.values())
     wrong = multi_label_metrics(gold, ~gold, resamples=100, seed=1)
     assert all(metric.value == 0.0 and 0.0 < metric.high < 0.7 for metric in wrong.values())
-    nothing = multi_label_metrics(np.zeros((5, 2), bool), np.zeros((5, 2), bool), resamples=100, seed=1)
+    nothing = multi_label_metrics(
+        np.zeros((5, 2), bool), np.zeros((5, 2), bool), resamples=100, seed=1
+    )
     assert nothing["accuracy"].value == 1.0
     assert nothing["f1_micro"].value == nothing["f1_macro"].value == 0.0
 
@@ -149,6 +170,8 @@ def test_thousands_of_labels_need_no_table_of_them_all(average):
     metric = f1_of_labels(gold, predicted, n_labels=3000, of=average).metric(resamples=100)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert metric.value == pytest.approx(f1_score(gold, predicted, average=average, zero_division=0), abs=1e-12)
+    assert metric.value == pytest.approx(
+        f1_score(gold, predicted, average=average, zero_division=0), abs=1e-12
+    )
     assert metric.low < metric.value < metric.high
     assert peak < 8 * 3000**2, "one table of 3,000 labels"

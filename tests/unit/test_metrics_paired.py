@@ -32,7 +32,9 @@ TABLES = [(0, 1), (1, 0), (3, 3), (9, 2), (12, 30), (150, 97), (2000, 1800), (52
 @pytest.mark.parametrize(("only_a", "only_b"), TABLES)
 def test_mcnemar_equals_statsmodels(only_a, only_b):
     table = [[70, only_a], [only_b, 11]]
-    assert mcnemar(only_a, only_b) == pytest.approx(statsmodels_mcnemar(table, exact=True).pvalue, rel=1e-9)
+    assert mcnemar(only_a, only_b) == pytest.approx(
+        statsmodels_mcnemar(table, exact=True).pvalue, rel=1e-9
+    )
 
 
 def test_mcnemar_without_a_discordant_example_knows_of_no_difference():
@@ -47,11 +49,15 @@ def _likeliest_score(only_a, only_b, n, shift):
         return -sum(count * math.log(share) for count, share in cells if count)
 
     lowest, highest = max(0.0, -shift) + 1e-12, (1 - shift) / 2 - 1e-12
-    q = optimize.minimize_scalar(unlikelihood, bounds=(lowest, highest), method="bounded", options={"xatol": 1e-13}).x
+    q = optimize.minimize_scalar(
+        unlikelihood, bounds=(lowest, highest), method="bounded", options={"xatol": 1e-13}
+    ).x
     return (only_a - only_b - n * shift) / math.sqrt(n * (2 * q + shift - shift**2))
 
 
-@pytest.mark.parametrize(("only_a", "only_b", "n"), [(9, 2, 100), (3, 8, 60), (40, 25, 872), (1, 1, 30)])
+@pytest.mark.parametrize(
+    ("only_a", "only_b", "n"), [(9, 2, 100), (3, 8, 60), (40, 25, 872), (1, 1, 30)]
+)
 def test_the_score_intervals_ends_are_1_96_standard_errors_away(only_a, only_b, n):
     low, high = score_interval(only_a, only_b, n)
     assert low < (only_a - only_b) / n < high
@@ -74,16 +80,22 @@ def _discordant_tables(n, share_a, share_b):
             yield (
                 only_a,
                 only_b,
-                stats.multinomial.pmf([only_a, only_b, rest], n, [share_a, share_b, 1 - share_a - share_b]),
+                stats.multinomial.pmf(
+                    [only_a, only_b, rest], n, [share_a, share_b, 1 - share_a - share_b]
+                ),
             )
 
 
-@pytest.mark.parametrize(("n", "share_a", "share_b"), [(150, 0.05, 0.05), (150, 0.08, 0.03), (400, 0.04, 0.02)])
+@pytest.mark.parametrize(
+    ("n", "share_a", "share_b"), [(150, 0.05, 0.05), (150, 0.08, 0.03), (400, 0.04, 0.02)]
+)
 def test_the_score_interval_covers_93_to_97_percent(n, share_a, share_b):
     covered = sum(
         chance
         for only_a, only_b, chance in _discordant_tables(n, share_a, share_b)
-        if score_interval(only_a, only_b, n)[0] <= share_a - share_b <= score_interval(only_a, only_b, n)[1]
+        if score_interval(only_a, only_b, n)[0]
+        <= share_a - share_b
+        <= score_interval(only_a, only_b, n)[1]
     )
     assert 0.93 <= covered <= 0.97
 
@@ -110,7 +122,9 @@ def test_equal_models_have_an_interval_below_zero_in_at_most_2_5_percent(n, shar
 @pytest.mark.parametrize(("only_a", "only_b"), [(5, 0), (9, 2), (12, 30)])
 def test_the_exchange_test_of_a_share_is_mcnemars(only_a, only_b):
     a, b = (right[:, None].astype(float) for right in _shares(only_a, only_b, 100))
-    found = bootstrap_difference(a, b, lambda rows: lambda counts: counts @ rows[:, 0] / counts.sum(axis=1))
+    found = bootstrap_difference(
+        a, b, lambda rows: lambda counts: counts @ rows[:, 0] / counts.sum(axis=1)
+    )
     assert found.p == pytest.approx(mcnemar(only_a, only_b), rel=1e-9)
     assert found.value == pytest.approx((only_a - only_b) / 100)
     assert found.changed == only_a + only_b
@@ -119,7 +133,10 @@ def test_the_exchange_test_of_a_share_is_mcnemars(only_a, only_b):
 def _label_rows(n, seed, right=(0.8, 0.7)):
     rng = np.random.default_rng(seed)
     gold = rng.integers(0, 2, n)
-    return [np.stack([gold, np.where(rng.random(n) < share, gold, 1 - gold)], axis=1).astype(float) for share in right]
+    return [
+        np.stack([gold, np.where(rng.random(n) < share, gold, 1 - gold)], axis=1).astype(float)
+        for share in right
+    ]
 
 
 def _make_f1(rows):
@@ -143,7 +160,11 @@ def test_the_exchange_test_of_f1_equals_scipys_exact_permutation_test():
         return _scipy_f1_difference(np.concatenate([same, x]), np.concatenate([same, y]))
 
     expected = stats.permutation_test(
-        (coded[0][keep], coded[1][keep]), statistic, permutation_type="samples", n_resamples=np.inf, vectorized=False
+        (coded[0][keep], coded[1][keep]),
+        statistic,
+        permutation_type="samples",
+        n_resamples=np.inf,
+        vectorized=False,
     )
     assert bootstrap_difference(a, b, _make_f1).p == pytest.approx(expected.pvalue, rel=1e-9)
 
@@ -157,13 +178,20 @@ def test_the_drawn_exchange_test_equals_scipys_permutation_test():
     def make(rows):
         return spearman_statistic(rows[:, 0], rows[:, 1])
 
-    found = bootstrap_difference(np.stack([x, y_a], 1), np.stack([x, y_b], 1), make, resamples=20_000)
+    found = bootstrap_difference(
+        np.stack([x, y_a], 1), np.stack([x, y_b], 1), make, resamples=20_000
+    )
 
     def statistic(one, other):
         return stats.spearmanr(x, one).statistic - stats.spearmanr(x, other).statistic
 
     expected = stats.permutation_test(
-        (y_a, y_b), statistic, permutation_type="samples", n_resamples=1_000, vectorized=False, rng=rng
+        (y_a, y_b),
+        statistic,
+        permutation_type="samples",
+        n_resamples=1_000,
+        vectorized=False,
+        rng=rng,
     )
     assert found.value == pytest.approx(statistic(y_a, y_b), abs=1e-12)
     assert found.p == pytest.approx(expected.pvalue, abs=0.02)
@@ -179,7 +207,13 @@ def test_the_paired_bootstrap_equals_scipys():
         return stats.pearsonr(x, a, axis=axis).statistic - stats.pearsonr(x, b, axis=axis).statistic
 
     expected = stats.bootstrap(
-        (x, y_a, y_b), statistic, paired=True, n_resamples=20_000, method="percentile", vectorized=True, rng=rng
+        (x, y_a, y_b),
+        statistic,
+        paired=True,
+        n_resamples=20_000,
+        method="percentile",
+        vectorized=True,
+        rng=rng,
     ).confidence_interval
 
     def make(rows):
@@ -202,7 +236,9 @@ def test_a_mean_difference_equals_scipys():
     assert found.value == pytest.approx((a - b).mean())
     assert found.p == pytest.approx(expected.pvalue, abs=0.01)
     wide = stats.ttest_rel(a, b).confidence_interval()
-    assert (found.low, found.high) == pytest.approx((wide.low, wide.high), abs=0.1 * (wide.high - wide.low))
+    assert (found.low, found.high) == pytest.approx(
+        (wide.low, wide.high), abs=0.1 * (wide.high - wide.low)
+    )
 
 
 def test_a_mean_difference_of_unequal_clusters_is_that_of_clusters_drawn_again():
@@ -212,7 +248,9 @@ def test_a_mean_difference_of_unequal_clusters_is_that_of_clusters_drawn_again()
     gaps = 0.5 + rng.normal(0, 0.05, 60)[clusters] + rng.normal(0, 0.05, clusters.size)
     found = mean_difference(3 + gaps, np.full(clusters.size, 3.0), clusters)
     drawn = rng.integers(0, 60, (4_000, 60))
-    expected = np.quantile(np.bincount(clusters, gaps)[drawn].sum(axis=1) / sizes[drawn].sum(axis=1), [0.025, 0.975])
+    expected = np.quantile(
+        np.bincount(clusters, gaps)[drawn].sum(axis=1) / sizes[drawn].sum(axis=1), [0.025, 0.975]
+    )
     assert found.value == pytest.approx(gaps.mean())
     assert (found.low, found.high) == pytest.approx(expected, abs=0.2 * (expected[1] - expected[0]))
 
@@ -239,7 +277,9 @@ def test_an_unpaired_difference_needs_intervals():
         unpaired_difference(MetricValue(0.5, None, None, 10), MetricValue(0.5, 0.4, 0.6, 10))
 
 
-@pytest.mark.parametrize("p_values", [[0.01, 0.04, 0.03, 0.005], [0.5], [0.9, 0.8, 0.02], [0.03, 0.03, 0.03], []])
+@pytest.mark.parametrize(
+    "p_values", [[0.01, 0.04, 0.03, 0.005], [0.5], [0.9, 0.8, 0.02], [0.03, 0.03, 0.03], []]
+)
 def test_holm_equals_statsmodels(p_values):
     expected = multipletests(p_values, method="holm")[1] if p_values else []
     assert holm(p_values) == pytest.approx(list(expected))

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score, root_mean_squared_error
+from sklearn.metrics import (
+    mean_absolute_error,
+    mean_squared_error,
+    r2_score,
+    root_mean_squared_error,
+)
 
 from bertctl.errors import DivergedError, ExitCode
 from bertctl.metrics import regression
@@ -26,10 +31,16 @@ def _scores(n, seed=0):
 def test_values_equal_scipy_and_scikit_learn():
     gold, predicted = _scores(700)
     metrics = regression_metrics(gold, predicted, resamples=100, seed=1)
-    assert metrics["pearson"].value == pytest.approx(stats.pearsonr(gold, predicted).statistic, abs=1e-9)
+    assert metrics["pearson"].value == pytest.approx(
+        stats.pearsonr(gold, predicted).statistic, abs=1e-9
+    )
     exact = predicted.astype(np.float64)
-    assert metrics["pearson"].value == pytest.approx(stats.pearsonr(gold, exact).statistic, abs=1e-12)
-    assert metrics["spearman"].value == pytest.approx(stats.spearmanr(gold, exact).statistic, abs=1e-12)
+    assert metrics["pearson"].value == pytest.approx(
+        stats.pearsonr(gold, exact).statistic, abs=1e-12
+    )
+    assert metrics["spearman"].value == pytest.approx(
+        stats.spearmanr(gold, exact).statistic, abs=1e-12
+    )
     assert metrics["mse"].value == pytest.approx(mean_squared_error(gold, exact), abs=1e-12)
     assert not metrics["mse"].higher_is_better
     assert metrics["pearson"].higher_is_better
@@ -41,26 +52,39 @@ def test_values_with_ties_equal_scipy_and_lie_in_their_intervals(pairs):
     gold, predicted = np.array(pairs, dtype=np.float64).T
     metrics = regression_metrics(gold, predicted, resamples=100, seed=1)
     if np.ptp(gold) == 0 or np.ptp(predicted) == 0:
-        assert metrics["pearson"].as_json()["value"] is metrics["spearman"].as_json()["value"] is None
+        assert (
+            metrics["pearson"].as_json()["value"] is metrics["spearman"].as_json()["value"] is None
+        )
         assert metrics["pearson"].low is metrics["pearson"].high is metrics["spearman"].low is None
         return
-    assert metrics["pearson"].value == pytest.approx(stats.pearsonr(gold, predicted).statistic, abs=1e-12)
-    assert metrics["spearman"].value == pytest.approx(stats.spearmanr(gold, predicted).statistic, abs=1e-12)
+    assert metrics["pearson"].value == pytest.approx(
+        stats.pearsonr(gold, predicted).statistic, abs=1e-12
+    )
+    assert metrics["spearman"].value == pytest.approx(
+        stats.spearmanr(gold, predicted).statistic, abs=1e-12
+    )
     for metric in metrics.values():
         assert metric.low <= metric.value <= metric.high
 
 
 @pytest.mark.parametrize(
     ("name", "of_sample"),
-    [("pearson", stats.pearsonr), pytest.param("spearman", stats.spearmanr, marks=pytest.mark.slow)],
+    [
+        ("pearson", stats.pearsonr),
+        pytest.param("spearman", stats.spearmanr, marks=pytest.mark.slow),
+    ],
 )
 def test_intervals_equal_scipys_bootstrap(name, of_sample):
     gold, predicted = _scores(120, seed=4)
     predicted = predicted.astype(np.float64)
     drawn = np.random.default_rng(8).integers(0, 120, (4000, 120))
-    expected = np.quantile([of_sample(gold[row], predicted[row]).statistic for row in drawn], [0.025, 0.975])
+    expected = np.quantile(
+        [of_sample(gold[row], predicted[row]).statistic for row in drawn], [0.025, 0.975]
+    )
     metric = regression_metrics(gold, predicted, resamples=4000, seed=1)[name]
-    assert (metric.low, metric.high) == pytest.approx(expected, abs=0.05 * (expected[1] - expected[0]))
+    assert (metric.low, metric.high) == pytest.approx(
+        expected, abs=0.05 * (expected[1] - expected[0])
+    )
 
 
 @pytest.mark.parametrize("predicted", [np.full(50, 2.5), np.full(50, 0.1) + np.arange(50) * 1e-17])
@@ -92,7 +116,9 @@ def test_errors_and_r2_equal_scikit_learn_and_lie_in_their_intervals():
     predicted = predicted.astype(np.float64)
     metrics = ScoreAnswers().score(lines_of(gold, predicted), resamples=200, seed=1)
     assert metrics["mae"].value == pytest.approx(mean_absolute_error(gold, predicted), abs=1e-12)
-    assert metrics["rmse"].value == pytest.approx(root_mean_squared_error(gold, predicted), abs=1e-12)
+    assert metrics["rmse"].value == pytest.approx(
+        root_mean_squared_error(gold, predicted), abs=1e-12
+    )
     assert metrics["r2"].value == pytest.approx(r2_score(gold, predicted), abs=1e-12)
     for name in ("mae", "rmse", "r2"):
         assert metrics[name].low < metrics[name].value < metrics[name].high
@@ -101,7 +127,9 @@ def test_errors_and_r2_equal_scikit_learn_and_lie_in_their_intervals():
 def test_r2_of_answers_worse_than_the_mean_is_negative_and_of_equal_gold_scores_undefined():
     gold = np.linspace(0, 5, 30)
     assert ScoreAnswers().score(lines_of(gold, -gold), resamples=0, seed=1)["r2"].value < -1
-    constant = ScoreAnswers().score(lines_of(np.ones(30), gold), resamples=100, seed=1)["r2"].as_json()
+    constant = (
+        ScoreAnswers().score(lines_of(np.ones(30), gold), resamples=100, seed=1)["r2"].as_json()
+    )
     assert (constant["value"], constant["low"]) == (None, None)
 
 
@@ -148,7 +176,9 @@ def test_loss_is_the_mean_and_lower_is_better():
 
 def test_same_seed_same_numbers():
     gold, predicted = _scores(200)
-    first, again, other = (regression_metrics(gold, predicted, resamples=300, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (
+        regression_metrics(gold, predicted, resamples=300, seed=seed) for seed in (1, 1, 2)
+    )
     assert first == again
     assert first["spearman"].low != other["spearman"].low
 

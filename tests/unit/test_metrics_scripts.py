@@ -47,8 +47,13 @@ def test_a_local_script_is_run_on_the_answers(tmp_path):
         'return {"near_hits": 0.5, "off_by": sum(abs(p - r) for p, r in zip(predictions, references)), "raw": [1]}',
     )
     metrics = script_metrics([str(script)], predictions=[1, 2, 5], references=[1, 3, 3])
-    assert {name: metric.value for name, metric in metrics.items()} == {"near_hits": 0.5, "near_hits_off_by": 3.0}
-    assert all((metric.low, metric.high, metric.n) == (None, None, 3) for metric in metrics.values())
+    assert {name: metric.value for name, metric in metrics.items()} == {
+        "near_hits": 0.5,
+        "near_hits_off_by": 3.0,
+    }
+    assert all(
+        (metric.low, metric.high, metric.n) == (None, None, 3) for metric in metrics.values()
+    )
 
 
 def test_offline_reaches_what_a_script_may_download(tmp_path, monkeypatch):
@@ -66,7 +71,9 @@ def test_offline_reaches_what_a_script_may_download(tmp_path, monkeypatch):
 def test_a_folder_with_a_script_of_its_name_is_run_and_a_relative_path_too(tmp_path, monkeypatch):
     _write_script(tmp_path / "own" / "own.py", 'return {"f1": 0.25}')
     monkeypatch.chdir(tmp_path)
-    assert set(script_metrics(["own"], predictions=[1], references=[1], reserved=["f1"])) == {"own_f1"}
+    assert set(script_metrics(["own"], predictions=[1], references=[1], reserved=["f1"])) == {
+        "own_f1"
+    }
     assert set(script_metrics(["./own/own.py"], predictions=[1], references=[1])) == {"own_f1"}
 
 
@@ -99,7 +106,10 @@ def test_a_file_that_is_not_there_and_one_that_is_no_script(tmp_path):
 def test_scripts_that_fail_or_answer_nothing_are_the_persons_to_mend(tmp_path, stem, body, message):
     script = str(_write_script(tmp_path / f"{stem}.py", body))
     if message is None:
-        assert set(script_metrics([script], predictions=[1], references=[1])) == {"exact_y", "exact_y "}
+        assert set(script_metrics([script], predictions=[1], references=[1])) == {
+            "exact_y",
+            "exact_y ",
+        }
         return
     with pytest.raises(UsageError) as caught:
         script_metrics([script], predictions=[1], references=[1], reserved=["f1_macro"])
@@ -126,5 +136,7 @@ def test_nothing_heavy_is_imported_before_a_script_is_named():
         "heavy = {'torch', 'transformers', 'evaluate', 'datasets', 'scipy.stats', 'sklearn'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[]\n"

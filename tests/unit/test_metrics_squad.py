@@ -48,7 +48,8 @@ def _f1_by_hand(prediction, gold, version):
 
 
 _WORDS = st.lists(
-    st.sampled_from(["the", "A", "an", "red", "Red!", "car", "U.S.", "-", "theatre", "don't", "é"]), max_size=5
+    st.sampled_from(["the", "A", "an", "red", "Red!", "car", "U.S.", "-", "theatre", "don't", "é"]),
+    max_size=5,
 )
 _TEXTS = _WORDS.map(" ".join)
 
@@ -73,9 +74,13 @@ def test_normalisation(text, normal):
 @given(prediction=_TEXTS, gold=st.lists(_TEXTS, max_size=3), version=st.sampled_from([1, 2]))
 def test_any_answer_scores_as_the_slow_reading_has_it(prediction, gold, version):
     assert normalized_answer(prediction) == _plain(prediction)
-    assert answer_f1(prediction, gold, version=version) == pytest.approx(_f1_by_hand(prediction, gold, version))
+    assert answer_f1(prediction, gold, version=version) == pytest.approx(
+        _f1_by_hand(prediction, gold, version)
+    )
     references = [_plain(t) for t in gold if version == 1 or _plain(t)] or [""]
-    assert answer_exact(prediction, gold, version=version) == float(_plain(prediction) in references)
+    assert answer_exact(prediction, gold, version=version) == float(
+        _plain(prediction) in references
+    )
 
 
 def test_the_best_of_several_gold_answers_counts():
@@ -129,8 +134,13 @@ def test_english_answers_are_compared_as_ever_whatever_stands_between():
 
 
 def test_metrics_of_answerable_questions_are_two():
-    metrics = answer_metrics(["red car", "blue"], [["a red bus", "red car"], ["green"]], resamples=200, seed=1)
-    assert {name: metric.value for name, metric in metrics.items()} == {"exact_match": 0.5, "f1": 0.5}
+    metrics = answer_metrics(
+        ["red car", "blue"], [["a red bus", "red car"], ["green"]], resamples=200, seed=1
+    )
+    assert {name: metric.value for name, metric in metrics.items()} == {
+        "exact_match": 0.5,
+        "f1": 0.5,
+    }
     assert metrics["f1"].n == 2
     assert 0 <= metrics["f1"].low < 0.5 < metrics["f1"].high <= 1
 
@@ -138,33 +148,42 @@ def test_metrics_of_answerable_questions_are_two():
 def test_metrics_with_unanswerable_questions_have_both_parts_and_thresholds():
     predictions = ["red", "blue car", "green", ""]
     gold = [["red"], ["blue"], [], []]
-    metrics = answer_metrics(predictions, gold, null_odds=[-3.0, -1.0, 2.0, 5.0], resamples=200, seed=1)
+    metrics = answer_metrics(
+        predictions, gold, null_odds=[-3.0, -1.0, 2.0, 5.0], resamples=200, seed=1
+    )
     values = {name: metric.value for name, metric in metrics.items()}
     assert values.pop("f1") == pytest.approx((1 + 2 / 3 + 0 + 1) / 4)
     assert values.pop("has_answer_f1") == pytest.approx((1 + 2 / 3) / 2)
     assert values.pop("best_f1") == pytest.approx((1 + 2 / 3 + 1 + 1) / 4)
-    assert values == {
-        "exact_match": 0.5,
-        "has_answer_exact": 0.5,
-        "no_answer_exact": 0.5,
-        "no_answer_f1": 0.5,
-        "best_exact": 0.75,
-        "best_exact_thresh": -3.0,  # answering the first alone is as good as answering two: the first best one is told
-        "best_f1_thresh": -1.0,
-    }
+    assert (
+        values
+        == {
+            "exact_match": 0.5,
+            "has_answer_exact": 0.5,
+            "no_answer_exact": 0.5,
+            "no_answer_f1": 0.5,
+            "best_exact": 0.75,
+            "best_exact_thresh": -3.0,  # answering the first alone is as good as answering two: the first best one is told
+            "best_f1_thresh": -1.0,
+        }
+    )
     assert (metrics["no_answer_f1"].n, metrics["f1"].n) == (2, 4)
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     rows=st.lists(
-        st.tuples(st.booleans(), st.sampled_from([0.0, 0.5, 1.0]), st.integers(-30, 30)), min_size=1, max_size=12
+        st.tuples(st.booleans(), st.sampled_from([0.0, 0.5, 1.0]), st.integers(-30, 30)),
+        min_size=1,
+        max_size=12,
     )
 )
 def test_no_threshold_is_better_than_the_best_one(rows):
     answerable = np.array([row[0] for row in rows])
     scores = np.array([row[1] if row[0] else 0.0 for row in rows])
-    odds = np.array([row[2] + i / 100 for i, row in enumerate(rows)])  # all different: ties are the order's
+    odds = np.array(
+        [row[2] + i / 100 for i, row in enumerate(rows)]
+    )  # all different: ties are the order's
     answered = np.ones(len(rows), dtype=bool)
 
     def at(threshold):
@@ -179,7 +198,9 @@ def test_no_threshold_is_better_than_the_best_one(rows):
 
 def test_a_stored_threshold_lies_between_two_questions():
     odds = np.array([-4.0, -2.0, 3.0])
-    stored = chosen_threshold(np.array([1.0, 1.0, 0.0]), odds, answerable=np.array([True, True, False]))
+    stored = chosen_threshold(
+        np.array([1.0, 1.0, 0.0]), odds, answerable=np.array([True, True, False])
+    )
     assert stored == 0.5
 
 
@@ -187,8 +208,12 @@ def test_official_names_and_percentages():
     gold = {"q1": ["red"], "q2": ["blue car"], "q3": []}
     predictions = {"q1": "Red.", "q2": "car", "q3": "green"}
     one = official_scores(predictions, {"q1": ["red"], "q2": ["blue car"], "q4": ["x"]}, version=1)
-    assert one == pytest.approx({"exact_match": 100 / 3, "f1": 100 * (1 + 2 / 3) / 3})  # q4 has no prediction: 0
-    two = official_scores(predictions, gold, null_odds={"q3": 4.0, "q1": -2.0, "q2": 0.5}, version=2)
+    assert one == pytest.approx(
+        {"exact_match": 100 / 3, "f1": 100 * (1 + 2 / 3) / 3}
+    )  # q4 has no prediction: 0
+    two = official_scores(
+        predictions, gold, null_odds={"q3": 4.0, "q1": -2.0, "q2": 0.5}, version=2
+    )
     assert two == pytest.approx(
         {
             "exact": 200 / 3,  # odds of 4.0 are above the scorer's own threshold of 1.0
@@ -209,7 +234,9 @@ def test_official_names_and_percentages():
     without_odds = official_scores(predictions, gold, version=2)
     assert without_odds["NoAns_exact"] == 0
     assert "best_f1" not in without_odds
-    left_out = official_scores({"q1": "red"}, gold, version=2)  # 2.0 leaves questions without a prediction out
+    left_out = official_scores(
+        {"q1": "red"}, gold, version=2
+    )  # 2.0 leaves questions without a prediction out
     assert (left_out["exact"], left_out["total"]) == (100, 1)
 
 

@@ -7,14 +7,23 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertctl.metrics.statistics import bootstrap_interval, mean_interval, share_interval, wilson_interval
+from bertctl.metrics.statistics import (
+    bootstrap_interval,
+    mean_interval,
+    share_interval,
+    wilson_interval,
+)
 
 
-@pytest.mark.parametrize(("successes", "n"), [(0, 10), (10, 10), (1, 3), (789, 872), (148, 150), (40000, 40430)])
+@pytest.mark.parametrize(
+    ("successes", "n"), [(0, 10), (10, 10), (1, 3), (789, 872), (148, 150), (40000, 40430)]
+)
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
 def test_wilson_equals_scipy(successes, n, confidence):
     expected = stats.binomtest(successes, n).proportion_ci(confidence, method="wilson")
-    assert wilson_interval(successes, n, confidence) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert wilson_interval(successes, n, confidence) == pytest.approx(
+        (expected.low, expected.high), abs=1e-12
+    )
 
 
 def test_wilson_knows_nothing_without_examples():
@@ -39,16 +48,28 @@ def test_bootstrap_equals_scipys(method, scipys):
     values = np.random.default_rng(5).lognormal(0, 0.8, 60)
     of_counts, of_sample = _median_free_statistic(values)
     expected = stats.bootstrap(
-        (values,), of_sample, n_resamples=40_000, method=scipys, vectorized=True, rng=np.random.default_rng(1)
+        (values,),
+        of_sample,
+        n_resamples=40_000,
+        method=scipys,
+        vectorized=True,
+        rng=np.random.default_rng(1),
     ).confidence_interval
-    low, high = bootstrap_interval(of_counts, values.size, resamples=40_000, seed=2, method=method, stretched=False)
+    low, high = bootstrap_interval(
+        of_counts, values.size, resamples=40_000, seed=2, method=method, stretched=False
+    )
     # Two independent sets of resamples: the ends differ by about 1 % of the width. BCa's and percentile's differ by 10.
-    assert (low, high) == pytest.approx((expected.low, expected.high), abs=0.02 * (expected.high - expected.low))
+    assert (low, high) == pytest.approx(
+        (expected.low, expected.high), abs=0.02 * (expected.high - expected.low)
+    )
 
 
 def test_bca_and_percentile_differ_on_skewed_data():
     of_counts, _ = _median_free_statistic(np.random.default_rng(5).lognormal(0, 0.8, 60))
-    ends = [bootstrap_interval(of_counts, 60, resamples=20_000, seed=2, method=m) for m in ("bca", "percentile")]
+    ends = [
+        bootstrap_interval(of_counts, 60, resamples=20_000, seed=2, method=m)
+        for m in ("bca", "percentile")
+    ]
     width = ends[0][1] - ends[0][0]
     assert abs(ends[0][1] - ends[1][1]) > 0.05 * width
 
@@ -56,8 +77,12 @@ def test_bca_and_percentile_differ_on_skewed_data():
 def test_counted_kinds_give_the_interval_of_listed_examples():
     kinds, counts = np.array([0.0, 1.0, 3.0]), np.array([50, 30, 20])
     listed = np.repeat(kinds, counts)
-    by_kind = bootstrap_interval(lambda c: c @ kinds / c.sum(axis=1), counts, resamples=40_000, seed=1)
-    by_example = bootstrap_interval(lambda c: c @ listed / c.sum(axis=1), 100, resamples=40_000, seed=1)
+    by_kind = bootstrap_interval(
+        lambda c: c @ kinds / c.sum(axis=1), counts, resamples=40_000, seed=1
+    )
+    by_example = bootstrap_interval(
+        lambda c: c @ listed / c.sum(axis=1), 100, resamples=40_000, seed=1
+    )
     assert by_kind == pytest.approx(by_example, abs=0.02)
 
 
@@ -129,7 +154,9 @@ def test_resamples_done_in_portions_are_the_same_as_at_once(monkeypatch):
 def test_interval_holds_the_value_and_grows_with_confidence():
     table = np.array([3, 1, 40])
     ends = [
-        bootstrap_interval(lambda c: c[:, 2] / c.sum(axis=1), table, resamples=2000, seed=4, confidence=level)
+        bootstrap_interval(
+            lambda c: c[:, 2] / c.sum(axis=1), table, resamples=2000, seed=4, confidence=level
+        )
         for level in (0.8, 0.95, 0.99)
     ]
     assert all(low <= 40 / 44 <= high for low, high in ends)
@@ -138,7 +165,9 @@ def test_interval_holds_the_value_and_grows_with_confidence():
 
 
 def test_without_a_single_error_the_interval_is_wilsons():
-    low, high = bootstrap_interval(lambda c: c[:, 0] / c.sum(axis=1), np.array([150, 0]), resamples=500, seed=0)
+    low, high = bootstrap_interval(
+        lambda c: c[:, 0] / c.sum(axis=1), np.array([150, 0]), resamples=500, seed=0
+    )
     assert (low, high) == pytest.approx(wilson_interval(150, 150), abs=1e-12)
 
 

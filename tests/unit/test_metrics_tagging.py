@@ -21,14 +21,16 @@ def conlleval(gold: Sentences, predicted: Sentences) -> dict[str, tuple[int, int
 
     def ends(before, tag, type_before, kind):
         return (
-            (before, tag) in {("B", "B"), ("B", "O"), ("I", "B"), ("I", "O"), ("E", "E"), ("E", "I"), ("E", "O")}
+            (before, tag)
+            in {("B", "B"), ("B", "O"), ("I", "B"), ("I", "O"), ("E", "E"), ("E", "I"), ("E", "O")}
             or (before not in ("O", ".") and type_before != kind)
             or before in ("[", "]")
         )
 
     def begins(before, tag, type_before, kind):
         return (
-            (before, tag) in {("B", "B"), ("I", "B"), ("O", "B"), ("O", "I"), ("E", "E"), ("E", "I"), ("O", "E")}
+            (before, tag)
+            in {("B", "B"), ("I", "B"), ("O", "B"), ("O", "I"), ("E", "E"), ("E", "I"), ("O", "E")}
             or (tag not in ("O", ".") and type_before != kind)
             or tag in ("[", "]")
         )
@@ -41,7 +43,11 @@ def conlleval(gold: Sentences, predicted: Sentences) -> dict[str, tuple[int, int
     inside = False
     last, last_answer = ("O", ""), ("O", "")
     boundary = None
-    stream = [pair for g, p in zip(gold, predicted, strict=True) for pair in [*zip(g, p, strict=True), boundary]]
+    stream = [
+        pair
+        for g, p in zip(gold, predicted, strict=True)
+        for pair in [*zip(g, p, strict=True), boundary]
+    ]
     for pair in stream:
         now, answer = (parts(pair[0]), parts(pair[1])) if pair else (("O", ""), ("O", ""))
         gold_ends, answer_ends = (
@@ -81,12 +87,18 @@ def sentences_of(tags: list[str]) -> st.SearchStrategy[tuple[Sentences, Sentence
 
 
 @settings(max_examples=40, deadline=None)
-@given(sentences_of(["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-GPE-X", "I-GPE-X", "B", "I", "B-", "I-"]))
+@given(
+    sentences_of(
+        ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-GPE-X", "I-GPE-X", "B", "I", "B-", "I-"]
+    )
+)
 def test_counts_are_those_of_conlleval_for_every_sequence_of_b_i_and_o(pair):
     gold, predicted = pair
     wanted = conlleval(gold, predicted)
     words, _, right_words = wanted.pop("tags")
-    found = {row.type: (row.gold, row.predicted, row.correct) for row in scores_by_type(gold, predicted)}
+    found = {
+        row.type: (row.gold, row.predicted, row.correct) for row in scores_by_type(gold, predicted)
+    }
     assert found == wanted
     totals = [sum(column) for column in zip(*wanted.values(), strict=True)] or [0, 0, 0]
     assert [sum(column) for column in zip(*entity_counts(gold, predicted), strict=True)] == totals
@@ -96,7 +108,9 @@ def test_counts_are_those_of_conlleval_for_every_sequence_of_b_i_and_o(pair):
     assert metrics["entity_precision"].value == precision
     assert metrics["entity_recall"].value == recall
     both = precision + recall
-    assert metrics["entity_f1"].value == pytest.approx(2 * precision * recall / both if both else 0, abs=1e-12)
+    assert metrics["entity_f1"].value == pytest.approx(
+        2 * precision * recall / both if both else 0, abs=1e-12
+    )
     assert metrics["accuracy"].value == (right_words / words if words else 0)
 
 
@@ -105,7 +119,9 @@ def test_counts_are_those_of_conlleval_for_every_sequence_of_b_i_and_o(pair):
 def test_counts_are_those_of_conlleval_for_entities_marked_at_their_ends(pair):
     wanted = conlleval(*pair)
     wanted.pop("tags")
-    assert {row.type: (row.gold, row.predicted, row.correct) for row in scores_by_type(*pair)} == wanted
+    assert {
+        row.type: (row.gold, row.predicted, row.correct) for row in scores_by_type(*pair)
+    } == wanted
 
 
 def with_ends(tags: list[str]) -> list[tuple[str, int, int]]:
@@ -157,7 +173,11 @@ def test_one_table_by_hand():
     gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "O"]]
     answers = [["B-PER", "I-PER", "O", "B-PER"], ["B-LOC", "O"]]
     rows = {row.type: row for row in scores_by_type(gold, answers)}
-    assert (rows["PER"].precision, rows["PER"].recall, rows["PER"].f1) == (0.5, 1.0, pytest.approx(2 / 3))
+    assert (rows["PER"].precision, rows["PER"].recall, rows["PER"].f1) == (
+        0.5,
+        1.0,
+        pytest.approx(2 / 3),
+    )
     assert (rows["LOC"].precision, rows["LOC"].recall, rows["LOC"].f1) == (0.0, 0.0, 0.0)
     metrics = tagging_metrics(gold, answers, resamples=200, seed=0, entities=True)
     assert metrics["entity_f1"].value == pytest.approx(0.4)
@@ -184,11 +204,15 @@ def test_intervals_hold_the_value_repeat_and_narrow_with_more_sentences():
 def test_perfect_answers_leave_room_below():
     gold = [["B-A", "O", "O"]] * 30
     metrics = tagging_metrics(gold, gold, resamples=100, seed=0, entities=True)
-    assert all(metric.value == metric.high == 1.0 and 0.8 < metric.low < 1.0 for metric in metrics.values())
+    assert all(
+        metric.value == metric.high == 1.0 and 0.8 < metric.low < 1.0 for metric in metrics.values()
+    )
 
 
 def test_parts_of_speech_have_accuracy_alone():
-    assert list(tagging_metrics([["NOUN"]], [["VERB"]], resamples=100, seed=0, entities=False)) == ["accuracy"]
+    assert list(tagging_metrics([["NOUN"]], [["VERB"]], resamples=100, seed=0, entities=False)) == [
+        "accuracy"
+    ]
 
 
 def test_sentences_of_different_lengths_are_refused():
@@ -202,6 +226,11 @@ def test_one_sentence_says_nothing_of_how_sentences_differ():
     sentence = {"gold": ["O"] * 30 + ["B-PER"], "prediction": ["O"] * 31}
     for count, has_interval in ((1, False), (2, True)):
         lines = [{"id": str(number), **sentence} for number in range(count)]
-        found = answer_type("token-classification").from_lines(lines).contributions(lines, "accuracy").metric()
+        found = (
+            answer_type("token-classification")
+            .from_lines(lines)
+            .contributions(lines, "accuracy")
+            .metric()
+        )
         assert found.value == 30 / 31
         assert (found.low is not None) == has_interval

@@ -61,11 +61,16 @@ def test_a_full_disk_leaves_the_last_save_whole(room, loaded, tmp_path):
     assert len(before["model.safetensors"]) > room
     with torch.no_grad():
         loaded.network.classifier.bias += 1
-    with full_disk(room), pytest.raises(UnavailableError, match=r"disk is full, by .* .ulimit -f.") as caught:
+    with (
+        full_disk(room),
+        pytest.raises(UnavailableError, match=r"disk is full, by .* .ulimit -f.") as caught,
+    ):
         loaded.save(folder)
     assert "written before" in caught.value.message
     assert contents(folder) == before
-    assert [path.name for path in tmp_path.iterdir()] == ["model"], "nothing half-written lies around"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"], (
+        "nothing half-written lies around"
+    )
     loaded.save(folder)
     assert contents(folder)["model.safetensors"] != before["model.safetensors"]
 
@@ -78,12 +83,18 @@ def test_what_was_saved_is_what_is_loaded(loaded, tmp_path):
         for parameter in loaded.network.parameters():
             parameter += 1
     loaded.load(folder)
-    assert all(torch.equal(saved[name], tensor) for name, tensor in loaded.network.state_dict().items())
+    assert all(
+        torch.equal(saved[name], tensor) for name, tensor in loaded.network.state_dict().items()
+    )
     again = load_model(inspect_model(section(folder)), AUTO, head=None)
-    assert all(torch.equal(saved[name], tensor) for name, tensor in again.network.state_dict().items())
+    assert all(
+        torch.equal(saved[name], tensor) for name, tensor in again.network.state_dict().items()
+    )
     assert again.network.config.id2label == HEAD["id2label"]
     assert not list(folder.glob("*.bin")), "nothing is pickled"
-    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1, "who may read the config may read the weights"
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1, (
+        "who may read the config may read the weights"
+    )
 
 
 def test_a_new_head_takes_the_place_of_one_with_other_labels(loaded, tmp_path):
@@ -100,7 +111,9 @@ def test_weights_are_fp32_whatever_they_were_saved_as(copied):
     from safetensors.torch import load_file, save_file
 
     path = copied / "model.safetensors"
-    save_file({name: tensor.half() for name, tensor in load_file(path).items()}, path, {"format": "pt"})
+    save_file(
+        {name: tensor.half() for name, tensor in load_file(path).items()}, path, {"format": "pt"}
+    )
     loaded = load_model(inspect_model(section(copied)), AUTO, head=HEAD)
     assert {parameter.dtype for parameter in loaded.network.parameters()} == {torch.float32}
 
@@ -108,7 +121,9 @@ def test_weights_are_fp32_whatever_they_were_saved_as(copied):
 @pytest.mark.parametrize(("asked", "expected"), [(None, 0.1), (0.0, 0.0), (0.3, 0.3)])
 def test_dropout_is_the_models_own_unless_it_is_said(asked, expected, tiny_model):
     loaded = load_model(inspect_model(section(tiny_model)), AUTO, head=HEAD, dropout=asked)
-    found = [module.p for module in loaded.network.modules() if isinstance(module, torch.nn.Dropout)]
+    found = [
+        module.p for module in loaded.network.modules() if isinstance(module, torch.nn.Dropout)
+    ]
     assert len(found) > 4
     assert set(found) == {expected}
 
@@ -125,7 +140,12 @@ def test_a_token_whose_id_has_no_vector_is_refused_however_few_there_are(copied)
 def test_the_tokenizer_neither_cuts_nor_pads_by_itself(copied):
     """Some tokenizer.json carry both (minilm's pads to 128); here lengths are the data's."""
     document = json.loads((copied / "tokenizer.json").read_text())
-    document["truncation"] = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
+    document["truncation"] = {
+        "direction": "Right",
+        "max_length": 5,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
     document["padding"] = {
         "strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
         "pad_token": "[PAD]",
@@ -190,7 +210,9 @@ def test_the_positions_are_the_last_length_that_fits(tiny_model):
 def _add_cased_pieces(folder: Path) -> None:
     document = json.loads((folder / "tokenizer.json").read_text())
     vocabulary = document["model"]["vocab"]
-    for piece, gone in zip(("Good", "Bad", "Film", "Food"), ("##0", "##1", "##2", "##3"), strict=True):
+    for piece, gone in zip(
+        ("Good", "Bad", "Film", "Food"), ("##0", "##1", "##2", "##3"), strict=True
+    ):
         vocabulary[piece] = vocabulary.pop(gone)
     (folder / "tokenizer.json").write_text(json.dumps(document))
     (folder / "vocab.txt").unlink()

@@ -25,7 +25,10 @@ HEAD = {
 
 
 def recipe(tiny_model: Path, **fields: object) -> Recipe:
-    return load_recipe("text-classification", options={"model.name": str(tiny_model), "model.max_length": 32, **fields})
+    return load_recipe(
+        "text-classification",
+        options={"model.name": str(tiny_model), "model.max_length": 32, **fields},
+    )
 
 
 def build(tiny_model: Path, **fields: object) -> Model:
@@ -49,7 +52,9 @@ def test_weights_that_were_copied_can_be_put_back(tiny_model: Path) -> None:
     with torch.no_grad():
         for parameter in model.network.parameters():
             parameter.add_(1.0)
-    assert not any(torch.equal(tensor, copied[name]) for name, tensor in model.copy_weights().items())
+    assert not any(
+        torch.equal(tensor, copied[name]) for name, tensor in model.copy_weights().items()
+    )
     with torch.no_grad():
         for parameter in model.network.parameters():
             parameter.zero_()

@@ -10,7 +10,14 @@ from bertctl.errors import DataError
 from bertctl.metrics.similarity import MEASURES, exact_similarities
 from bertctl.search import nearest as module
 from bertctl.search.index import Index, as_read, as_stored
-from bertctl.search.nearest import Nearest, NearestPairs, block_rows, pairs_above, recall, row_by_row
+from bertctl.search.nearest import (
+    Nearest,
+    NearestPairs,
+    block_rows,
+    pairs_above,
+    recall,
+    row_by_row,
+)
 
 
 def unit(shape: tuple[int, int], seed: int = 0) -> np.ndarray:
@@ -28,7 +35,9 @@ def seen(rows: np.ndarray, queries: np.ndarray, top: int, block: int) -> Nearest
 def all_at_once(rows: np.ndarray, queries: np.ndarray, top: int) -> np.ndarray:
     """By the exact cosine, of equals the first row."""
     scores = queries.astype(np.float64) @ rows.astype(np.float64).T
-    return np.stack([np.lexsort((np.arange(len(rows)), -np.round(one, 12)))[:top] for one in scores])
+    return np.stack(
+        [np.lexsort((np.arange(len(rows)), -np.round(one, 12)))[:top] for one in scores]
+    )
 
 
 @pytest.mark.parametrize("block", [1, 7, 100, 1000, 3000])
@@ -39,7 +48,9 @@ def test_blocks_of_any_size_find_the_same_rows(block: int, top: int) -> None:
     queries[0] = rows[5]
     found = seen(rows, queries, top, block)
     assert (found.rows == all_at_once(rows, queries, top)).all()
-    assert found.rows[0, : min(top, 3)].tolist() == [5, 300, 301][: min(top, 3)], "equal rows in their order"
+    assert found.rows[0, : min(top, 3)].tolist() == [5, 300, 301][: min(top, 3)], (
+        "equal rows in their order"
+    )
     exact = (queries.astype(np.float64)[:, None] * rows[found.rows].astype(np.float64)).sum(axis=2)
     np.testing.assert_allclose(found.scores, exact, rtol=0, atol=1e-15)
 
@@ -47,7 +58,11 @@ def test_blocks_of_any_size_find_the_same_rows(block: int, top: int) -> None:
 @pytest.mark.parametrize("order", ["nearer and nearer", "all equal"])
 def test_orders_that_make_every_row_a_candidate(order: str) -> None:
     rows, queries = unit((2000, 8)), unit((1, 8), 1)
-    rows = rows[np.argsort(rows @ queries[0])] if order == "nearer and nearer" else np.repeat(queries, 2000, axis=0)
+    rows = (
+        rows[np.argsort(rows @ queries[0])]
+        if order == "nearer and nearer"
+        else np.repeat(queries, 2000, axis=0)
+    )
     assert (seen(rows, queries, 10, 64).rows == all_at_once(rows, queries, 10)).all()
 
 
@@ -77,11 +92,15 @@ def test_every_pair_above_a_threshold(block: int, monkeypatch: pytest.MonkeyPatc
         for first, second, _ in pairs_above(0.3, rows, other)
         for pair in zip(first.tolist(), second.tolist(), strict=True)
     }
-    assert both == {(int(i), int(j)) for i, j in zip(*np.nonzero(rows @ other.T >= 0.3), strict=True)}
+    assert both == {
+        (int(i), int(j)) for i, j in zip(*np.nonzero(rows @ other.T >= 0.3), strict=True)
+    }
 
 
 def test_300_near_duplicates_are_44850_pairs() -> None:
-    rows = np.repeat(unit((1, 384)), 300, axis=0) + 0.001 * np.random.default_rng(1).standard_normal((300, 384))
+    rows = np.repeat(unit((1, 384)), 300, axis=0) + 0.001 * np.random.default_rng(
+        1
+    ).standard_normal((300, 384))
     rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
     assert sum(len(first) for first, _, _ in pairs_above(0.9, rows)) == 44_850
 
@@ -123,7 +142,9 @@ def test_an_index_of_several_blocks(dtype: str, tmp_path: Path) -> None:
     rows = unit((2 * block_rows(1) + 5, 4))
     queries = unit((1, 4), 1)
     kept = as_read(as_stored(rows, dtype))
-    assert (index_of(rows, tmp_path, dtype).nearest(queries, 10).rows == all_at_once(kept, queries, 10)).all()
+    assert (
+        index_of(rows, tmp_path, dtype).nearest(queries, 10).rows == all_at_once(kept, queries, 10)
+    ).all()
 
 
 def test_what_is_no_number_is_refused(tmp_path: Path) -> None:
@@ -140,13 +161,17 @@ def test_rows_are_near_by_every_measure(measure: str, block: int) -> None:
     rows = (unit((400, 16)) * rng.uniform(0.2, 9, (400, 1))).astype(np.float32)
     queries = (unit((5, 16), 1) * 3).astype(np.float32)
     if measure == "cosine":
-        rows, queries = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (rows, queries))
+        rows, queries = (
+            each / np.linalg.norm(each, axis=1, keepdims=True) for each in (rows, queries)
+        )
     rows[[50, 300]] = rows[7]
     found = Nearest(queries, 10, measure)
     for first in range(0, len(rows), block):
         found.see(rows[first : first + block], first)
     for query in range(5):
-        exact = exact_similarities(measure, np.repeat(queries[query : query + 1], 400, axis=0), rows)
+        exact = exact_similarities(
+            measure, np.repeat(queries[query : query + 1], 400, axis=0), rows
+        )
         assert found.rows[query].tolist() == np.lexsort((np.arange(400), -exact))[:10].tolist()
         np.testing.assert_allclose(found.scores[query], np.sort(exact)[::-1][:10], rtol=1e-12)
 
@@ -162,7 +187,9 @@ def test_pairs_are_near_by_every_measure(measure: str) -> None:
         for first, second, _ in pairs_above(threshold, rows, measure=measure)
         for pair in zip(first.tolist(), second.tolist(), strict=True)
     }
-    assert found == {(int(a), int(b)) for a, b, near in zip(i, j, exact >= threshold, strict=True) if near}
+    assert found == {
+        (int(a), int(b)) for a, b, near in zip(i, j, exact >= threshold, strict=True) if near
+    }
     np.testing.assert_allclose(row_by_row(rows[i], rows[j], measure)[2], exact, rtol=1e-6)
 
 

@@ -38,7 +38,9 @@ class Texts:
         self.texts = [rng.integers(2, VOCABULARY, length) for length in self.lengths]
         self.labels = rng.integers(0, 2, 40)
 
-    def padded(self, indices: NDArray[np.int64], texts: list[NDArray[np.int64]]) -> dict[str, Tensor]:
+    def padded(
+        self, indices: NDArray[np.int64], texts: list[NDArray[np.int64]]
+    ) -> dict[str, Tensor]:
         flat = np.concatenate(texts)
         return padded_inputs(flat, np.zeros_like(flat), self.lengths[indices], Padding(0))
 
@@ -68,8 +70,13 @@ class MaskedAndNext(Objective):
         return {"masked": int((batch.hidden != -100).sum()), "next": len(batch.gold)}
 
     def losses(self, outputs: Any, batch: MaskedBatch) -> dict[str, Tensor]:
-        words = functional.cross_entropy(outputs.words.flatten(0, 1), batch.hidden.flatten(), reduction="sum")
-        return {"masked": words, "next": functional.cross_entropy(outputs.pair, batch.gold, reduction="sum")}
+        words = functional.cross_entropy(
+            outputs.words.flatten(0, 1), batch.hidden.flatten(), reduction="sum"
+        )
+        return {
+            "masked": words,
+            "next": functional.cross_entropy(outputs.pair, batch.gold, reduction="sum"),
+        }
 
 
 class Contrastive(Objective):
@@ -90,7 +97,11 @@ class Contrastive(Objective):
     def losses(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         assert len(outputs) == len(batch.inputs["input_ids"]), "the outputs of the whole batch"
         one, other = functional.normalize(outputs, dim=-1).unbind(dim=1)
-        return {"pairs": functional.cross_entropy(10 * one @ other.T, torch.arange(len(outputs)), reduction="sum")}
+        return {
+            "pairs": functional.cross_entropy(
+                10 * one @ other.T, torch.arange(len(outputs)), reduction="sum"
+            )
+        }
 
 
 class Tiny(nn.Module):
@@ -100,13 +111,19 @@ class Tiny(nn.Module):
         super().__init__()
         torch.manual_seed(1)
         self.table = nn.Embedding(VOCABULARY, SIZE)
-        self.words, self.pair, self.halves = nn.Linear(SIZE, VOCABULARY), nn.Linear(SIZE, 2), nn.Linear(SIZE, 2 * SIZE)
+        self.words, self.pair, self.halves = (
+            nn.Linear(SIZE, VOCABULARY),
+            nn.Linear(SIZE, 2),
+            nn.Linear(SIZE, 2 * SIZE),
+        )
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> SimpleNamespace:
         states = torch.tanh(self.table(input_ids)) * attention_mask[..., None]
         mean = states.sum(dim=1) / attention_mask.sum(dim=1, keepdim=True)
         return SimpleNamespace(
-            words=self.words(states), pair=self.pair(mean), vectors=self.halves(mean).view(-1, 2, SIZE)
+            words=self.words(states),
+            pair=self.pair(mean),
+            vectors=self.halves(mean).view(-1, 2, SIZE),
         )
 
 
@@ -134,7 +151,9 @@ def gradients(engine: TrainingEngine) -> dict[str, Tensor]:
     return {name: p.grad for name, p in engine.network.named_parameters() if p.grad is not None}
 
 
-def stepped(objective: Objective, *, micro_batches: int = 1, rng: WindowRandom | None = None) -> tuple[float, Any]:
+def stepped(
+    objective: Objective, *, micro_batches: int = 1, rng: WindowRandom | None = None
+) -> tuple[float, Any]:
     engine = engine_of(objective)
     step = rng or WindowRandom(7, 1, 3)
     found = training_step(engine, Texts(), GLOBAL_BATCH, step, micro_batches=micro_batches)  # type: ignore[arg-type]
@@ -171,15 +190,22 @@ class ThreadWorkers(Workers):
         return np.sum(self.gather(values), axis=0)  # type: ignore[no-any-return]
 
 
-def shared(objective: Objective, *, processes: int, micro_batches: int = 1) -> tuple[list[float], dict[str, Tensor]]:
+def shared(
+    objective: Objective, *, processes: int, micro_batches: int = 1
+) -> tuple[list[float], dict[str, Tensor]]:
     """Losses of all processes, and the mean of their gradients, as DDP takes it."""
     meeting = Meeting(processes)
-    engines = [engine_of(objective, ThreadWorkers(rank, processes, meeting=meeting)) for rank in range(processes)]
+    engines = [
+        engine_of(objective, ThreadWorkers(rank, processes, meeting=meeting))
+        for rank in range(processes)
+    ]
     losses = [0.0] * processes
 
     def work(rank: int) -> None:
         step = WindowRandom(7, 1, 3)
-        found = training_step(engines[rank], Texts(), GLOBAL_BATCH, step, micro_batches=micro_batches)  # type: ignore[arg-type]
+        found = training_step(
+            engines[rank], Texts(), GLOBAL_BATCH, step, micro_batches=micro_batches
+        )  # type: ignore[arg-type]
         losses[rank] = found.loss
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(processes)]
@@ -188,7 +214,9 @@ def shared(objective: Objective, *, processes: int, micro_batches: int = 1) -> t
     for thread in threads:
         thread.join()
     found = [gradients(engine) for engine in engines]
-    return losses, {name: torch.stack([one[name] for one in found]).mean(dim=0) for name in found[0]}
+    return losses, {
+        name: torch.stack([one[name] for one in found]).mean(dim=0) for name in found[0]
+    }
 
 
 def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
@@ -208,7 +236,9 @@ def test_the_premise_masks_are_many_and_uneven_and_the_two_counts_differ() -> No
 
 
 @pytest.mark.parametrize("micro_batches", [2, 3, 32])
-def test_two_losses_with_their_own_denominators_are_the_same_in_micro_batches(micro_batches: int) -> None:
+def test_two_losses_with_their_own_denominators_are_the_same_in_micro_batches(
+    micro_batches: int,
+) -> None:
     loss, whole = stepped(MaskedAndNext())
     split_loss, split = stepped(MaskedAndNext(), micro_batches=micro_batches)
     assert split_loss == pytest.approx(loss, abs=1e-6)
@@ -216,7 +246,9 @@ def test_two_losses_with_their_own_denominators_are_the_same_in_micro_batches(mi
 
 
 @pytest.mark.parametrize(("processes", "micro_batches"), [(2, 1), (3, 2)])
-def test_two_losses_with_their_own_denominators_are_the_same_in_processes(processes: int, micro_batches: int) -> None:
+def test_two_losses_with_their_own_denominators_are_the_same_in_processes(
+    processes: int, micro_batches: int
+) -> None:
     loss, whole = stepped(MaskedAndNext())
     losses, split = shared(MaskedAndNext(), processes=processes, micro_batches=micro_batches)
     assert losses == pytest.approx([loss] * processes, abs=1e-6)
@@ -234,8 +266,13 @@ def test_two_losses_by_hand() -> None:
     batch = objective.batch(Texts(), GLOBAL_BATCH, WindowRandom(7, 1, 3))
     with torch.no_grad():
         outputs = network(batch.inputs["input_ids"], batch.inputs["attention_mask"])
-    words = functional.cross_entropy(outputs.words.flatten(0, 1), batch.hidden.flatten())  # means, ignoring -100
-    by_hand = {"masked": float(words), "next": float(functional.cross_entropy(outputs.pair, batch.gold))}
+    words = functional.cross_entropy(
+        outputs.words.flatten(0, 1), batch.hidden.flatten()
+    )  # means, ignoring -100
+    by_hand = {
+        "masked": float(words),
+        "next": float(functional.cross_entropy(outputs.pair, batch.gold)),
+    }
     engine = engine_of(objective)
     found = training_step(engine, Texts(), GLOBAL_BATCH, WindowRandom(7, 1, 3), micro_batches=3)  # type: ignore[arg-type]
     assert found.losses == pytest.approx(by_hand)
@@ -243,7 +280,12 @@ def test_two_losses_by_hand() -> None:
 
 
 def test_masks_change_from_step_to_step_and_epoch_to_epoch() -> None:
-    steps = [WindowRandom(7, 1, 3), WindowRandom(7, 1, 4), WindowRandom(7, 2, 3), WindowRandom(8, 1, 3)]
+    steps = [
+        WindowRandom(7, 1, 3),
+        WindowRandom(7, 1, 4),
+        WindowRandom(7, 2, 3),
+        WindowRandom(8, 1, 3),
+    ]
     batches = [MaskedAndNext().batch(Texts(), GLOBAL_BATCH, rng) for rng in steps]
     assert len({str(batch.hidden.tolist()) for batch in batches}) == len(steps)
 
@@ -276,9 +318,15 @@ def test_lack_of_memory_splits_the_batch_whatever_its_losses_look_at() -> None:
     engine.network.register_forward_pre_hook(_fails(2))
     micro_batches = MicroBatches(1, 32, SILENT)
     found = step_with_oom_retry(engine, Texts(), GLOBAL_BATCH, WindowRandom(7, 1, 3), micro_batches)  # type: ignore[arg-type]
-    assert (micro_batches.count, found.loss) == (4, pytest.approx(stepped(MaskedAndNext())[0], abs=1e-6))
+    assert (micro_batches.count, found.loss) == (
+        4,
+        pytest.approx(stepped(MaskedAndNext())[0], abs=1e-6),
+    )
     cached = engine_of(Contrastive())
     cached.network.register_forward_pre_hook(_fails(1))
     micro_batches = MicroBatches(1, 32, SILENT)
     found = step_with_oom_retry(cached, Texts(), GLOBAL_BATCH, WindowRandom(7, 1, 3), micro_batches)  # type: ignore[arg-type]
-    assert (micro_batches.count, found.loss) == (2, pytest.approx(stepped(Contrastive())[0], abs=1e-6))
+    assert (micro_batches.count, found.loss) == (
+        2,
+        pytest.approx(stepped(Contrastive())[0], abs=1e-6),
+    )

@@ -44,12 +44,20 @@ def _writes(call: ast.Call) -> bool:
     if not isinstance(call.func, ast.Attribute):
         return False
     name, owner = call.func.attr, call.func.value
-    if call.args and isinstance(call.args[0], ast.Attribute) and ast.unparse(call.args[0]) == "os.devnull":
+    if (
+        call.args
+        and isinstance(call.args[0], ast.Attribute)
+        and ast.unparse(call.args[0]) == "os.devnull"
+    ):
         return False
     if isinstance(owner, ast.Name) and owner.id in _OF_MODULES:
         return name in _OF_MODULES[owner.id]
     if name == "open":
-        modes = [one.value for one in call.args[:1] if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        modes = [
+            one.value
+            for one in call.args[:1]
+            if isinstance(one, ast.Constant) and isinstance(one.value, str)
+        ]
         return any(set(mode) & set("wax+") for mode in modes)
     return name in _OF_PATHS
 
@@ -83,6 +91,9 @@ def test_a_cache_that_cannot_be_written_says_what_to_name(tmp_path, monkeypatch)
     """No -o takes a cache to another place."""
     monkeypatch.setenv("BERTCTL_CACHE", str(tmp_path / "file"))
     (tmp_path / "file").write_text("")
-    with pytest.raises(UnavailableError) as refused, replacing(tmp_path / "file" / "models" / "one"):
+    with (
+        pytest.raises(UnavailableError) as refused,
+        replacing(tmp_path / "file" / "models" / "one"),
+    ):
         raise AssertionError
     assert "choose another in BERTCTL_CACHE" in refused.value.remedy

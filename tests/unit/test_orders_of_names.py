@@ -31,7 +31,8 @@ def test_outputs_are_named_by_their_ids() -> None:
 
 
 @pytest.mark.parametrize(
-    "id2label", [{"1": "a", "2": "b"}, {"0": "a", "2": "b"}, {"a": "0", "b": "1"}, {"0": "a", "00": "b"}]
+    "id2label",
+    [{"1": "a", "2": "b"}, {"0": "a", "2": "b"}, {"a": "0", "b": "1"}, {"0": "a", "00": "b"}],
 )
 def test_ids_that_are_no_places_are_refused(id2label: dict) -> None:
     with pytest.raises(UnavailableError, match="id2label"):
@@ -63,8 +64,12 @@ def test_inspect_lists_labels_by_their_ids(tiny_model: Path, tmp_path: Path) -> 
 def test_metrics_of_single_labels_stay_out_of_the_cards_metadata(tmp_path: Path) -> None:
     entry = {"value": 0.8, "low": 0.7, "high": 0.9, "n": 60, "higher_is_better": True}
     of_labels = {f"{name}:{label}": entry for name in ("f1", "recall") for label in INTENTS}
-    metrics = {"metrics": {split: {"accuracy": entry, **of_labels} for split in ("validation", "test")}}
-    text = card_text(RunFolder(made_run(tmp_path / "run", classified(60, INTENTS), metrics=metrics)))
+    metrics = {
+        "metrics": {split: {"accuracy": entry, **of_labels} for split in ("validation", "test")}
+    }
+    text = card_text(
+        RunFolder(made_run(tmp_path / "run", classified(60, INTENTS), metrics=metrics))
+    )
     metadata = text.split("---\n")[1]
     assert metadata.count("type: accuracy") == 2
     assert "intent_" not in metadata
@@ -74,7 +79,9 @@ def test_a_primary_metric_of_one_label_stays(tmp_path: Path) -> None:
     entry = {"value": 0.8, "low": 0.7, "high": 0.9, "n": 60, "higher_is_better": True}
     metrics = {"metrics": {"validation": {"f1:intent_c": entry, "f1:intent_d": entry}},
                "primary": {"split": "validation", "name": "f1:intent_c"}}  # fmt: skip
-    text = card_text(RunFolder(made_run(tmp_path / "run", classified(60, INTENTS), metrics=metrics)))
+    text = card_text(
+        RunFolder(made_run(tmp_path / "run", classified(60, INTENTS), metrics=metrics))
+    )
     assert "f1:intent_c" in text.split("---\n")[1]
     assert "f1:intent_d" not in text.split("---\n")[1]
 
@@ -84,7 +91,10 @@ def test_a_primary_metric_of_one_label_stays(tmp_path: Path) -> None:
     [
         (["run-10", "run-9", "run-1"], ["run-1", "run-9", "run-10"]),
         (["checkpoint-100", "checkpoint-20"], ["checkpoint-20", "checkpoint-100"]),
-        (["part-10.jsonl", "part-02.jsonl", "part-2.jsonl"], ["part-02.jsonl", "part-2.jsonl", "part-10.jsonl"]),
+        (
+            ["part-10.jsonl", "part-02.jsonl", "part-2.jsonl"],
+            ["part-02.jsonl", "part-2.jsonl", "part-10.jsonl"],
+        ),
         (["v1.10", "v1.9", "v1"], ["v1", "v1.9", "v1.10"]),
         (["10", "b", "9", "a"], ["9", "10", "a", "b"]),
         (["x", "x1", "", "²"], ["", "x", "x1", "²"]),
@@ -102,7 +112,9 @@ def test_runs_are_listed_by_number(tmp_path: Path) -> None:
 
 def test_labels_of_lines_without_probabilities_are_in_the_order_of_training() -> None:
     """Of two labels the later one is positive, unless the lines name it."""
-    lines = [{"id": str(i), "gold": gold, "prediction": gold} for i, gold in enumerate(["10", "9", "9"])]
+    lines = [
+        {"id": str(i), "gold": gold, "prediction": gold} for i, gold in enumerate(["10", "9", "9"])
+    ]
     answers = ClassAnswers.from_lines(lines)
     assert answers.labels == ("9", "10")
     assert answers.positive == "10"

@@ -43,14 +43,24 @@ def test_a_brief_duration_is_rounded_not_cut(seconds: float, exact: str, brief: 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(3e-4, "3e-04"), (5e-5, "5e-05"), (2.5e-4, "2.5e-04"), (0.01, "0.01"), (0.0, "0"), (1e-3, "0.001"), (16, "16")],
+    [
+        (3e-4, "3e-04"),
+        (5e-5, "5e-05"),
+        (2.5e-4, "2.5e-04"),
+        (0.01, "0.01"),
+        (0.0, "0"),
+        (1e-3, "0.001"),
+        (16, "16"),
+    ],
 )
 def test_small_numbers_are_written_alike(value: float, text: str) -> None:
     assert value_text(value) == text
 
 
 @pytest.mark.parametrize(("low", "high"), [(1e-7, 1.0), (1e-5, 1e-4)])
-def test_the_rates_of_a_range_test_are_plain_numbers(tmp_path: Path, low: float, high: float) -> None:
+def test_the_rates_of_a_range_test_are_plain_numbers(
+    tmp_path: Path, low: float, high: float
+) -> None:
     rates = np.geomspace(low, high, 40).tolist()
     found = suggest(rates, [2.0 - 0.04 * i for i in range(30)] + [3.0 * i for i in range(10)])
     document = {**found, "recipe": "r", "model": "m", "steps": 40, "batch_size": 16}
@@ -62,7 +72,9 @@ def test_the_rates_of_a_range_test_are_plain_numbers(tmp_path: Path, low: float,
 
 def test_the_test_score_leads_once_there_is_one(tmp_path: Path) -> None:
     entry = {"value": 0.76, "low": 0.7, "high": 0.8, "n": 60, "higher_is_better": True}
-    metrics = {"metrics": {"validation": {"accuracy": entry | {"value": 0.8}}, "test": {"accuracy": entry}}}
+    metrics = {
+        "metrics": {"validation": {"accuracy": entry | {"value": 0.8}}, "test": {"accuracy": entry}}
+    }
     tiles = build_report(gather(made_run(tmp_path / "run", classified(60), metrics=metrics))).tiles
     assert [(tile.label, tile.value) for tile in tiles[:2]] == [
         ("accuracy, test", "0.7600"), ("accuracy, validation", "0.8000"),
@@ -71,7 +83,10 @@ def test_the_test_score_leads_once_there_is_one(tmp_path: Path) -> None:
 
 def test_settings_that_nobody_chose_are_not_listed(tmp_path: Path) -> None:
     """Every run has a device. What the preset `auto` chose is listed, as no recipe has it."""
-    recipe = {"training": {"batch_size": 32, "epochs": 7}, "runtime": {"device": "cpu", "threads": 2}}
+    recipe = {
+        "training": {"batch_size": 32, "epochs": 7},
+        "runtime": {"device": "cpu", "threads": 2},
+    }
     report = build_report(gather(made_run(tmp_path / "run", classified(60), recipe=recipe)))
     (section,) = (section for section in report.sections if section.name == "recipe")
     names = [str(row[0]) for row in section.blocks[0].rows]
@@ -82,11 +97,15 @@ def test_settings_that_nobody_chose_are_not_listed(tmp_path: Path) -> None:
 def test_of_many_labels_the_worst_come_first_and_those_never_predicted_are_marked() -> None:
     lines = classified(400, LABELS)
     for line in lines:
-        line["prediction"] = "card_a" if line["prediction"] in ("card_x", "card_m") else line["prediction"]
+        line["prediction"] = (
+            "card_a" if line["prediction"] in ("card_x", "card_m") else line["prediction"]
+        )
     section = outcome_section(lines, ClassAnswers.from_lines(lines))
     table = section.blocks[0]
     assert [str(row[0]) for row in table.rows[:2]] == ["card_m", "card_x"]
-    assert [row[0].shade > 0 and row[0].wrong for row in table.cells()] == [True, True] + [False] * 24
+    assert [row[0].shade > 0 and row[0].wrong for row in table.cells()] == [True, True] + [
+        False
+    ] * 24
     assert "2 of 26" in table.caption
 
 
@@ -102,7 +121,11 @@ def test_long_names_break_between_their_words_only() -> None:
     from bertctl.reporting.document import Column, Section, TableBlock
 
     label = "why_is_my_card_declined<b>"
-    block = TableBlock([Column("label"), Column("short")], [[Cell(label, data=True), Cell("card_a", data=True)]], "c")
+    block = TableBlock(
+        [Column("label"), Column("short")],
+        [[Cell(label, data=True), Cell("card_a", data=True)]],
+        "c",
+    )
     page = render_html(Report("t", "", [Tile("a", "1")] * 6, [Section("s", "S", [block])]))
     assert "why_<wbr>is_<wbr>my_<wbr>card_<wbr>declined&lt;b&gt;" in page
     assert ">card_a<" in page
@@ -111,10 +134,15 @@ def test_long_names_break_between_their_words_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seeds", "words"), [(1, "one seed each"), pytest.param(3, "mean ± deviation over seeds", marks=pytest.mark.slow)]
+    ("seeds", "words"),
+    [(1, "one seed each"), pytest.param(3, "mean ± deviation over seeds", marks=pytest.mark.slow)],
 )
 def test_a_sweeps_caption_says_what_is_there(tmp_path: Path, seeds: int, words: str) -> None:
-    settings = [{"optimizer.learning_rate": rate, "training.epochs": n} for rate in (3e-4, 5e-5) for n in (1, 2)]
+    settings = [
+        {"optimizer.learning_rate": rate, "training.epochs": n}
+        for rate in (3e-4, 5e-5)
+        for n in (1, 2)
+    ]
     document = document_of(made_sweep(tmp_path, settings, [0.9, 0.8, 0.7, 0.6], seeds=seeds))
     write_pictures(document, tmp_path)
     page = render_html(sweep_report(document, tmp_path))
@@ -128,11 +156,16 @@ def test_a_sweeps_caption_says_what_is_there(tmp_path: Path, seeds: int, words: 
 def test_a_probe_of_one_layer_has_a_picture_of_its_size(tmp_path: Path) -> None:
     entry = {"value": 0.8, "low": 0.7, "high": 0.9, "n": 60}
     row = {"layer": "6", "pooling": "mean", "accuracy": entry}
-    metrics = {"probe": {"table": [row]}, "primary": {"name": "accuracy", "split": "validation"}, "metrics": {}}
+    metrics = {
+        "probe": {"table": [row]},
+        "primary": {"name": "accuracy", "split": "validation"},
+        "metrics": {},
+    }
     for name, table in (("one", [row]), ("two", [row, row | {"layer": "5"}])):
         draw_probe(metrics | {"probe": {"table": table}}, [tmp_path / f"{name}.svg"], title="t")
     heights = [
-        float(re.search(r'height="([\d.]+)pt"', (tmp_path / f"{name}.svg").read_text())[1]) for name in ("one", "two")
+        float(re.search(r'height="([\d.]+)pt"', (tmp_path / f"{name}.svg").read_text())[1])
+        for name in ("one", "two")
     ]
     assert heights[0] < 0.5 * heights[1]
 
@@ -145,7 +178,10 @@ def test_heads_are_maps_and_mixed_ones_are_counted() -> None:
     first = report.sections[0].blocks[0]
     assert [(str(row[0]), str(row[2])) for row in first.rows] == [("next", "1"), ("mixed", "3")]
     heat_map = report.sections[-1].blocks[0]
-    assert [[str(cell) for cell in row] for row in heat_map.rows] == [["1", "0.90", "0.10"], ["2", "0.20", "0.30"]]
+    assert [[str(cell) for cell in row] for row in heat_map.rows] == [
+        ["1", "0.90", "0.10"],
+        ["2", "0.20", "0.30"],
+    ]
     assert heat_map.cells()[0][1].shade == 0.9
 
 
@@ -156,8 +192,18 @@ def explained(comprehensiveness: float, chance: float) -> dict:
         "random": {"comprehensiveness": chance, "sufficiency": 0.0},
     }
     facts = {"steps": 7, "converged": True, "error": 0.006, "change": 1.55}
-    target = {"label": "pos", "value": 1.5, "words": [word], "methods": {"integrated-gradients": facts}}
-    line = {"id": "7", "prediction": "pos", "probabilities": {"neg": 0.1, "pos": 0.9}, "gold": "neg"}
+    target = {
+        "label": "pos",
+        "value": 1.5,
+        "words": [word],
+        "methods": {"integrated-gradients": facts},
+    }
+    line = {
+        "id": "7",
+        "prediction": "pos",
+        "probabilities": {"neg": 0.1, "pos": 0.9},
+        "gold": "neg",
+    }
     return {**line, "targets": [{**target, "faithfulness": figures}]}
 
 
@@ -177,7 +223,10 @@ def history(training: list[float], held_out: list[float]) -> list[dict]:
     steps = range(10, 10 * len(training) + 1, 10)
     lines = [{"step": step, "loss": loss} for step, loss in zip(steps, training, strict=True)]
     every = 10 * len(training) // len(held_out)
-    return [*lines, *({"step": every * (i + 1), "validation_loss": loss} for i, loss in enumerate(held_out))]
+    return [
+        *lines,
+        *({"step": every * (i + 1), "validation_loss": loss} for i, loss in enumerate(held_out)),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -190,14 +239,23 @@ def history(training: list[float], held_out: list[float]) -> list[dict]:
         ([0.7, 0.7], [0.69], 20, False),
         ([], [0.7, 0.6], 0, False),
     ],
-    ids=["still falls", "best was earlier", "rises again", "learned by heart", "one evaluation", "nothing logged"],
+    ids=[
+        "still falls",
+        "best was earlier",
+        "rises again",
+        "learned by heart",
+        "one evaluation",
+        "nothing logged",
+    ],
 )
 def test_a_training_that_ended_too_early_is_known(
     training: list[float], held_out: list[float], best: int, is_undertrained: bool
 ) -> None:
     lines = history(training or [0.0] * 2, held_out)
     lines = lines if training else [line for line in lines if "loss" not in line]
-    assert bool(undertrained_losses(lines, selection="validation", best_step=best)) == is_undertrained
+    assert (
+        bool(undertrained_losses(lines, selection="validation", best_step=best)) == is_undertrained
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,7 +268,14 @@ def test_a_training_that_ended_too_early_is_known(
         ([0.50, 0.76, 0.70], 20, 0.04, False),
         ([0.70, 0.76], 20, 0.04, False),
     ],
-    ids=["rises", "within noise", "few rows", "has flattened", "best was earlier", "two evaluations"],
+    ids=[
+        "rises",
+        "within noise",
+        "few rows",
+        "has flattened",
+        "best was earlier",
+        "two evaluations",
+    ],
 )
 def test_scores_that_still_rise_beyond_noise_are_known(
     scores: list[float], best: int, width: float, is_rising: bool
@@ -225,7 +290,9 @@ def test_scores_that_still_rise_beyond_noise_are_known(
 
 def test_a_notebook_sees_progress_and_a_script_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not in_notebook()
-    monkeypatch.setitem(__import__("sys").modules, "IPython", SimpleNamespace(get_ipython=lambda: object()))
+    monkeypatch.setitem(
+        __import__("sys").modules, "IPython", SimpleNamespace(get_ipython=lambda: object())
+    )
     assert in_notebook()
     listener = NotebookListener()
     with redirect_stderr(io.StringIO()) as shown:
@@ -236,7 +303,9 @@ def test_a_notebook_sees_progress_and_a_script_nothing(monkeypatch: pytest.Monke
     text = shown.getvalue()
     assert "training 3/10 (30 %), loss 0.6931" in text
     assert "compute" not in text
-    assert text.endswith("\rstep 10: validation accuracy 0.9000, loss 0.3000\n\rwarning: attention\n")
+    assert text.endswith(
+        "\rstep 10: validation accuracy 0.9000, loss 0.3000\n\rwarning: attention\n"
+    )
 
 
 def test_tagged_runs_have_their_page(tmp_path: Path) -> None:

@@ -49,13 +49,21 @@ def test_accelerate_that_starts_one_process_is_told_whatever_it_says_of_cpus(
 def test_a_meeting_place_without_a_rank_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lone_process_warning() == ""
     _set(monkeypatch, MASTER_ADDR="node1")
-    assert "MASTER_ADDR is set and RANK is not, so this process works alone" in lone_process_warning()
+    assert (
+        "MASTER_ADDR is set and RANK is not, so this process works alone" in lone_process_warning()
+    )
     _set(monkeypatch, RANK="0", WORLD_SIZE="2")
     assert lone_process_warning() == ""
 
 
 def test_ranks_of_srun(monkeypatch: pytest.MonkeyPatch) -> None:
-    _set(monkeypatch, MASTER_ADDR="node1", SLURM_STEP_ID="0", SLURM_STEP_NUM_TASKS="4", SLURM_NTASKS="8")
+    _set(
+        monkeypatch,
+        MASTER_ADDR="node1",
+        SLURM_STEP_ID="0",
+        SLURM_STEP_NUM_TASKS="4",
+        SLURM_NTASKS="8",
+    )
     _set(monkeypatch, SLURM_PROCID="3", SLURM_LOCALID="1")
     take_ranks_of_slurm()
     assert [os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")] == ["3", "4", "1"]
@@ -66,12 +74,18 @@ def test_ranks_of_srun(monkeypatch: pytest.MonkeyPatch) -> None:
     "variables",
     [
         {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "4", "SLURM_PROCID": "1"},  # shards: they never meet
-        {"MASTER_ADDR": "node1", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"},  # the batch script itself
+        {
+            "MASTER_ADDR": "node1",
+            "SLURM_NTASKS": "4",
+            "SLURM_PROCID": "0",
+        },  # the batch script itself
         {"MASTER_ADDR": "node1", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "1", "SLURM_PROCID": "0"},
         {"MASTER_ADDR": "node1", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "4"},
     ],
 )
-def test_tasks_that_do_not_meet_stay_alone(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+def test_tasks_that_do_not_meet_stay_alone(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
     _set(monkeypatch, **variables)
     take_ranks_of_slurm()
     assert "RANK" not in os.environ
@@ -79,7 +93,14 @@ def test_tasks_that_do_not_meet_stay_alone(monkeypatch: pytest.MonkeyPatch, vari
 
 
 def test_what_the_person_has_set_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    _set(monkeypatch, MASTER_ADDR="node1", SLURM_STEP_ID="0", SLURM_NTASKS="4", SLURM_PROCID="3", RANK="1")
+    _set(
+        monkeypatch,
+        MASTER_ADDR="node1",
+        SLURM_STEP_ID="0",
+        SLURM_NTASKS="4",
+        SLURM_PROCID="3",
+        RANK="1",
+    )
     _set(monkeypatch, WORLD_SIZE="2")
     take_ranks_of_slurm()
     assert (os.environ["RANK"], os.environ["WORLD_SIZE"]) == ("1", "2")
@@ -96,7 +117,9 @@ class _Others(Workers):
         return [values] * self.alike + [np.zeros_like(values)] * (self.count - self.alike)
 
 
-@pytest.mark.parametrize(("alike", "count", "threads"), [(4, 4, 4), (2, 4, 8), (1, 4, 16), (8, 16, 2)])
+@pytest.mark.parametrize(
+    ("alike", "count", "threads"), [(4, 4, 4), (2, 4, 8), (1, 4, 16), (8, 16, 2)]
+)
 def test_processes_without_a_launcher_share_the_cores_of_their_machine(
     monkeypatch: pytest.MonkeyPatch, alike: int, count: int, threads: int
 ) -> None:
@@ -112,7 +135,10 @@ def test_processes_without_a_launcher_share_the_cores_of_their_machine(
     assert device.choose_compute(RuntimeSection(device="cpu", precision="fp32")).threads == threads
     _set(monkeypatch, LOCAL_WORLD_SIZE="16")
     assert device.choose_compute(RuntimeSection(device="cpu", precision="fp32")).threads == 1
-    assert device.choose_compute(RuntimeSection(device="cpu", precision="fp32", threads=3)).threads == 3
+    assert (
+        device.choose_compute(RuntimeSection(device="cpu", precision="fp32", threads=3)).threads
+        == 3
+    )
 
 
 def test_the_threads_are_those_that_are_said(

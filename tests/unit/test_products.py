@@ -33,7 +33,9 @@ def test_it_is_measured_once_and_the_first_of_several_is_right(cache: Path) -> N
     assert measured_products(threads) == first
     known.write_text(json.dumps({"fp32": 100.0, "bf16": 110.0}))
     assert measured_products(threads) == {"fp32": 100.0, "bf16": 110.0}
-    assert measured._kept({"fp32": 1.0, "bf16": 2.0}, known)["fp32"] == 100.0, "another process was first"
+    assert measured._kept({"fp32": 1.0, "bf16": 2.0}, known)["fp32"] == 100.0, (
+        "another process was first"
+    )
     measured_products(threads + 1)
     assert len(list(cache.iterdir())) == 2, "other threads are another machine"
 
@@ -51,7 +53,9 @@ def test_a_damaged_file_is_measured_anew(cache: Path, damage: str) -> None:
     assert list(cache.iterdir()) == [known]
 
 
-def test_a_disk_without_links_keeps_it_all_the_same(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_links_keeps_it_all_the_same(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def link(*_: object) -> None:
         raise PermissionError
 
@@ -74,7 +78,9 @@ def test_bf16_has_to_be_worth_its_rounding(cache: Path) -> None:
         compute = choose_compute(RuntimeSection(device="cpu", threads=threads))
         assert compute.precision == precision
         assert f"{bf16:.0f}" in compute.why
-    assert choose_compute(RuntimeSection(device="cpu", precision="fp32")).precision == "fp32", "what is asked for stays"
+    assert choose_compute(RuntimeSection(device="cpu", precision="fp32")).precision == "fp32", (
+        "what is asked for stays"
+    )
 
 
 _RANK = """
@@ -91,22 +97,32 @@ sys.stdout.write(device.choose_compute(RuntimeSection(device="cpu")).precision)
 def test_processes_that_share_a_job_take_the_first_ones() -> None:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
-        meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(one.getsockname()[1])}
+        meeting = {
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(one.getsockname()[1]),
+        }
     command, env = [sys.executable, "-c", _RANK], {**os.environ, **meeting}
     ranks = [
-        subprocess.Popen(command, cwd=ROOT, env={**env, "RANK": rank}, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            command, cwd=ROOT, env={**env, "RANK": rank}, stdout=subprocess.PIPE, text=True
+        )
         for rank in "01"
     ]
     assert [rank.communicate(timeout=600)[0] for rank in ranks] == ["bf16", "bf16"]
 
 
-def test_a_library_that_leaves_bf16_unused_is_noticed(bertctl: Run, cache: Path, tiny_model: Path) -> None:
+def test_a_library_that_leaves_bf16_unused_is_noticed(
+    bertctl: Run, cache: Path, tiny_model: Path
+) -> None:
     """The flag stands in /proc/cpuinfo all the same; who asks for bf16 gets it, by torch's own products."""
     if not has_bf16():
         pytest.skip("this CPU has no bf16")
     told = {"ONEDNN_MAX_CPU_ISA": "AVX2", "BERTCTL_CACHE": str(cache.parent)}
     done = bertctl("doctor", "--json", env=told)
-    assert json.loads(done.stdout)["compute"].startswith("cpu (no CUDA or MPS device here), fp32 (multiplied here at ")
+    assert json.loads(done.stdout)["compute"].startswith(
+        "cpu (no CUDA or MPS device here), fp32 (multiplied here at "
+    )
     asked = ["--model", tiny_model, "--max-length", "40", "--precision", "bf16"]
     done = bertctl("extract-features", "-", "-o", "x.npy", *asked, input="good film\n", env=told)
     assert done.returncode == 0, done.stderr

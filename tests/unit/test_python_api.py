@@ -31,7 +31,9 @@ def fields(tiny_model: Path, data: Path) -> dict[str, object]:
     }
 
 
-def test_a_model_is_trained_opened_scored_and_asked(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+def test_a_model_is_trained_opened_scored_and_asked(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
     from bertctl import Recipe, evaluate, finetune, load_recipe, load_run, predict
 
     recipe = load_recipe("text-classification", fields(tiny_model, opinions))
@@ -51,24 +53,45 @@ def test_a_model_is_trained_opened_scored_and_asked(tiny_model: Path, opinions: 
     table = pd.DataFrame({"text": ["good food", "dull"]}, index=[5, 7])
     answers = predict(again, ["the film was good\nand very fine", "it was bad food"])
     assert [answer["prediction"] for answer in answers] == ["pos", "neg"]
-    assert predict(tmp_path / "run", [{"text": "it was bad food"}])[0]["probabilities"].keys() == {"neg", "pos"}
+    assert predict(tmp_path / "run", [{"text": "it was bad food"}])[0]["probabilities"].keys() == {
+        "neg",
+        "pos",
+    }
     assert predict(again, []) == []
-    for examples in ("a text", ["a", None], [{"text": "a"}, "b"], [1.0], {"text": "a"}, None, table):
+    for examples in (
+        "a text",
+        ["a", None],
+        [{"text": "a"}, "b"],
+        [1.0],
+        {"text": "a"},
+        None,
+        table,
+    ):
         with pytest.raises(UsageError, match="a list of texts, or a list of mappings"):
             predict(again, examples)  # type: ignore[arg-type]
     texts = [answer["text"] for answer in predict(again, table["text"])]
     assert texts == ["good food", "dull"], "a column, whatever its index"
-    assert predict(again, np.array(texts)) == predict(again, (text for text in texts)) == predict(again, texts)
-    assert predict(again, [{"text": np.array(["dull"])[0], "stars": np.int64(1)}])[0]["text"] == "dull"
+    assert (
+        predict(again, np.array(texts))
+        == predict(again, (text for text in texts))
+        == predict(again, texts)
+    )
+    assert (
+        predict(again, [{"text": np.array(["dull"])[0], "stars": np.int64(1)}])[0]["text"] == "dull"
+    )
     with pytest.raises(UsageError, match="of type Timestamp"):
         predict(again, [{"text": "dull", "day": pd.Timestamp("2020-01-01")}])
 
 
-def test_another_thread_trains_the_same_model(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+def test_another_thread_trains_the_same_model(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
     short = {**fields(tiny_model, opinions), "training.epochs": 1}
     here = bertctl.finetune("text-classification", short, output=tmp_path / "here")
     with ThreadPoolExecutor(1) as pool:
-        there = pool.submit(bertctl.finetune, "text-classification", short, output=tmp_path / "there").result()
+        there = pool.submit(
+            bertctl.finetune, "text-classification", short, output=tmp_path / "there"
+        ).result()
     assert there.metrics == here.metrics
 
 
@@ -78,12 +101,21 @@ def test_threads_that_train_at_once_train_what_each_would_alone(
     short = {**fields(tiny_model, opinions), "training.epochs": 1}
     places = [tmp_path / str(number) for number in range(6)]
     with ThreadPoolExecutor(len(places)) as pool:
-        runs = list(pool.map(lambda place: bertctl.finetune("text-classification", short, output=place), places))
+        runs = list(
+            pool.map(
+                lambda place: bertctl.finetune("text-classification", short, output=place), places
+            )
+        )
     assert all(run.metrics == runs[0].metrics for run in runs)
-    assert runs[0].metrics == bertctl.finetune("text-classification", short, output=tmp_path / "alone").metrics
+    assert (
+        runs[0].metrics
+        == bertctl.finetune("text-classification", short, output=tmp_path / "alone").metrics
+    )
 
 
-def test_training_leaves_the_callers_random_numbers_alone(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+def test_training_leaves_the_callers_random_numbers_alone(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
     """Or a search that draws its settings between two runs draws the same ones each time."""
     import random
 
@@ -99,7 +131,9 @@ def test_training_leaves_the_callers_random_numbers_alone(tiny_model: Path, opin
     assert drawn[0] == drawn[1]
 
 
-def test_a_finished_run_is_not_trained_again(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+def test_a_finished_run_is_not_trained_again(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
     short = {**fields(tiny_model, opinions), "training.epochs": 1}
     first = bertctl.finetune("text-classification", short, output=tmp_path / "run")
     written = (first.path / "metrics.json").stat().st_mtime_ns
@@ -117,11 +151,18 @@ def test_features_are_those_of_the_encoder(tiny_model: Path) -> None:
 
     texts = ["good", "the film was very very good", "it was bad"]
     options = {"runtime.device": "cpu", "runtime.precision": "fp32", "model.max_length": 40}
-    vectors = bertctl.extract_features(texts, tiny_model, layers="-1,-2", pooling="cls", fields=options)
-    model, tokenizer = AutoModel.from_pretrained(tiny_model), AutoTokenizer.from_pretrained(tiny_model)
+    vectors = bertctl.extract_features(
+        texts, tiny_model, layers="-1,-2", pooling="cls", fields=options
+    )
+    model, tokenizer = (
+        AutoModel.from_pretrained(tiny_model),
+        AutoTokenizer.from_pretrained(tiny_model),
+    )
     with torch.inference_mode():
         for text, vector in zip(texts, vectors, strict=True):
-            states = model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states
+            states = model(
+                **tokenizer(text, return_tensors="pt"), output_hidden_states=True
+            ).hidden_states
             expected = torch.cat([states[-1][0, 0], states[-2][0, 0]])
             np.testing.assert_allclose(vector, expected.numpy(), atol=1e-5)
 
@@ -150,7 +191,11 @@ def test_half_a_character_is_refused(tiny_run: TinyRun, tiny_model: Path) -> Non
 
 def test_what_a_run_was_trained_with_stays(tiny_run: TinyRun) -> None:
     assert bertctl.load_run(tiny_run.path, {"model.max_length": 8}).recipe.model.max_length == 8
-    for name, value in {"model.long_text": "window", "training.epochs": 9, "model.name": "minilm"}.items():
+    for name, value in {
+        "model.long_text": "window",
+        "training.epochs": 9,
+        "model.name": "minilm",
+    }.items():
         with pytest.raises(UsageError, match=f"was trained with its own {name}"):
             bertctl.load_run(tiny_run.path, {name: value})
 
@@ -170,14 +215,16 @@ def test_the_import_costs_nothing_until_a_name_is_used() -> None:
     assert all(hasattr(bertctl, name) for name in bertctl.__all__)
 
 
-@pytest.mark.parametrize("page", ["README.md", pytest.param("bertctl/docs/python.md", marks=pytest.mark.slow)])
-def test_what_the_documents_show_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "page", ["README.md", pytest.param("bertctl/docs/python.md", marks=pytest.mark.slow)]
+)
+def test_what_the_documents_show_runs(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The Python of a page, in order, on fewer rows."""
     text = (Path(__file__).resolve().parents[2] / page).read_text(encoding="utf-8")
     code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
-    fewer = (
-        '"training.epochs": 1, "data.max_train_rows": 32, "data.max_eval_rows": 16, "training.checkpoint_every": "off"'
-    )
+    fewer = '"training.epochs": 1, "data.max_train_rows": 32, "data.max_eval_rows": 16, "training.checkpoint_every": "off"'
     assert code.count('"training.epochs": 1') == 1
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}

@@ -68,7 +68,12 @@ def test_paragraphs_are_read_with_and_without_articles(tmp_path, form, indent):
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
 def test_paragraphs_may_stand_on_lines(tmp_path, name):
     rows = _read(
-        _jsonl(tmp_path, PARAGRAPH, {"title": "B", "paragraphs": [PARAGRAPH | {"context": CONTEXT + " "}]}, name=name),
+        _jsonl(
+            tmp_path,
+            PARAGRAPH,
+            {"title": "B", "paragraphs": [PARAGRAPH | {"context": CONTEXT + " "}]},
+            name=name,
+        ),
         id_column=None,
     )
     assert list(rows.columns["label"]) == LABELS * 2
@@ -79,7 +84,9 @@ def test_mrqa_is_read(tmp_path):
     answer = {"text": "Oslo", "char_spans": [[14, 17]], "token_spans": [[3, 3]]}
     line = {
         "context": CONTEXT,
-        "qas": [{"qid": "m", "question": "Where?", "answers": ["Oslo"], "detected_answers": [answer]}],
+        "qas": [
+            {"qid": "m", "question": "Where?", "answers": ["Oslo"], "detected_answers": [answer]}
+        ],
     }
     rows = _read(_jsonl(tmp_path, line))
     assert (list(rows.ids), list(rows.columns["label"])) == (["m"], LABELS[:1])
@@ -109,8 +116,12 @@ def test_no_answers_as_numpy_shows_them(tmp_path):
 
 
 def test_an_array_that_is_shortened_is_refused(tmp_path):
-    cell = "{'text': array(['Oslo', ..., 'Oslo'], dtype=object), 'answer_start': array([14, ..., 14])}"
-    with pytest.raises(DataError, match=r"a\.csv:2 \(id '0'\): these answers can't be read") as caught:
+    cell = (
+        "{'text': array(['Oslo', ..., 'Oslo'], dtype=object), 'answer_start': array([14, ..., 14])}"
+    )
+    with pytest.raises(
+        DataError, match=r"a\.csv:2 \(id '0'\): these answers can't be read"
+    ) as caught:
         _read(_csv(tmp_path, {"question": "Where?", "context": CONTEXT, "answers": cell}))
     assert "numpy has left a part out" in caught.value.remedy
 
@@ -121,14 +132,26 @@ ROW = {"id": "q", "question": "Where?", "context": CONTEXT}
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"answers": ["Oslo"], "is_impossible": True}, "`is_impossible` is true, and there is an answer: 'Oslo'"),
-        ({"answers": "Oslo", "is_impossible": "true"}, "`is_impossible` is true, and there is an answer: 'Oslo'"),
-        ({"answers": [], "is_impossible": False}, "there is no answer, and `is_impossible` is false"),
+        (
+            {"answers": ["Oslo"], "is_impossible": True},
+            "`is_impossible` is true, and there is an answer: 'Oslo'",
+        ),
+        (
+            {"answers": "Oslo", "is_impossible": "true"},
+            "`is_impossible` is true, and there is an answer: 'Oslo'",
+        ),
+        (
+            {"answers": [], "is_impossible": False},
+            "there is no answer, and `is_impossible` is false",
+        ),
         (
             {"answers": [{"text": "Oslo", "answer_start": 14, "answer_end": 25}]},
             "the answer 'Oslo' has 4 characters, and its offsets say 14 to 25",
         ),
-        ({"answer": "Oslo", "answer_start": 14, "answer_end": 16}, "has 4 characters, and its offsets say 14 to 16"),
+        (
+            {"answer": "Oslo", "answer_start": 14, "answer_end": 16},
+            "has 4 characters, and its offsets say 14 to 16",
+        ),
     ],
 )
 def test_what_contradicts_itself_is_refused_with_line_and_id(tmp_path, more, message):
@@ -142,7 +165,16 @@ def test_a_nested_file_that_contradicts_itself_is_refused(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(
         json.dumps(
-            {"data": [{"title": "t", "paragraphs": [{"context": CONTEXT, "qas": [QAS[0] | {"is_impossible": True}]}]}]}
+            {
+                "data": [
+                    {
+                        "title": "t",
+                        "paragraphs": [
+                            {"context": CONTEXT, "qas": [QAS[0] | {"is_impossible": True}]}
+                        ],
+                    }
+                ]
+            }
         )
     )
     with pytest.raises(DataError, match="is true, and there is an answer: 'Oslo'"):
@@ -153,14 +185,20 @@ def test_a_nested_file_that_contradicts_itself_is_refused(tmp_path):
     "more",
     [
         {"answers": [{"text": "Oslo", "answer_start": 14, "answer_end": 18}]},
-        {"answers": [{"text": "Oslo", "start": 14, "end": 17}]},  # the last character, as some tools count
+        {
+            "answers": [{"text": "Oslo", "start": 14, "end": 17}]
+        },  # the last character, as some tools count
         {"answers": {"text": ["Oslo"], "answer_start": ["14"], "answer_end": ["18"]}},
         {"answer": "Oslo", "answer_start": 14.0, "answer_end": 18.0},
         {
             "answers": [{"text": "Oslo", "answer_start": 14}],
             "plausible_answers": [{"text": "1998", "answer_start": 22}],
         },
-        {"answers": [{"text": "Oslo", "answer_start": 14}], "is_impossible": False, "prediction": "1998"},
+        {
+            "answers": [{"text": "Oslo", "answer_start": 14}],
+            "is_impossible": False,
+            "prediction": "1998",
+        },
     ],
 )
 def test_what_agrees_is_read(tmp_path, more):
@@ -186,7 +224,9 @@ def test_rows_of_one_question_are_one_question_with_several_answers(tmp_path, fo
     found = _read(path, heard, id_column=id_column)
     assert list(found.ids) == ["q", "r"]
     assert [label["text"] for label in found.columns["label"]] == [["Oslo", "to Oslo"], ["1998"]]
-    assert "2 rows with the id, the question and the context of an earlier row" in "".join(heard.warned)
+    assert "2 rows with the id, the question and the context of an earlier row" in "".join(
+        heard.warned
+    )
 
 
 def test_equal_ids_of_different_questions_are_no_one_question(tmp_path):
@@ -201,33 +241,49 @@ def test_equal_ids_of_different_questions_are_no_one_question(tmp_path):
 TWICE = "Oslo is big. Anna moved to Oslo."
 
 
-@pytest.mark.parametrize("names", [("start", "end"), ("start_idx", "end_idx"), ("start_char", "end_char"), ("offset",)])
+@pytest.mark.parametrize(
+    "names", [("start", "end"), ("start_idx", "end_idx"), ("start_char", "end_char"), ("offset",)]
+)
 def test_where_an_answer_stands_is_read_under_other_names(tmp_path, names):
     offsets = dict(zip(names, (27, 31), strict=False))
     heard = Heard()
     flat = {"question": "Where?", "context": TWICE, "answer": "Oslo", **offsets}
     inside = {"question": "Where?", "context": TWICE, "answers": [{"text": "Oslo", **offsets}]}
     for path in (_jsonl(tmp_path, flat), _jsonl(tmp_path, inside), _csv(tmp_path, flat)):
-        assert list(_read(path, heard).columns["label"]) == [{"text": ["Oslo"], "answer_start": [27]}]
+        assert list(_read(path, heard).columns["label"]) == [
+            {"text": ["Oslo"], "answer_start": [27]}
+        ]
     assert not heard.warned
 
 
 def test_places_of_another_answer_are_kept_and_those_of_tokens_are_not(tmp_path):
     flat = {"question": "Where?", "context": TWICE, "answer": "Oslo"}
     wrong = _read(_jsonl(tmp_path, {**flat, "start": 13, "end": 17}))
-    assert wrong.columns["label"][0]["answer_start"] == [13], "and refused where the answers are compared"
+    assert wrong.columns["label"][0]["answer_start"] == [13], (
+        "and refused where the answers are compared"
+    )
     tokens = _read(_jsonl(tmp_path, {**flat, "start_position": 6, "end_position": 6}))
     assert tokens.columns["label"][0]["answer_start"] == [0]
 
 
 def test_the_head_of_mrqa_and_the_names_of_cmrc_are_read(tmp_path):
     answers = [{"text": "Oslo", "char_spans": [[14, 17]]}]
-    paragraph = {"context": CONTEXT, "qas": [{"qid": "q", "question": "Where?", "detected_answers": answers}]}
+    paragraph = {
+        "context": CONTEXT,
+        "qas": [{"qid": "q", "question": "Where?", "detected_answers": answers}],
+    }
     rows = _read(_jsonl(tmp_path, {"header": {"dataset": "NewsQA"}}, paragraph))
     assert list(rows.columns["label"]) == LABELS[:1]
     path = tmp_path / "cmrc.json"
     path.write_text(
-        json.dumps([{"context_text": CONTEXT, "qas": [{"query_id": "q", "query_text": "Where?", "answers": ["Oslo"]}]}])
+        json.dumps(
+            [
+                {
+                    "context_text": CONTEXT,
+                    "qas": [{"query_id": "q", "query_text": "Where?", "answers": ["Oslo"]}],
+                }
+            ]
+        )
     )
     assert list(_read(path).columns["label"]) == LABELS[:1]
 
@@ -256,13 +312,22 @@ def test_other_forms_of_questions_are_refused_by_name(tmp_path, row, name):
             ["Oslo", "Oslo"],
             "1 row with the id, .* the answers are the same, too, so each question counts once .1 quest",
         ),
-        (["Oslo", "moved"], "1 row with the id, .* their answers are further answers to it .1 question in all"),
-        (["Oslo", "moved", "Oslo"], "2 rows with the id, .* further answers to it .1 row with the same answers"),
+        (
+            ["Oslo", "moved"],
+            "1 row with the id, .* their answers are further answers to it .1 question in all",
+        ),
+        (
+            ["Oslo", "moved", "Oslo"],
+            "2 rows with the id, .* further answers to it .1 row with the same answers",
+        ),
     ],
 )
 def test_questions_that_repeat_are_counted_with_what_they_repeat(tmp_path, answers, message):
     heard = Heard()
-    rows = [{"id": "q", "question": "Where?", "context": CONTEXT, "answers": {"text": [answer]}} for answer in answers]
+    rows = [
+        {"id": "q", "question": "Where?", "context": CONTEXT, "answers": {"text": [answer]}}
+        for answer in answers
+    ]
     assert len(_read(_jsonl(tmp_path, *rows), heard)) == 1
     [warning] = heard.warned
     assert re.search(message, warning)

@@ -23,8 +23,18 @@ from bertctl.config.field_docs import field_docs
 from bertctl.config.problems import field_schema
 from bertctl.config.schema import fields
 
-ROWS = list({row.flags: row for name, group in GROUPS.items() if name != "keep_text" for row in group}.values())
-KINDS = {"string": (str, Path), "integer": (int,), "number": (float,), "boolean": (bool,), "array": (list,)}
+ROWS = list(
+    {
+        row.flags: row for name, group in GROUPS.items() if name != "keep_text" for row in group
+    }.values()
+)
+KINDS = {
+    "string": (str, Path),
+    "integer": (int,),
+    "number": (float,),
+    "boolean": (bool,),
+    "array": (list,),
+}
 
 
 def run(verb, *words: str) -> list[object]:
@@ -56,24 +66,49 @@ def test_a_row_is_of_its_fields_type_and_helps_with_its_docstring(row: FieldOpti
     doc = field_docs()[row.field]
     assert len(summary) > 10
     assert doc.text.startswith(summary.partition(" Default: ")[0])
-    assert sorted(f"{summary} {details}".split()) == sorted(f"{doc.text} Recipe field: {row.field}.".split())
+    assert sorted(f"{summary} {details}".split()) == sorted(
+        f"{doc.text} Recipe field: {row.field}.".split()
+    )
 
 
 def test_a_verb_gets_what_was_typed_and_nothing_else():
     verb = takes_recipe("model", "training", "evaluation", "--log-to")
-    line = ["demo", "--epochs", "2", "--seed", "0", "--set", "a=1", "--set", "b=2", "--log-to", "wandb", "--no-text"]
-    options = {"training.epochs": 2, "training.seed": 0, "evaluation.keep_text": False, "runtime.log_to": ["wandb"]}
+    line = [
+        "demo",
+        "--epochs",
+        "2",
+        "--seed",
+        "0",
+        "--set",
+        "a=1",
+        "--set",
+        "b=2",
+        "--log-to",
+        "wandb",
+        "--no-text",
+    ]
+    options = {
+        "training.epochs": 2,
+        "training.seed": 0,
+        "evaluation.keep_text": False,
+        "runtime.log_to": ["wandb"],
+    }
     assert run(verb, *line) == [RecipeRequest("demo", ["a=1", "b=2"], options)]
     assert run(verb, "demo") == [RecipeRequest("demo", (), {})]
 
 
 def test_a_verb_that_takes_a_run_gets_its_folder_and_options():
     verb = takes_run("data")
-    assert run(verb, "runs/a", "--data-dir", "here") == [RunRequest(Path("runs/a"), {"data.data_dir": Path("here")})]
+    assert run(verb, "runs/a", "--data-dir", "here") == [
+        RunRequest(Path("runs/a"), {"data.data_dir": Path("here")})
+    ]
 
 
 def test_groups_are_cut_to_what_a_verb_takes():
-    assert [row.flags for row in picked("--seed", "keep_text")] == ["--seed", "--keep-text/--no-text"]
+    assert [row.flags for row in picked("--seed", "keep_text")] == [
+        "--seed",
+        "--keep-text/--no-text",
+    ]
     assert [row.flags for row in without("training", "--epochs")] == [
         "--time-limit", "--batch-size", "--learning-rate", "--seed",
     ]  # fmt: skip

@@ -66,7 +66,9 @@ def test_a_header_behind_the_lines_that_formats_are_detected_from_is_found(tmp_p
 def test_a_second_header_in_another_order_is_refused_even_where_rows_are_skipped(tmp_path):
     """The rows behind it have their label in the column of the text."""
     path = write(tmp_path / "a.csv", HEADER + ROWS + "label,text\ngood,a fine book\n")
-    with pytest.raises(WholeFileError, match=":6: a second header has its columns in another order: label, text"):
+    with pytest.raises(
+        WholeFileError, match=":6: a second header has its columns in another order: label, text"
+    ):
         list(TEXT_READER.stream(path, DataSection(), skipped=SkippedRows()))
 
 
@@ -79,9 +81,18 @@ def test_a_text_may_be_the_name_of_its_column_in_another_case(tmp_path):
 @pytest.mark.parametrize(
     ("task", "content"),
     [
-        ("question-answering", "question,context,answers\nWho?,Anna wrote it.,Anna\nquestion,context,answers\n"),
-        ("multiple-choice", "context,choice1,choice2,label\na,b,c,0\ncontext,choice1,choice2,label\n"),
-        ("sentence-embeddings", "sentence1,sentence2,score\na b,c d,0.5\nsentence1,sentence2,score\n"),
+        (
+            "question-answering",
+            "question,context,answers\nWho?,Anna wrote it.,Anna\nquestion,context,answers\n",
+        ),
+        (
+            "multiple-choice",
+            "context,choice1,choice2,label\na,b,c,0\ncontext,choice1,choice2,label\n",
+        ),
+        (
+            "sentence-embeddings",
+            "sentence1,sentence2,score\na b,c d,0.5\nsentence1,sentence2,score\n",
+        ),
         ("text-regression", "text,score\na fine film,0.5\ntext,score\n"),
     ],
 )
@@ -100,6 +111,8 @@ def test_tagged_columns_have_their_names_once(tmp_path, header):
     with pytest.raises(DataError, match=":5: the names of the columns stand here again"):
         reader.read(path, DataSection(header=header), split="train", label_needed=True)
     skipped = SkippedRows()
-    rows = reader.read(path, DataSection(header=header), split="train", label_needed=True, skipped=skipped).rows
+    rows = reader.read(
+        path, DataSection(header=header), split="train", label_needed=True, skipped=skipped
+    ).rows
     assert list(rows.columns["words"]) == [["Anna", "sleeps"]] * 2
     assert [error.line for error in skipped.errors] == [5]

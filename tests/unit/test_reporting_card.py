@@ -20,7 +20,12 @@ def _card(folder):
 
 def test_the_hubs_library_reads_the_results_back(tmp_path):
     entry = {"value": 0.91, "low": 0.88, "high": 0.93, "n": 100, "higher_is_better": True}
-    metrics = {"metrics": {"validation": {"matthews": MATTHEWS, "accuracy": entry}, "test": {"accuracy": entry}}}
+    metrics = {
+        "metrics": {
+            "validation": {"matthews": MATTHEWS, "accuracy": entry},
+            "test": {"accuracy": entry},
+        }
+    }
     data = _card(made_run(tmp_path / "run", classified(100), recipe=SST2, metrics=metrics)).data
     assert data.base_model == "sentence-transformers/all-MiniLM-L6-v2"
     assert data.datasets == ["nyu-mll/glue"]
@@ -28,14 +33,20 @@ def test_the_hubs_library_reads_the_results_back(tmp_path):
     assert data.library_name == "transformers"
     assert data.metrics == ["accuracy", "matthews_correlation"]
     assert data.model_name == "sst2"
-    found = [(r.dataset_split, r.metric_type, r.metric_name, r.metric_value) for r in data.eval_results]
+    found = [
+        (r.dataset_split, r.metric_type, r.metric_name, r.metric_value) for r in data.eval_results
+    ]
     assert found == [
         ("validation", "accuracy", "accuracy", 0.91),  # the primary one first
         ("validation", "matthews_correlation", "matthews", 0.6),
         ("test", "accuracy", "accuracy", 0.91),
     ]
     first = data.eval_results[0]
-    assert (first.dataset_type, first.dataset_config, first.dataset_name) == ("nyu-mll/glue", "sst2", "sst2")
+    assert (first.dataset_type, first.dataset_config, first.dataset_name) == (
+        "nyu-mll/glue",
+        "sst2",
+        "sst2",
+    )
     assert len(first.dataset_revision) == 40
 
 
@@ -97,7 +108,9 @@ def test_own_files_have_no_data_set_of_the_hub(tmp_path):
 
 
 def test_labels_and_descriptions_are_no_markup(tmp_path):
-    run = made_run(tmp_path / "run", classified(40), recipe={"description": "<script>x</script> | **b**"})
+    run = made_run(
+        tmp_path / "run", classified(40), recipe={"description": "<script>x</script> | **b**"}
+    )
     names = {0: "<img src=x>", 1: "a`b|c"}
     (run / "model" / "config.json").write_text(json.dumps({"id2label": names}))
     text = _card(run).text

@@ -9,7 +9,13 @@ from scipy import stats
 
 from bertctl.errors import BertctlError, DataError, ExitCode, UnavailableError, UsageError
 from bertctl.metrics.classification import f1_of_labels
-from bertctl.metrics.paired import bootstrap_difference, detectable, mcnemar, score_interval, share_difference
+from bertctl.metrics.paired import (
+    bootstrap_difference,
+    detectable,
+    mcnemar,
+    score_interval,
+    share_difference,
+)
 from bertctl.metrics.statistics import wilson_interval
 from bertctl.reporting.gate import gate
 from bertctl.reporting.gitlab import metrics_report
@@ -63,7 +69,10 @@ def _run(path, *, split="validation", **given):
 
 def _limits(*typed):
     kinds = ["min-slice", "min", "max-drop", "max"]
-    return [parse_limit(next(k for k in kinds if text.startswith(f"{k} ")), text.partition(" ")[2]) for text in typed]
+    return [
+        parse_limit(next(k for k in kinds if text.startswith(f"{k} ")), text.partition(" ")[2])
+        for text in typed
+    ]
 
 
 def _gate(path, *typed, policy="strict", **more):
@@ -89,7 +98,9 @@ def test_the_whole_interval_decides(low, high, bound, at_least, verdict):
     assert decide(0.9, low, high, bound, at_least=at_least, policy="strict") == verdict
     assert decide(0.9, low, high, bound, at_least=at_least, policy="lenient") == verdict
     good = bound <= 0.9 if at_least else bound >= 0.9
-    assert decide(0.9, low, high, bound, at_least=at_least, policy="point") == ("pass" if good else "fail")
+    assert decide(0.9, low, high, bound, at_least=at_least, policy="point") == (
+        "pass" if good else "fail"
+    )
 
 
 def test_a_value_at_the_limit_keeps_to_it_whatever_the_last_digit():
@@ -137,7 +148,14 @@ def test_slices_are_judged_by_their_own_interval(tmp_path):
 
 def test_without_labels_no_column_of_labels_is_offered(tmp_path):
     lines = [
-        {"id": str(i), "context": "c", "choices": ["a", "b"], "gold": i % 2, "prediction": 0, "loss": 0.1}
+        {
+            "id": str(i),
+            "context": "c",
+            "choices": ["a", "b"],
+            "gold": i % 2,
+            "prediction": 0,
+            "loss": 0.1,
+        }
         for i in range(8)
     ]
     scores = answer_type("multiple-choice").from_lines(lines).score(lines, resamples=100, seed=0)
@@ -154,7 +172,9 @@ def test_nothing_right_shows_no_step_of_nothing(tmp_path):
     run = _run(tmp_path / "run", n=20, right=0.0)
     (judgement,) = _gate(run, "min accuracy=0.1").judgements
     assert judgement.metric.value == judgement.metric.low == 0.0
-    assert judgement.detectable == pytest.approx(detectable(-judgement.metric.high, judgement.metric.high))
+    assert judgement.detectable == pytest.approx(
+        detectable(-judgement.metric.high, judgement.metric.high)
+    )
 
 
 def test_a_part_of_speech_is_a_slice(tmp_path):
@@ -164,11 +184,19 @@ def test_a_part_of_speech_is_a_slice(tmp_path):
         {"id": str(i), "words": ["a", "b", "c"], "gold": one, "prediction": other, "loss": 0.1}
         for i, (one, other) in enumerate(zip(gold, said, strict=True))
     ]
-    scores = answer_type("token-classification").from_lines(lines).score(lines, resamples=100, seed=0)
+    scores = (
+        answer_type("token-classification").from_lines(lines).score(lines, resamples=100, seed=0)
+    )
     found = {name: each.as_json() for name, each in scores.items()}
     run = _write(tmp_path / "run", lines, found, task="token-classification")
-    typed = [f"min-slice label={tag}:{name}=0.1" for tag, name in (("NOUN", "recall"), ("VERB", "precision"))]
-    values = [judgement.metric.value for judgement in _gate(run, *typed, "min-slice label=DET:f1=0.1").judgements]
+    typed = [
+        f"min-slice label={tag}:{name}=0.1"
+        for tag, name in (("NOUN", "recall"), ("VERB", "precision"))
+    ]
+    values = [
+        judgement.metric.value
+        for judgement in _gate(run, *typed, "min-slice label=DET:f1=0.1").judgements
+    ]
     assert values == pytest.approx([2 / 3, 1 / 2, 1.0])
     with pytest.raises(UsageError, match="'ADJ'") as refused:
         _gate(run, "min-slice label=ADJ:recall=0.1")
@@ -183,7 +211,9 @@ def test_a_drop_is_tested_paired(tmp_path):
     worse[right[:17]] = 1 - worse[right[:17]]
     worse[wrong[:1]] = gold[wrong[:1]]
     old = _write(tmp_path / "old", _lines(gold, base, losses), _metrics(gold, base, losses))
-    new = _write(tmp_path / "new", _lines(gold, worse, losses * 1.01), _metrics(gold, worse, losses * 1.01))
+    new = _write(
+        tmp_path / "new", _lines(gold, worse, losses * 1.01), _metrics(gold, worse, losses * 1.01)
+    )
     paired = _gate(new, "max-drop accuracy=0", baseline=old)
     (judgement,) = paired.judgements
     assert paired.verdict == "fail"
@@ -201,7 +231,9 @@ def test_a_drop_is_tested_paired(tmp_path):
 
 def test_a_drop_of_f1_and_a_rise_of_the_loss(tmp_path):
     new, old = _run(tmp_path / "new", right=0.7, seed=1), _run(tmp_path / "old", right=0.95, seed=2)
-    result = _gate(new, "max-drop f1=0.01", "max-drop matthews=0.05", "max-drop loss=0.5", baseline=old)
+    result = _gate(
+        new, "max-drop f1=0.01", "max-drop matthews=0.05", "max-drop loss=0.5", baseline=old
+    )
     assert [judgement.verdict for judgement in result.judgements] == ["fail", "fail", "pass"]
     methods = [judgement.change.method.partition(",")[0] for judgement in result.judgements]
     assert methods == ["posterior", "posterior", "paired bootstrap"]
@@ -217,17 +249,25 @@ def test_ids_pair_examples_whatever_their_order(tmp_path):
     assert judgement.change == expected
 
 
-@pytest.mark.parametrize(("n", "right", "kind"), [(60, 48, "min"), (200, 170, "min"), (200, 170, "max")])
+@pytest.mark.parametrize(
+    ("n", "right", "kind"), [(60, 48, "min"), (200, 170, "min"), (200, 170, "max")]
+)
 def test_a_limit_as_far_away_as_is_said_is_kept_to_in_four_of_five_cases(tmp_path, n, right, kind):
     """The interval of a share is lopsided: what counts is the side that the limit is on."""
     name, gold = {"min": "accuracy", "max": "loss"}[kind], np.zeros(n, dtype=np.int64)
     share = _share(right, n) | {"higher_is_better": kind == "min"}
-    run = _write(tmp_path / "run", _lines(gold, (np.arange(n) >= right).astype(int), np.zeros(n)), {name: share})
+    run = _write(
+        tmp_path / "run",
+        _lines(gold, (np.arange(n) >= right).astype(int), np.zeros(n)),
+        {name: share},
+    )
     (judgement,) = _gate(run, f"{kind} {name}=0.5", allow_constant=True).judgements
     limit = right / n + judgement.detectable * (1 if kind == "max" else -1)
     low, high = np.array([wilson_interval(k, n) for k in range(n + 1)]).T
     chances = stats.binom.pmf(np.arange(n + 1), n, right / n)
-    assert chances[low >= limit if kind == "min" else high <= limit].sum() == pytest.approx(0.8, abs=0.04)
+    assert chances[low >= limit if kind == "min" else high <= limit].sum() == pytest.approx(
+        0.8, abs=0.04
+    )
 
 
 def _share(right, n):
@@ -241,8 +281,12 @@ def test_a_model_and_itself_do_not_differ_however_few_the_examples(tmp_path):
     assert judgement.verdict == "pass"
     assert judgement.detectable == pytest.approx(detectable(*score_interval(0, 0, 40)))
     answers = _answers(n=40)
-    twin = _write(tmp_path / "twin", _lines(answers[0], answers[1], answers[2] + 1e-9), _metrics(*answers))
-    assert _gate(twin, "max-drop accuracy=0", baseline=old).verdict == "inconclusive", "the same answers by two models"
+    twin = _write(
+        tmp_path / "twin", _lines(answers[0], answers[1], answers[2] + 1e-9), _metrics(*answers)
+    )
+    assert _gate(twin, "max-drop accuracy=0", baseline=old).verdict == "inconclusive", (
+        "the same answers by two models"
+    )
 
 
 def test_several_labels_pair_whatever_their_order(tmp_path):
@@ -256,7 +300,9 @@ def test_several_labels_pair_whatever_their_order(tmp_path):
             }
             for i, gold in enumerate(golds)
         ]  # fmt: skip
-        scores = answer_type("text-classification").from_lines(lines).score(lines, resamples=100, seed=0)
+        scores = (
+            answer_type("text-classification").from_lines(lines).score(lines, resamples=100, seed=0)
+        )
         found = {name: each.as_json() for name, each in scores.items()}
         runs.append(_write(tmp_path / str(number), lines, found))
     (judgement,) = _gate(runs[1], "max-drop f1_micro=0.01", baseline=runs[0]).judgements
@@ -267,7 +313,10 @@ def test_several_labels_pair_whatever_their_order(tmp_path):
 
 def test_other_data_are_never_a_pass(tmp_path):
     run = _run(tmp_path / "run")
-    others = {"other gold": _run(tmp_path / "gold", gold_seed=7), "fewer": _run(tmp_path / "fewer", n=399)}
+    others = {
+        "other gold": _run(tmp_path / "gold", gold_seed=7),
+        "fewer": _run(tmp_path / "fewer", n=399),
+    }
     rows = _answers()
     lines = _lines(*rows)
     lines[3] = lines[3] | {"text": "another text"}
@@ -366,7 +415,9 @@ def test_predictions_that_contradict_the_metrics_are_refused(tmp_path):
 
 def test_a_metric_without_interval_is_only_decided_by_its_value(tmp_path):
     rows = _answers()
-    metrics = _metrics(*rows) | {"mine": {"value": 0.8, "low": None, "high": None, "n": 400, "higher_is_better": True}}
+    metrics = _metrics(*rows) | {
+        "mine": {"value": 0.8, "low": None, "high": None, "n": 400, "higher_is_better": True}
+    }
     run = _write(tmp_path / "run", _lines(*rows), metrics)
     result = _gate(run, "min mine=0.7")
     assert result.verdict == "inconclusive"
@@ -402,7 +453,10 @@ def test_a_slices_value_may_hold_anything():
 
 def test_limits_on_the_wrong_side_and_incomplete_questions(tmp_path):
     run = _run(tmp_path / "run")
-    for typed, message in (("min loss=0.1", "better when lower"), ("max accuracy=0.1", "better when higher")):
+    for typed, message in (
+        ("min loss=0.1", "better when lower"),
+        ("max accuracy=0.1", "better when higher"),
+    ):
         with pytest.raises(UsageError, match=message):
             _gate(run, typed)
     with pytest.raises(UsageError, match="nothing to check"):
@@ -415,7 +469,9 @@ def test_limits_on_the_wrong_side_and_incomplete_questions(tmp_path):
 
 def test_the_answer_is_json_that_says_everything(tmp_path):
     new, old = _run(tmp_path / "new", seed=1), _run(tmp_path / "old", seed=2)
-    result = _gate(new, "min accuracy=0.7", "min-slice label=neg:recall=0.1", "max-drop f1=0.1", baseline=old)
+    result = _gate(
+        new, "min accuracy=0.7", "min-slice label=neg:recall=0.1", "max-drop f1=0.1", baseline=old
+    )
     document = json.loads(json.dumps(result.as_json(), allow_nan=False))
     assert document["verdict"] == result.verdict
     plain, part, drop = document["checks"]
@@ -433,7 +489,10 @@ def test_the_answer_is_json_that_says_everything(tmp_path):
 
 def _codes(trials, judge_one):
     return np.array(
-        [{"pass": 0, "fail": 7, "inconclusive": 8}[judge_one(np.random.default_rng(i))] for i in range(trials)]
+        [
+            {"pass": 0, "fail": 7, "inconclusive": 8}[judge_one(np.random.default_rng(i))]
+            for i in range(trials)
+        ]
     )
 
 
@@ -455,9 +514,13 @@ def test_two_equal_models_fail_a_drop_of_nothing_in_at_most_2_5_percent(n, share
 
 
 @pytest.mark.parametrize(("n", "limit"), [(277, 0.02), (872, 0.005)])
-def test_a_model_worse_than_the_limit_by_twice_the_detectable_drop_passes_in_at_most_2_5_percent(n, limit):
+def test_a_model_worse_than_the_limit_by_twice_the_detectable_drop_passes_in_at_most_2_5_percent(
+    n, limit
+):
     base, trials = 0.9, 1_000
-    shares = 0.1 * 0.9 * 2  # of examples that two independent models of this quality answer differently
+    shares = (
+        0.1 * 0.9 * 2
+    )  # of examples that two independent models of this quality answer differently
     drop = 2 * detectable(-1.96 * math.sqrt(shares / n), 1.96 * math.sqrt(shares / n))
 
     def judge_one(rng):
@@ -473,9 +536,15 @@ def test_a_model_worse_than_the_limit_by_twice_the_detectable_drop_passes_in_at_
 def test_the_detectable_drop_below_the_limit_is_failed_in_four_of_five_builds():
     n, limit, trials = 872, 0.01, 1_500
     base, worse = 0.9, 0.85
-    for _ in range(20):  # the worse model's errors widen the interval that its distance from the limit is measured by
+    for _ in range(
+        20
+    ):  # the worse model's errors widen the interval that its distance from the limit is measured by
         variance = worse * (1 - worse) + base * (1 - base)
-        worse = base - limit - detectable(-1.96 * math.sqrt(variance / n), 1.96 * math.sqrt(variance / n))
+        worse = (
+            base
+            - limit
+            - detectable(-1.96 * math.sqrt(variance / n), 1.96 * math.sqrt(variance / n))
+        )
 
     def judge_one(rng):
         return _drop_verdict(share_difference(rng.random(n) < worse, rng.random(n) < base), limit)
@@ -511,24 +580,37 @@ def test_the_error_rates_of_a_minimum_are_computed():
     from scipy import stats
 
     n, limit = 872, 0.9
-    verdicts = [decide(k / n, *wilson_interval(k, n), limit, at_least=True, policy="strict") for k in range(n + 1)]
+    verdicts = [
+        decide(k / n, *wilson_interval(k, n), limit, at_least=True, policy="strict")
+        for k in range(n + 1)
+    ]
     chance = stats.binom.pmf(np.arange(n + 1), n, limit)
     for verdict in ("pass", "fail"):
         rate = float(chance[[found == verdict for found in verdicts]].sum())
         assert 0.015 <= rate <= 0.035, verdict
     below = limit - 2 * detectable(*wilson_interval(round(0.9 * n), n))
-    passed = stats.binom.pmf(np.arange(n + 1), n, below)[[found == "pass" for found in verdicts]].sum()
+    passed = stats.binom.pmf(np.arange(n + 1), n, below)[
+        [found == "pass" for found in verdicts]
+    ].sum()
     assert passed < 1e-6
 
 
 def test_labels_of_other_scripts_are_samples_of_their_own(tmp_path):
     names = ["正面", "负面", "中性"]
     lines = [
-        {"id": str(i), "gold": names[i % 3], "prediction": names[i % 3 if i % 5 else 0], "loss": 0.1} for i in range(90)
+        {
+            "id": str(i),
+            "gold": names[i % 3],
+            "prediction": names[i % 3 if i % 5 else 0],
+            "loss": 0.1,
+        }
+        for i in range(90)
     ]
     scored = answer_type("text-classification").from_lines(lines).score(lines, resamples=0, seed=0)
     metrics = {name: value.as_json() for name, value in scored.items()}
-    metrics |= {f"recall:{name}": metrics["accuracy"] | {"value": i / 4} for i, name in enumerate(names)}
+    metrics |= {
+        f"recall:{name}": metrics["accuracy"] | {"value": i / 4} for i, name in enumerate(names)
+    }
     _write(tmp_path / "run", lines, metrics)
     samples = _gate(tmp_path / "run", "min accuracy=0.1").samples()
     assert {"split": "validation", "label": "负面"} in [labels for _, labels, _ in samples]
@@ -538,7 +620,9 @@ def test_labels_of_other_scripts_are_samples_of_their_own(tmp_path):
     assert sum(line.startswith("bertctl_recall_") for line in report) == 3
 
 
-@pytest.mark.parametrize(("right", "n", "bound"), [(57, 60, 0.9), (60, 60, 0.97), (180, 200, 0.88), (30, 50, 0.55)])
+@pytest.mark.parametrize(
+    ("right", "n", "bound"), [(57, 60, 0.9), (60, 60, 0.97), (180, 200, 0.88), (30, 50, 0.55)]
+)
 def test_as_many_examples_as_are_named_pass_at_the_same_share(right, n, bound):
     """Recomputed by Wilson's interval, which is that of a share of right answers."""
     low, _ = wilson_interval(right, n)

@@ -8,7 +8,17 @@ import pytest
 from made_runs import TASKS, answered, chosen, classified, made_run, scored, several_labels, tagged
 
 from bertctl.errors import DataError, UnavailableError, UsageError
-from bertctl.reporting.document import Cell, Chart, Column, Listing, Note, Report, Section, TableBlock, Tile
+from bertctl.reporting.document import (
+    Cell,
+    Chart,
+    Column,
+    Listing,
+    Note,
+    Report,
+    Section,
+    TableBlock,
+    Tile,
+)
 from bertctl.reporting.html import render_html
 from bertctl.reporting.markdown import MOST_BYTES, code_span, render_markdown
 from bertctl.reporting.report import build_report, gather
@@ -66,7 +76,9 @@ def _html(run, **options):
 
 def _table(run, title):
     """Rows of the first table of a section, as plain texts."""
-    section = next(section for section in build_report(gather(run)).sections if section.title == title)
+    section = next(
+        section for section in build_report(gather(run)).sections if section.title == title
+    )
     table = next(block for block in section.blocks if isinstance(block, TableBlock))
     return [[cell.text if isinstance(cell, Cell) else cell for cell in row] for row in table.rows]
 
@@ -83,7 +95,11 @@ def test_every_task_has_a_whole_page_that_asks_for_nothing(tmp_path, task):
     page = Page(text)
     assert "script" not in page.tags
     assert not {"link", "img", "iframe", "object", "embed", "form", "base"} & set(page.tags)
-    references = [value for _, name, value in page.attributes if name in ("src", "href", "xlink:href", "action")]
+    references = [
+        value
+        for _, name, value in page.attributes
+        if name in ("src", "href", "xlink:href", "action")
+    ]
     assert references
     assert all(value.startswith("#") for value in references)
     assert "url(http" not in text
@@ -105,7 +121,9 @@ def test_sections_fit_the_task(tmp_path):
     }
     every = set.union(*own.values())
     for task, (lines, primary) in TASKS.items():
-        report = build_report(gather(made_run(tmp_path / task, lines(), task=task, primary=primary)))
+        report = build_report(
+            gather(made_run(tmp_path / task, lines(), task=task, primary=primary))
+        )
         assert {section.title for section in report.sections} & every == own[task], task
 
 
@@ -113,18 +131,30 @@ def test_sections_fit_the_task(tmp_path):
 def test_probabilities_of_several_labels_are_of_labels_that_are_there(tmp_path, shift, said):
     """That a label is improbable is no doubt."""
     lines = [
-        {**line, "probabilities": {name: min(1.0, max(0.0, p + shift)) for name, p in line["probabilities"].items()}}
+        {
+            **line,
+            "probabilities": {
+                name: min(1.0, max(0.0, p + shift)) for name, p in line["probabilities"].items()
+            },
+        }
         for line in several_labels()
     ]
     report = build_report(gather(made_run(tmp_path / "run", lines)))
-    note = next(section for section in report.sections if section.title == "Calibration").blocks[0].text
+    note = (
+        next(section for section in report.sections if section.title == "Calibration")
+        .blocks[0]
+        .text
+    )
     there = sum(len(line["gold"]) for line in lines) / (3 * len(lines))
     assert f"share of labels that are there {there:.4f}. The probabilities are {said}" in note
 
 
 def test_a_cosine_is_not_said_to_be_right_where_it_equals_a_score(tmp_path):
     lines = [{**line, "prediction": line["gold"] / 5} for line in scored()]
-    for task, said in {"sentence-embeddings": "Gold scores and cosines", "text-regression": "On the dotted"}.items():
+    for task, said in {
+        "sentence-embeddings": "Gold scores and cosines",
+        "text-regression": "On the dotted",
+    }.items():
         run = made_run(tmp_path / task, lines, task=task, primary="spearman")
         captions = [
             block.caption
@@ -132,7 +162,9 @@ def test_a_cosine_is_not_said_to_be_right_where_it_equals_a_score(tmp_path):
             for block in section.blocks
             if isinstance(block, Chart)
         ]
-        assert sum(caption.startswith(("Gold scores", "On the dotted")) for caption in captions) == 1
+        assert (
+            sum(caption.startswith(("Gold scores", "On the dotted")) for caption in captions) == 1
+        )
         assert [caption for caption in captions if caption.startswith(said)], task
 
 
@@ -150,26 +182,41 @@ def test_the_confusion_matrix_counts_every_example(tmp_path):
     assert [column.name for column in matrix.columns[1:]] == labels
     for row in matrix.rows:
         for column, cell in zip(labels, row[1:], strict=True):
-            expected = sum(line["gold"] == row[0].text and line["prediction"] == column for line in lines)
+            expected = sum(
+                line["gold"] == row[0].text and line["prediction"] == column for line in lines
+            )
             assert int(cell.text) == expected
             assert cell.wrong == (row[0].text != column)
 
 
 def test_many_labels_get_a_list_of_confusions_in_place_of_a_matrix(tmp_path):
     lines = classified(600, [f"label {i}" for i in range(30)])
-    section = next(s for s in build_report(gather(made_run(tmp_path / "run", lines))).sections if s.title == "By label")
+    section = next(
+        s
+        for s in build_report(gather(made_run(tmp_path / "run", lines))).sections
+        if s.title == "By label"
+    )
     confusions = section.blocks[1]
-    assert [column.name for column in confusions.columns] == ["gold", "predicted", "times", "of gold"]
+    assert [column.name for column in confusions.columns] == [
+        "gold",
+        "predicted",
+        "times",
+        "of gold",
+    ]
     times = [int(row[2]) for row in confusions.rows]
     assert times == sorted(times, reverse=True)
     gold, predicted = confusions.rows[0][0].text, confusions.rows[0][1].text
-    assert times[0] == sum(line["gold"] == gold and line["prediction"] == predicted for line in lines)
+    assert times[0] == sum(
+        line["gold"] == gold and line["prediction"] == predicted for line in lines
+    )
 
 
 def test_label_figures_by_hand(tmp_path):
     lines = [
         {"id": str(i), "text": "t", "gold": gold, "prediction": given, "tokens": 3}
-        for i, (gold, given) in enumerate([("a", "a"), ("a", "a"), ("a", "b"), ("b", "b"), ("b", "a")])
+        for i, (gold, given) in enumerate(
+            [("a", "a"), ("a", "a"), ("a", "b"), ("b", "b"), ("b", "a")]
+        )
     ]
     rows = _table(made_run(tmp_path / "run", lines), "By label")
     assert rows[0][:5] == ["a", "3", "3", "0.6667", "0.6667"]
@@ -186,18 +233,34 @@ def test_several_labels_are_counted_one_by_one(tmp_path):
 
 
 def test_entities_and_parts_of_speech(tmp_path):
-    by_type = _table(made_run(tmp_path / "entities", tagged(60), task="token-classification"), "By type")
+    by_type = _table(
+        made_run(tmp_path / "entities", tagged(60), task="token-classification"), "By type"
+    )
     assert [row[0] for row in by_type] == ["LOC", "PER"]
     assert by_type[0][1:5] == ["60", "40", "1.0000", "0.6667"]
-    words = [{"id": "0", "words": ["a", "dog"], "gold": ["DET", "NOUN"], "prediction": ["DET", "VERB"], "tokens": 4}]
+    words = [
+        {
+            "id": "0",
+            "words": ["a", "dog"],
+            "gold": ["DET", "NOUN"],
+            "prediction": ["DET", "VERB"],
+            "tokens": 4,
+        }
+    ]
     by_tag = _table(made_run(tmp_path / "tags", words, task="token-classification"), "By tag")
     assert [row[0] for row in by_tag] == ["DET", "NOUN", "VERB"]
     assert by_tag[1][1:5] == ["1", "0", "–", "0.0000"]
 
 
 def test_questions_with_and_without_answer(tmp_path):
-    rows = _table(made_run(tmp_path / "run", answered(90), task="question-answering"), "Answerable or not")
-    assert [row[:2] for row in rows] == [["all", "90"], ["answerable", "60"], ["unanswerable", "30"]]
+    rows = _table(
+        made_run(tmp_path / "run", answered(90), task="question-answering"), "Answerable or not"
+    )
+    assert [row[:2] for row in rows] == [
+        ["all", "90"],
+        ["answerable", "60"],
+        ["unanswerable", "30"],
+    ]
     # Of 30 unanswerable ones the 15 with an even number were left unanswered.
     assert rows[2][2] == rows[2][4] == "0.5000"
     assert rows[2][5] == "0.5000"
@@ -226,7 +289,9 @@ def test_regression_errors_come_farthest_first_with_their_direction(tmp_path):
 
 
 def test_choices_are_shown_by_their_texts(tmp_path):
-    rows = _table(made_run(tmp_path / "run", chosen(), task="multiple-choice"), "Most confident errors")
+    rows = _table(
+        made_run(tmp_path / "run", chosen(), task="multiple-choice"), "Most confident errors"
+    )
     assert re.fullmatch(r"[0-3]: ending [0-3] of \d+", rows[0][2])
     assert rows[0][2] != rows[0][3]
 
@@ -243,7 +308,9 @@ def hostile(tmp_path):
         gold, given = "<i>one</i>", "שתיים"
         line |= {"text": text, "id": text[:9], "gold": gold, "prediction": given, "source": text}
         line["probabilities"] = {gold: 0.0001, given: 0.9999}
-    return made_run(tmp_path / "run", lines, recipe={"name": "made", "description": "<b>&amp; `x</b>"})
+    return made_run(
+        tmp_path / "run", lines, recipe={"name": "made", "description": "<b>&amp; `x</b>"}
+    )
 
 
 def test_a_text_is_data_not_markup(hostile):
@@ -259,10 +326,21 @@ def test_a_text_is_data_not_markup(hostile):
 
 def _hostile_everywhere(text):
     """A report with this text in every place that holds one."""
-    cells = [Cell(text, data=data, strong=strong, code=code) for data in (0, 1) for strong in (0, 1) for code in (0, 1)]
-    table = TableBlock([Column(text, data=bool(i % 2)) for i in range(8)], [cells, [text] * 8], caption=text)
+    cells = [
+        Cell(text, data=data, strong=strong, code=code)
+        for data in (0, 1)
+        for strong in (0, 1)
+        for code in (0, 1)
+    ]
+    table = TableBlock(
+        [Column(text, data=bool(i % 2)) for i in range(8)], [cells, [text] * 8], caption=text
+    )
     chart = Chart(lambda: "<svg></svg>", text, wide=True)
-    sections = [Section(text, text, [Note(text), Note(f"{text} `{text}`"), chart, table, Listing(text, text)])]
+    sections = [
+        Section(
+            text, text, [Note(text), Note(f"{text} `{text}`"), chart, table, Listing(text, text)]
+        )
+    ]
     return Report(text, text, [Tile(text, text, text)], sections)
 
 
@@ -278,7 +356,9 @@ def test_no_place_of_a_page_takes_a_text_for_markup(text):
     texts[0].encode("utf-8")  # half of a surrogate pair would fail here
     page, harmless = map(Page, texts)
     assert set(page.tags) == set(harmless.tags)
-    assert {(tag, name) for tag, name, _ in page.attributes} == {(tag, name) for tag, name, _ in harmless.attributes}
+    assert {(tag, name) for tag, name, _ in page.attributes} == {
+        (tag, name) for tag, name, _ in harmless.attributes
+    }
     assert "49" not in "".join(page.cells)
 
 
@@ -306,7 +386,9 @@ def test_long_texts_are_cut_and_counted(tmp_path):
 
 
 def test_a_run_without_texts_says_so(tmp_path):
-    lines = [{name: value for name, value in line.items() if name != "text"} for line in classified(60)]
+    lines = [
+        {name: value for name, value in line.items() if name != "text"} for line in classified(60)
+    ]
     assert "made without texts" in _html(made_run(tmp_path / "run", lines))
 
 
@@ -342,7 +424,13 @@ def test_what_a_folder_lacks_is_left_out(tmp_path):
 
 def test_layers_of_a_probe(tmp_path):
     def entry(value):
-        return {"value": value, "low": value - 0.1, "high": value + 0.1, "n": 9, "higher_is_better": True}
+        return {
+            "value": value,
+            "low": value - 0.1,
+            "high": value + 0.1,
+            "n": 9,
+            "higher_is_better": True,
+        }
 
     rows = [{"layer": str(i), "pooling": "mean", "strength": 0.1, "cross_validation": 0.5 + i / 10,
              "accuracy": entry(0.6 + i / 10)} for i in range(3)]  # fmt: skip
@@ -356,7 +444,9 @@ def test_what_was_fitted_is_told_and_no_second_temperature_is_recommended(tmp_pa
     run = made_run(tmp_path / "run", classified())
     assert "evaluate RUN --calibrate" in _html(run)
     decision = {"schema": 1, "temperature": 1.6, "threshold": 0.3, "positive": "positive"}
-    (run / "decision.json").write_text(json.dumps({**decision, "fitted_on": "validation", "n": 200}))
+    (run / "decision.json").write_text(
+        json.dumps({**decision, "fitted_on": "validation", "n": 200})
+    )
     text = _html(run)
     assert "temperature of 1.6" in text
     assert "evaluate RUN --calibrate" not in text
@@ -378,7 +468,9 @@ def test_a_folder_of_runs_metrics_alone_and_damage_are_refused(tmp_path):
         gather(run / "metrics.json")
     with pytest.raises(UnavailableError, match="does not exist"):
         gather(tmp_path / "none")
-    (run / "predictions" / "validation.jsonl").write_text('{"id": "0", "gold": "a", "prediction": "a"}\n{"id": \n')
+    (run / "predictions" / "validation.jsonl").write_text(
+        '{"id": "0", "gold": "a", "prediction": "a"}\n{"id": \n'
+    )
     with pytest.raises(DataError, match=r"validation\.jsonl:2"):
         gather(run)
 
@@ -392,7 +484,11 @@ def test_markdown_has_the_tables_and_no_markup_of_the_data(tmp_path, task):
     assert "### Result" in text
     assert "| --- |" in text
     assert "<svg" not in text
-    widths = {line.count("|") - line.count("\\|") for line in text.splitlines() if line.startswith("| split")}
+    widths = {
+        line.count("|") - line.count("\\|")
+        for line in text.splitlines()
+        if line.startswith("| split")
+    }
     assert len(widths) == 2  # the result's table and the data's
 
 
@@ -437,9 +533,18 @@ def test_the_brier_score_of_several_labels_is_a_mean_over_labels_whatever_the_ro
 
 
 def test_what_is_read_in_windows_is_not_called_cut(tmp_path):
-    for task, lines, how in (("token-classification", tagged(60), "read in windows"), (None, classified(60), "cut")):
+    for task, lines, how in (
+        ("token-classification", tagged(60), "read in windows"),
+        (None, classified(60), "cut"),
+    ):
         run = made_run(tmp_path / how[:3], lines, **({"task": task} if task else {}))
         metrics = json.loads((run / "metrics.json").read_text())
-        counts = {"examples": 60, "truncated": 0, "lost_tokens": 0, "unknown_tokens": 0, "tokens": 600}
+        counts = {
+            "examples": 60,
+            "truncated": 0,
+            "lost_tokens": 0,
+            "unknown_tokens": 0,
+            "tokens": 600,
+        }
         (run / "metrics.json").write_text(json.dumps(metrics | {"data": {"validation": counts}}))
         assert f"tokens is {how}." in _html(run)

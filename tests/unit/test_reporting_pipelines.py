@@ -72,13 +72,31 @@ def _checks(texts="quite plain"):
         Check("min accuracy=0.9", "gate", "pass", "kept"),
         Check(f"warned {texts}", "gate", "warning", f"message {texts}", detail=f"detail {texts}"),
         Check("open", "data", "inconclusive", "undecided", file="data/train.csv", line=3),
-        Check(f"bad {texts}", f"data {texts}", "fail", f"why {texts}", f"more {texts}", file=f"a,b:c/{texts}", line=7),
+        Check(
+            f"bad {texts}",
+            f"data {texts}",
+            "fail",
+            f"why {texts}",
+            f"more {texts}",
+            file=f"a,b:c/{texts}",
+            line=7,
+        ),
     ]
 
 
 def test_the_worst_come_first_and_are_counted():
-    assert [check.verdict for check in worst_first(_checks())] == ["fail", "inconclusive", "warning", "pass"]
-    assert list(counts(_checks()).items()) == [("fail", 1), ("inconclusive", 1), ("warning", 1), ("pass", 1)]
+    assert [check.verdict for check in worst_first(_checks())] == [
+        "fail",
+        "inconclusive",
+        "warning",
+        "pass",
+    ]
+    assert list(counts(_checks()).items()) == [
+        ("fail", 1),
+        ("inconclusive", 1),
+        ("warning", 1),
+        ("pass", 1),
+    ]
 
 
 @pytest.mark.parametrize("texts", ["quite plain", NASTY], ids=["plain", "nasty"])
@@ -92,8 +110,15 @@ def test_junit_is_valid_and_says_each_verdict(texts):
     suites = {suite.get("name"): suite for suite in root}
     assert len(suites) == 3
     assert [suite.get("tests") for suite in suites.values()] == ["2", "1", "1"]
-    outcomes = {case.get("name").split()[0]: [child.tag for child in case] for case in root.iter("testcase")}
-    assert outcomes == {"min": ["system-out"], "warned": ["system-out"], "open": ["error"], "bad": ["failure"]}
+    outcomes = {
+        case.get("name").split()[0]: [child.tag for child in case] for case in root.iter("testcase")
+    }
+    assert outcomes == {
+        "min": ["system-out"],
+        "warned": ["system-out"],
+        "open": ["error"],
+        "bad": ["failure"],
+    }
     assert root.find(".//error").text.startswith("data/train.csv:3\n")
     assert root.find(".//failure").get("type") == "fail"
 
@@ -111,12 +136,22 @@ def _parse_command(line):
     assert match, line
 
     def unescaped(text):
-        for code, character in (("%2C", ","), ("%3A", ":"), ("%0D", "\r"), ("%0A", "\n"), ("%25", "%")):
+        for code, character in (
+            ("%2C", ","),
+            ("%3A", ":"),
+            ("%0D", "\r"),
+            ("%0A", "\n"),
+            ("%25", "%"),
+        ):
             text = text.replace(code, character)
         return text
 
     properties = dict(part.split("=", 1) for part in match[2].split(",")) if match[2] else {}
-    return match[1], {key: unescaped(value) for key, value in properties.items()}, unescaped(match[3])
+    return (
+        match[1],
+        {key: unescaped(value) for key, value in properties.items()},
+        unescaped(match[3]),
+    )
 
 
 def test_annotations_are_one_line_each_and_keep_their_text():
@@ -135,7 +170,9 @@ def test_annotations_are_one_line_each_and_keep_their_text():
 
 
 def test_at_most_ten_annotations_of_a_kind_the_worst_first():
-    many = [Check(f"w{i}", "g", "warning", "m") for i in range(25)] + [Check("u", "g", "inconclusive", "m")]
+    many = [Check(f"w{i}", "g", "warning", "m") for i in range(25)] + [
+        Check("u", "g", "inconclusive", "m")
+    ]
     many += [Check(f"f{i}", "g", "fail", "m") for i in range(10)]
     parsed = [_parse_command(line) for line in github.annotations(many)]
     errors, warnings = ([p for p in parsed if p[0] == kind] for kind in ("error", "warning"))
@@ -148,12 +185,19 @@ def test_at_most_ten_annotations_of_a_kind_the_worst_first():
 
 @pytest.mark.slow
 def test_four_thousand_failures_stay_within_every_limit(tmp_path, monkeypatch):
-    many = [Check(f"check {i}", "data", "fail", NASTY, detail=NASTY, file=NASTY, line=i) for i in range(4_000)]
+    many = [
+        Check(f"check {i}", "data", "fail", NASTY, detail=NASTY, file=NASTY, line=i)
+        for i in range(4_000)
+    ]
     path = tmp_path / "summary.md"
     path.write_text("x" * 300_000 + "\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    github.write_summary(lambda room: github.checks_summary("Checks", many, headline=NASTY, notes=[NASTY], limit=room))
+    github.write_summary(
+        lambda room: github.checks_summary(
+            "Checks", many, headline=NASTY, notes=[NASTY], limit=room
+        )
+    )
     assert github.wants_annotations()
     lines = github.annotations(many)
     assert len(lines) == 10
@@ -186,7 +230,9 @@ def test_nothing_is_written_outside_of_github(monkeypatch):
 
 
 def test_the_summary_is_a_table_whose_rows_no_text_breaks():
-    lines = github.checks_summary("Gate", _checks(NASTY), headline="gate: fail", notes=["unpaired"]).splitlines()
+    lines = github.checks_summary(
+        "Gate", _checks(NASTY), headline="gate: fail", notes=["unpaired"]
+    ).splitlines()
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == 2 + 4
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {5}
@@ -202,7 +248,9 @@ def test_the_summary_is_a_table_whose_rows_no_text_breaks():
 
 def test_tables_that_do_not_fit_are_counted():
     rows = [[str(i), "y" * 300] for i in range(10_000)]
-    text = github.tables_summary("Comparison", [("first", ["n", "text"], rows), ("empty", ["a"], [])])
+    text = github.tables_summary(
+        "Comparison", [("first", ["n", "text"], rows), ("empty", ["a"], [])]
+    )
     assert len(text.encode()) < 1024 * 1024
     shown = text.count("yyy |")
     assert f"{10_000 - shown:,} more rows" in text
@@ -218,7 +266,10 @@ def test_tables_that_do_not_fit_are_counted():
         ("- no list", "\\- no list"),
         ("<b>&amp;", "&lt;b&gt;&amp;amp;"),
         ("two\nlines\ttabbed", "two lines tabbed"),
-        ("back\\slash `x` *y* _z_ ~~w~~ ![i](u)", "back\\\\slash \\`x\\` \\*y\\* \\_z\\_ \\~\\~w\\~\\~ \\!\\[i\\](u)"),
+        (
+            "back\\slash `x` *y* _z_ ~~w~~ ![i](u)",
+            "back\\\\slash \\`x\\` \\*y\\* \\_z\\_ \\~\\~w\\~\\~ \\!\\[i\\](u)",
+        ),
     ],
 )
 def test_markdown_means_only_itself(text, shown):
@@ -250,7 +301,10 @@ def test_the_code_quality_report_lists_what_did_not_pass(tmp_path):
     gitlab.write_code_quality(path, _checks(NASTY), default_file="recipes/mine.yaml")
     issues = json.loads(path.read_text(encoding="utf-8"))
     assert [issue["severity"] for issue in issues] == ["critical", "major", "minor"]
-    assert all(set(issue) == {"description", "check_name", "fingerprint", "severity", "location"} for issue in issues)
+    assert all(
+        set(issue) == {"description", "check_name", "fingerprint", "severity", "location"}
+        for issue in issues
+    )
     assert issues[1]["location"] == {"path": "data/train.csv", "lines": {"begin": 3}}
     assert issues[2]["location"] == {"path": "recipes/mine.yaml", "lines": {"begin": 1}}
     assert len({issue["fingerprint"] for issue in issues}) == 3
@@ -258,7 +312,9 @@ def test_the_code_quality_report_lists_what_did_not_pass(tmp_path):
 
 def test_a_finding_keeps_its_fingerprint_when_only_numbers_change():
     before, after, other = (
-        gitlab.code_quality([Check(name, "gate", "fail", message)], default_file=file)[0]["fingerprint"]
+        gitlab.code_quality([Check(name, "gate", "fail", message)], default_file=file)[0][
+            "fingerprint"
+        ]
         for name, message, file in (
             ("min accuracy=0.9", "0.88", "runs/a-1/metrics.json"),
             ("min accuracy=0.9", "0.87", "runs/a-2/metrics.json"),
@@ -274,12 +330,16 @@ def test_paths_are_relative_to_where_the_pipeline_stands(tmp_path, monkeypatch):
         Check("a", "g", "fail", "m", file=str(tmp_path / "data" / "x.csv")),
         Check("b", "g", "fail", "m", file="./y.csv"),
     ]
-    found = [issue["location"]["path"] for issue in gitlab.code_quality(checks, default_file="r.yaml")]
+    found = [
+        issue["location"]["path"] for issue in gitlab.code_quality(checks, default_file="r.yaml")
+    ]
     assert found == ["data/x.csv", "y.csv"]
 
 
 @pytest.mark.parametrize("variable", ["GITHUB_WORKSPACE", "CI_PROJECT_DIR"])
-def test_paths_start_at_the_checkout_in_whatever_folder_of_it_the_job_is(tmp_path, monkeypatch, variable):
+def test_paths_start_at_the_checkout_in_whatever_folder_of_it_the_job_is(
+    tmp_path, monkeypatch, variable
+):
     (tmp_path / "checkout" / "models").mkdir(parents=True)
     (tmp_path / "link").symlink_to("checkout")
     monkeypatch.chdir(tmp_path / "checkout" / "models")
@@ -287,5 +347,7 @@ def test_paths_start_at_the_checkout_in_whatever_folder_of_it_the_job_is(tmp_pat
     files = ["x.csv", "../data/x.csv", str(tmp_path / "checkout" / "y.csv"), "/elsewhere/z.csv"]
     checks = [Check(str(i), "g", "fail", "m", file=file, line=1) for i, file in enumerate(files)]
     wanted = ["models/x.csv", "data/x.csv", "y.csv", "/elsewhere/z.csv"]
-    assert [issue["location"]["path"] for issue in gitlab.code_quality(checks, default_file="r.yaml")] == wanted
+    assert [
+        issue["location"]["path"] for issue in gitlab.code_quality(checks, default_file="r.yaml")
+    ] == wanted
     assert [_parse_command(line)[1]["file"] for line in github.annotations(checks)] == wanted

@@ -28,11 +28,20 @@ def test_limits_are_the_least_of_the_group_and_those_above_it(tmp_path: Path) ->
             "groups/pod/cpu.max": "400000 100000",
         },
     )
-    assert group_limits(tmp_path / "self", tmp_path / "groups") == Limits(4_000_000_000, 1_000_000_000, 1.5)
+    assert group_limits(tmp_path / "self", tmp_path / "groups") == Limits(
+        4_000_000_000, 1_000_000_000, 1.5
+    )
 
 
 def test_in_a_container_the_path_is_the_hosts_and_the_root_is_its_own(tmp_path: Path) -> None:
-    files(tmp_path, {"self": "0::/kubepods/of/the/host", "groups/memory.max": "1000", "groups/cpu.max": "max 100000"})
+    files(
+        tmp_path,
+        {
+            "self": "0::/kubepods/of/the/host",
+            "groups/memory.max": "1000",
+            "groups/cpu.max": "max 100000",
+        },
+    )
     assert group_limits(tmp_path / "self", tmp_path / "groups") == Limits(1000, None, None)
 
 
@@ -84,7 +93,9 @@ def test_a_version_that_is_not_wanted_does_not_fit(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_folder_that_is_not_there_yet_is_judged_by_the_one_above(tmp_path: Path) -> None:
-    assert machine.free_bytes(tmp_path / "runs" / "a") == pytest.approx(machine.free_bytes(tmp_path), rel=0.01)
+    assert machine.free_bytes(tmp_path / "runs" / "a") == pytest.approx(
+        machine.free_bytes(tmp_path), rel=0.01
+    )
     assert machine.is_writable(tmp_path / "runs" / "a")
     (tmp_path / "file").write_text("")
     assert not machine.is_writable(tmp_path / "file")

@@ -18,12 +18,20 @@ from bertctl.errors import UnavailableError, UsageError
 from bertctl.modeling.sentence_folder import chosen_modules, files_of, read_modules
 from tests.sentence_folders import MADE, make_folder, sentence_transformers
 
-TEXTS = ["good film", "the food was not good at all , it was very poor", "", "a bright film, was it not?", "Dull"]
+TEXTS = [
+    "good film",
+    "the food was not good at all , it was very poor",
+    "",
+    "a bright film, was it not?",
+    "Dull",
+]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
-def test_vectors_equal_those_of_sentence_transformers(name: str, tiny_model: Path, tmp_path: Path) -> None:
+def test_vectors_equal_those_of_sentence_transformers(
+    name: str, tiny_model: Path, tmp_path: Path
+) -> None:
     folder = make_folder(name, tiny_model, tmp_path / "made")
     theirs = sentence_transformers().SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
     fields = {"model.max_length": 40, "runtime.precision": "fp32"}
@@ -31,7 +39,9 @@ def test_vectors_equal_those_of_sentence_transformers(name: str, tiny_model: Pat
     assert ours.shape == theirs.shape
     np.testing.assert_allclose(ours, theirs, atol=2e-6)
     plain = bertctl.extract_features(TEXTS, model=str(folder), pooling="mean", fields=fields)
-    assert plain.shape != ours.shape or np.abs(plain - ours).max() > 1e-2, "the premise: the folder says something else"
+    assert plain.shape != ours.shape or np.abs(plain - ours).max() > 1e-2, (
+        "the premise: the folder says something else"
+    )
 
 
 def test_minilm_is_read_as_its_own_folder_says() -> None:
@@ -42,8 +52,12 @@ def test_minilm_is_read_as_its_own_folder_says() -> None:
 
 @pytest.mark.slow
 def test_vectors_of_minilm_equal_those_of_sentence_transformers() -> None:
-    theirs = sentence_transformers().SentenceTransformer(bertctl_model(), device="cpu").encode(TEXTS)
-    ours = bertctl.extract_features(TEXTS, model="minilm", pooling="model", fields={"runtime.precision": "fp32"})
+    theirs = (
+        sentence_transformers().SentenceTransformer(bertctl_model(), device="cpu").encode(TEXTS)
+    )
+    ours = bertctl.extract_features(
+        TEXTS, model="minilm", pooling="model", fields={"runtime.precision": "fp32"}
+    )
     assert (ours * theirs).sum(axis=1).min() > 0.99999
 
 
@@ -66,15 +80,22 @@ def test_vectors_by_hand(name: str, tiny_model: Path, tmp_path: Path) -> None:
         if name == "dense":
             layer = load_file(folder / "2_Dense" / "model.safetensors")
             vector = torch.tanh(layer["linear.weight"] @ vector + layer["linear.bias"])
-        expected.append((vector / vector.norm() if name in ("dense", "prompts") else vector).numpy())
+        expected.append(
+            (vector / vector.norm() if name in ("dense", "prompts") else vector).numpy()
+        )
     fields = {"model.max_length": 40, "runtime.precision": "fp32"}
     ours = bertctl.extract_features(TEXTS, model=str(folder), pooling="model", fields=fields)
     np.testing.assert_allclose(ours, np.stack(expected), atol=2e-6)
 
 
 @pytest.mark.slow
-def test_a_run_loads_in_sentence_transformers_with_equal_vectors(tiny_model: Path, tmp_path: Path) -> None:
-    rows = [{"text": text, "pair": TEXTS[(i + 1) % 5] or "poor", "score": i / 4} for i, text in enumerate(TEXTS)]
+def test_a_run_loads_in_sentence_transformers_with_equal_vectors(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    rows = [
+        {"text": text, "pair": TEXTS[(i + 1) % 5] or "poor", "score": i / 4}
+        for i, text in enumerate(TEXTS)
+    ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     fields = {
         "data.train_file": str(tmp_path / "rows.jsonl"), "data.validation_file": str(tmp_path / "rows.jsonl"),
@@ -82,22 +103,30 @@ def test_a_run_loads_in_sentence_transformers_with_equal_vectors(tiny_model: Pat
         "sentence_embeddings.projection": 20, "training.epochs": 2, "runtime.precision": "fp32",
     }  # fmt: skip
     run = bertctl.finetune("sentence-embeddings", fields=fields, output=tmp_path / "run")
-    theirs = sentence_transformers().SentenceTransformer(str(run.model_path), device="cpu").encode(TEXTS)
+    theirs = (
+        sentence_transformers().SentenceTransformer(str(run.model_path), device="cpu").encode(TEXTS)
+    )
     fields = {"model.max_length": 40, "runtime.precision": "fp32"}
     ours = bertctl.extract_features(TEXTS, model=str(run.path), pooling="model", fields=fields)
     assert ours.shape == (5, 20)
     np.testing.assert_allclose(ours, theirs, atol=2e-6)
-    answers = run.predict([{"text": one, "pair": other} for one, other in itertools.pairwise(TEXTS)])
+    answers = run.predict(
+        [{"text": one, "pair": other} for one, other in itertools.pairwise(TEXTS)]
+    )
     cosines = (ours[:-1] * ours[1:]).sum(axis=1)
     np.testing.assert_allclose([answer["prediction"] for answer in answers], cosines, atol=2e-6)
 
 
-def test_a_run_says_what_stands_before_queries_and_before_documents(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_run_says_what_stands_before_queries_and_before_documents(
+    tiny_model: Path, tmp_path: Path
+) -> None:
     """The library takes neither the default prompt nor that of passages for a side that its folder does not name."""
     folder = make_folder("prompts", tiny_model, tmp_path / "made")
     prompts = {"all": "so ", "passage": "p "}
     _changed(folder, "config_sentence_transformers.json", lambda said: said | {"prompts": prompts})
-    rows = "".join(json.dumps({"text": text, "pair": f"fine {text}"}) + "\n" for text in ("good", "film"))
+    rows = "".join(
+        json.dumps({"text": text, "pair": f"fine {text}"}) + "\n" for text in ("good", "film")
+    )
     (tmp_path / "rows.jsonl").write_text(rows)
     fields = {
         "data.train_file": str(tmp_path / "rows.jsonl"), "data.validation_file": str(tmp_path / "rows.jsonl"),
@@ -109,12 +138,19 @@ def test_a_run_says_what_stands_before_queries_and_before_documents(tiny_model: 
 
 
 @pytest.mark.parametrize("default", ["all", None])
-def test_an_empty_prompt_takes_the_place_of_the_folder_s(default: str | None, tiny_model: Path, tmp_path: Path) -> None:
+def test_an_empty_prompt_takes_the_place_of_the_folder_s(
+    default: str | None, tiny_model: Path, tmp_path: Path
+) -> None:
     folder = make_folder("prompts", tiny_model, tmp_path / "made")
-    said = {"prompts": {"query": "q ", "passage": "p ", "all": "so "}, "default_prompt_name": default}
+    said = {
+        "prompts": {"query": "q ", "passage": "p ", "all": "so "},
+        "default_prompt_name": default,
+    }
     file = "config_sentence_transformers.json"
     _changed(folder, file, lambda _: said)
-    chosen = chosen_modules(folder, SentenceEmbeddingsSection(query_prompt="", document_prompt=""), max_length=40)
+    chosen = chosen_modules(
+        folder, SentenceEmbeddingsSection(query_prompt="", document_prompt=""), max_length=40
+    )
     _changed(folder, file, lambda _: files_of(chosen, size=36)[file])
     for modules in (chosen, read_modules(folder)):
         assert modules is not None
@@ -135,11 +171,27 @@ def _changed(folder: Path, file: str, change: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize(
     ("file", "change", "said"),
     [
-        ("modules.json", lambda parts: [*parts, {"idx": 9, "path": "9_LSTM", "type": "x.models.LSTM"}], "'LSTM'"),
+        (
+            "modules.json",
+            lambda parts: [*parts, {"idx": 9, "path": "9_LSTM", "type": "x.models.LSTM"}],
+            "'LSTM'",
+        ),
         ("1_Pooling/config.json", lambda _: {"pooling_mode": "lasttoken"}, "pools by 'lasttoken'"),
-        ("1_Pooling/config.json", lambda _: {"pooling_mode_weightedmean_tokens": True}, "weightedmean"),
-        ("2_Dense/config.json", lambda said: said | {"activation_function": "os.system"}, "activation"),
-        ("2_Dense/config.json", lambda said: said | {"module_output_name": "other"}, "module_output_name = 'other'"),
+        (
+            "1_Pooling/config.json",
+            lambda _: {"pooling_mode_weightedmean_tokens": True},
+            "weightedmean",
+        ),
+        (
+            "2_Dense/config.json",
+            lambda said: said | {"activation_function": "os.system"},
+            "activation",
+        ),
+        (
+            "2_Dense/config.json",
+            lambda said: said | {"module_output_name": "other"},
+            "module_output_name = 'other'",
+        ),
         ("2_Dense/config.json", lambda said: said | {"out_features": "many"}, "can't be used"),
         ("1_Pooling/config.json", lambda said: said | {"include_prompt": False}, "prompts"),
     ],
@@ -155,7 +207,9 @@ def test_a_folder_without_weights_of_a_layer_is_refused(tiny_model, tmp_path) ->
     folder = make_folder("dense", tiny_model, tmp_path / "made")
     (folder / "2_Dense" / "model.safetensors").unlink()
     with pytest.raises(UnavailableError, match="can't be used"):
-        bertctl.extract_features(TEXTS, model=str(folder), pooling="model", fields={"model.max_length": 40})
+        bertctl.extract_features(
+            TEXTS, model=str(folder), pooling="model", fields={"model.max_length": 40}
+        )
 
 
 def test_a_folder_without_the_file_of_its_pooling_is_refused(tiny_model, tmp_path) -> None:
@@ -165,17 +219,23 @@ def test_a_folder_without_the_file_of_its_pooling_is_refused(tiny_model, tmp_pat
         read_modules(folder)
 
 
-def test_parts_are_computed_in_the_order_in_which_they_are_listed(tiny_model: Path, tmp_path: Path) -> None:
+def test_parts_are_computed_in_the_order_in_which_they_are_listed(
+    tiny_model: Path, tmp_path: Path
+) -> None:
     """As the library does; it reads no `idx`."""
     folder = make_folder("dense", tiny_model, tmp_path / "made")
     before = read_modules(folder)
-    _changed(folder, "modules.json", lambda parts: [part | {"idx": 9 - part["idx"]} for part in parts])
+    _changed(
+        folder, "modules.json", lambda parts: [part | {"idx": 9 - part["idx"]} for part in parts]
+    )
     assert read_modules(folder) == before
 
 
 def test_a_plain_folder_says_nothing(tiny_model) -> None:
     with pytest.raises(UsageError, match=r"no modules\.json"):
-        bertctl.extract_features(TEXTS, model=str(tiny_model), pooling="model", fields={"model.max_length": 40})
+        bertctl.extract_features(
+            TEXTS, model=str(tiny_model), pooling="model", fields={"model.max_length": 40}
+        )
 
 
 @pytest.mark.parametrize(("said", "length"), [(9, 9), (10**30, None)])
@@ -183,7 +243,9 @@ def test_a_folder_of_release_6_says_its_length_where_the_tokenizer_does(
     said: int, length: int | None, tiny_model: Path, tmp_path: Path
 ) -> None:
     folder = make_folder("cls", tiny_model, tmp_path / "made")
-    (folder / "sentence_bert_config.json").write_text(json.dumps({"transformer_task": "feature-extraction"}))
+    (folder / "sentence_bert_config.json").write_text(
+        json.dumps({"transformer_task": "feature-extraction"})
+    )
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"model_max_length": said}))
     modules = read_modules(folder)
@@ -207,27 +269,39 @@ def test_a_folder_that_says_more_than_the_model_can_read_is_read_to_its_last_pos
     _changed(folder, "sentence_bert_config.json", lambda _: {})
     key = "model_max_length" if file == "tokenizer_config.json" else "max_seq_length"
     _changed(folder, file, lambda said: said | {key: most + 1})
-    assert bertctl.extract_features(["good " * 2 * most], model=str(folder), pooling="model").shape == (1, 36)
+    assert bertctl.extract_features(
+        ["good " * 2 * most], model=str(folder), pooling="model"
+    ).shape == (1, 36)
 
 
 def test_vectors_that_a_folder_cuts_are_refused(tiny_model: Path, tmp_path: Path) -> None:
     folder = make_folder("prompts", tiny_model, tmp_path / "made")
     said = json.loads((folder / "config_sentence_transformers.json").read_text())
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(said | {"truncate_dim": 8}))
+    (folder / "config_sentence_transformers.json").write_text(
+        json.dumps(said | {"truncate_dim": 8})
+    )
     with pytest.raises(UnavailableError, match=r"truncate_dim = 8 \(vectors are cut"):
         read_modules(folder)
 
 
 @pytest.mark.parametrize(
-    "measure", ["dot", *(pytest.param(measure, marks=pytest.mark.slow) for measure in ("euclidean", "manhattan"))]
+    "measure",
+    [
+        "dot",
+        *(pytest.param(measure, marks=pytest.mark.slow) for measure in ("euclidean", "manhattan")),
+    ],
 )
 def test_a_run_is_scored_by_its_folders_measure_and_names_it_again(
     measure: str, tiny_model: Path, tmp_path: Path
 ) -> None:
     folder = make_folder("mean and max", tiny_model, tmp_path / "made")
-    (folder / "config_sentence_transformers.json").write_text(json.dumps({"similarity_fn_name": measure}))
+    (folder / "config_sentence_transformers.json").write_text(
+        json.dumps({"similarity_fn_name": measure})
+    )
     texts = [text or "poor" for text in TEXTS]
-    rows = [{"text": text, "pair": texts[(i + 1) % 5], "score": i / 4} for i, text in enumerate(texts)]
+    rows = [
+        {"text": text, "pair": texts[(i + 1) % 5], "score": i / 4} for i, text in enumerate(texts)
+    ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     fields = {
         "data.train_file": str(tmp_path / "rows.jsonl"), "data.validation_file": str(tmp_path / "rows.jsonl"),
@@ -238,7 +312,10 @@ def test_a_run_is_scored_by_its_folders_measure_and_names_it_again(
     saved = json.loads((run.model_path / "config_sentence_transformers.json").read_text())
     assert saved["similarity_fn_name"] == measure
     vectors = bertctl.extract_features(
-        texts, model=str(run.path), pooling="model", fields={"model.max_length": 40, "runtime.precision": "fp32"}
+        texts,
+        model=str(run.path),
+        pooling="model",
+        fields={"model.max_length": 40, "runtime.precision": "fp32"},
     ).astype(np.float64)
     first, second = vectors, np.roll(vectors, -1, axis=0)
     expected = {
@@ -247,4 +324,6 @@ def test_a_run_is_scored_by_its_folders_measure_and_names_it_again(
         "manhattan": -np.abs(first - second).sum(axis=1),
     }[measure]
     answers = run.predict(rows)
-    np.testing.assert_allclose([answer["prediction"] for answer in answers], expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        [answer["prediction"] for answer in answers], expected, rtol=1e-4, atol=1e-4
+    )

@@ -39,10 +39,14 @@ def objective(loss: str, *, margin: float = 0.0, **more: Any) -> SentenceObjecti
     return objective_class(Padding(0), margin=margin, draws_partners=True, **{**drawing, **more})
 
 
-def batch(keys: Any = None, labels: Tensor | None = None, kind: str = "matches", texts: int = 3) -> SentenceBatch:
+def batch(
+    keys: Any = None, labels: Tensor | None = None, kind: str = "matches", texts: int = 3
+) -> SentenceBatch:
     keys = np.arange(16 * texts).reshape(16, texts) if keys is None else keys
     labels = torch.ones(len(keys)) if labels is None else labels
-    return SentenceBatch({}, labels, torch.zeros(len(keys), dtype=torch.int64), torch.as_tensor(keys), kind)
+    return SentenceBatch(
+        {}, labels, torch.zeros(len(keys), dtype=torch.int64), torch.as_tensor(keys), kind
+    )
 
 
 def mean(given: SentenceObjective, vectors: Tensor, of: SentenceBatch) -> float:
@@ -55,15 +59,27 @@ def by_hand(name: str, v: Tensor) -> tuple[SentenceObjective, SentenceBatch, Ten
     cosines = torch.stack([unit[i, 0] @ unit[i, 1] for i in range(16)])
     near = (SCORES > 0.5).float()
     if name == "cosine":
-        return objective("cosine"), batch(labels=SCORES, kind="scores"), ((cosines - SCORES) ** 2).mean()
+        return (
+            objective("cosine"),
+            batch(labels=SCORES, kind="scores"),
+            ((cosines - SCORES) ** 2).mean(),
+        )
     if name == "cosent":
         pairs = [(i, j) for i in range(16) for j in range(16) if SCORES[i] < SCORES[j]]
         total = 1 + sum(torch.exp(20 * (cosines[i] - cosines[j])) for i, j in pairs)
-        return objective("cosent"), batch(labels=SCORES, kind="scores"), torch.log(torch.as_tensor(total))
+        return (
+            objective("cosent"),
+            batch(labels=SCORES, kind="scores"),
+            torch.log(torch.as_tensor(total)),
+        )
     if name == "contrastive":
         far = torch.clamp(0.5 - (1 - cosines), min=0)
         expected = 0.5 * (near * (1 - cosines) ** 2 + (1 - near) * far**2)
-        return objective("contrastive", margin=0.5), batch(labels=near, kind="classes"), expected.mean()
+        return (
+            objective("contrastive", margin=0.5),
+            batch(labels=near, kind="classes"),
+            expected.mean(),
+        )
     if name == "triplet":
         away = [(v[i, 0] - v[i, 1]).norm() - (v[i, 0] - v[i, 2]).norm() + 5 for i in range(16)]
         return objective("triplet", margin=5.0), batch(), torch.stack(away).clamp(min=0).mean()
@@ -87,10 +103,16 @@ def test_each_loss_by_hand(name: str) -> None:
     vectors = VECTORS[:, : of.keys.shape[1]]
     assert mean(given, vectors, of) == pytest.approx(float(expected), abs=1e-5)
     both = replace(given, widths=(5, SIZE))  # type: ignore[type-var]
-    cut = [by_hand(name, functional.normalize(VECTORS[..., :width], dim=-1))[2] for width in (5, SIZE)]
-    assert mean(both, vectors, of) == pytest.approx(float(sum(cut)), abs=2e-5), "of length 1, as in MatryoshkaLoss"
+    cut = [
+        by_hand(name, functional.normalize(VECTORS[..., :width], dim=-1))[2] for width in (5, SIZE)
+    ]
+    assert mean(both, vectors, of) == pytest.approx(float(sum(cut)), abs=2e-5), (
+        "of length 1, as in MatryoshkaLoss"
+    )
     alone = replace(given, widths=(5, 5))  # type: ignore[type-var]
-    assert mean(alone, vectors, of) == mean(both, vectors, of), "whole vectors are trained too, and no width twice"
+    assert mean(alone, vectors, of) == mean(both, vectors, of), (
+        "whole vectors are trained too, and no width twice"
+    )
 
 
 @pytest.mark.slow
@@ -107,7 +129,10 @@ def test_each_loss_is_that_of_sentence_transformers(name: str) -> None:
     both = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
     more = both if "symmetric" in name else {}
     theirs = kinds.get(name, losses.MultipleNegativesRankingLoss)(model, **more)
-    columns = [vectors[:, k] for k in range(2 if name in ("cosine", "cosent", "contrastive") else vectors.shape[1])]
+    columns = [
+        vectors[:, k]
+        for k in range(2 if name in ("cosine", "cosent", "contrastive") else vectors.shape[1])
+    ]
     expected = theirs.compute_loss_from_embeddings(columns, of.gold)
     assert mean(given, vectors, of) == pytest.approx(float(expected), abs=1e-5)
 
@@ -127,7 +152,9 @@ def test_softmax_is_that_of_sentence_transformers() -> None:
     classes = torch.arange(16) % 3
     of = replace(batch(kind="classes", texts=2), classes=classes)
     ours = mean(objective("softmax"), head.logits(VECTORS[:, :2]), of)  # type: ignore[arg-type]
-    theirs = sentence_transformers().sentence_transformer.losses.SoftmaxLoss(_Given(), SIZE, num_labels=3)
+    theirs = sentence_transformers().sentence_transformer.losses.SoftmaxLoss(
+        _Given(), SIZE, num_labels=3
+    )
     theirs.classifier.load_state_dict(head.classifier.state_dict())  # type: ignore[union-attr]
     expected = theirs([{"sentence_embedding": VECTORS[:, k]} for k in (0, 1)], classes).detach()
     assert ours == pytest.approx(float(expected), abs=1e-5)
@@ -138,7 +165,9 @@ def test_softmax_reads_cut_vectors_and_their_difference() -> None:
     logits = head.logits(VECTORS[:, :2])
     assert logits is not None
     for number, width in enumerate((5, SIZE)):
-        u, v = (torch.cat([VECTORS[:, k, :width], torch.zeros(16, SIZE - width)], dim=1) for k in (0, 1))
+        u, v = (
+            torch.cat([VECTORS[:, k, :width], torch.zeros(16, SIZE - width)], dim=1) for k in (0, 1)
+        )
         expected = head.classifier(torch.cat([u, v, (u - v).abs()], dim=1))  # type: ignore[misc]
         torch.testing.assert_close(logits[:, number], expected)
 
@@ -151,8 +180,14 @@ def test_equal_texts_are_never_negatives_of_each_other() -> None:
     assert out == {(0, 1), (0, 2), (0, 3), (1, 0), (2, 0), (2, 1), (2, 3)}
     blank = batch(text_keys([["a", "b"], ["x", "y"], ["z", " "]]))
     assert not_negative(blank)[:, 3].all(), "a third text that there is none of"
-    labelled = replace(batch(np.array([[0, 1], [2, 3], [4, 5]]), kind="texts"), classes=torch.tensor([0, 1, 0]))
-    assert not_negative(labelled).tolist() == [[False, False, True], [False] * 3, [True, False, False]]
+    labelled = replace(
+        batch(np.array([[0, 1], [2, 3], [4, 5]]), kind="texts"), classes=torch.tensor([0, 1, 0])
+    )
+    assert not_negative(labelled).tolist() == [
+        [False, False, True],
+        [False] * 3,
+        [True, False, False],
+    ]
 
 
 def test_pairs_that_do_not_belong_together_are_negatives_and_nothing_else() -> None:
@@ -175,7 +210,10 @@ def test_batches_hold_no_text_twice_where_that_can_be(copies: int) -> None:
         assert sorted(np.concatenate(plan).tolist()) == list(range(400))
         assert len(plan) == len(training_plan(lengths, 32, seed=1, epoch=epoch)) == 13
         assert max(map(len, plan)) == 32
-        equal, plain = repeated(plan, keys), repeated(training_plan(lengths, 32, seed=1, epoch=epoch), keys)
+        equal, plain = (
+            repeated(plan, keys),
+            repeated(training_plan(lengths, 32, seed=1, epoch=epoch), keys),
+        )
         if copies < 30:
             assert equal <= plain / 10
         else:  # 14 texts can't fill a batch of 32
@@ -224,7 +262,9 @@ def step(engine: TrainingEngine, of: SentenceFeatures, micro_batches: int) -> An
     return found.loss, gradients(engine)
 
 
-@pytest.mark.parametrize(("loss", "texts"), [("cosent", 2), ("multiple-negatives", 3), ("triplet", 3), ("cosine", 2)])
+@pytest.mark.parametrize(
+    ("loss", "texts"), [("cosent", 2), ("multiple-negatives", 3), ("triplet", 3), ("cosine", 2)]
+)
 def test_64_at_once_are_4_times_16_are_2_processes_of_32(loss: str, texts: int) -> None:
     given, of = objective(loss, margin=1.0), features(texts)
     whole, gradient = step(engine(given), of, 1)
@@ -236,7 +276,9 @@ def test_64_at_once_are_4_times_16_are_2_processes_of_32(loss: str, texts: int) 
         meeting, found = Meeting(2), [None, None]
         engines = [engine(given, ThreadWorkers(rank, 2, meeting=meeting)) for rank in range(2)]
 
-        def work(rank: int, n: int = micro_batches, by: Any = engines, into: list[Any] = found) -> None:
+        def work(
+            rank: int, n: int = micro_batches, by: Any = engines, into: list[Any] = found
+        ) -> None:
             into[rank] = step(by[rank], of, n)
 
         threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
@@ -246,7 +288,10 @@ def test_64_at_once_are_4_times_16_are_2_processes_of_32(loss: str, texts: int) 
             thread.join()
         assert [each[0] for each in found] == pytest.approx([whole] * 2, abs=1e-6)
         grads = [each[1] for each in found]
-        assert_same({name: torch.stack([one[name] for one in grads]).mean(dim=0) for name in grads[0]}, gradient)
+        assert_same(
+            {name: torch.stack([one[name] for one in grads]).mean(dim=0) for name in grads[0]},
+            gradient,
+        )
 
 
 class _Dropping(Encoder):

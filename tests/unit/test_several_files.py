@@ -21,7 +21,9 @@ Texts = Sequence[str]
 
 
 def _write_csv(path: Path, texts: Texts) -> None:
-    path.write_text("".join(["review,stars\n", *(f'"{text}",{i % 5}\n' for i, text in enumerate(texts))]))
+    path.write_text(
+        "".join(["review,stars\n", *(f'"{text}",{i % 5}\n' for i, text in enumerate(texts))])
+    )
 
 
 def _write_csv_gz(path: Path, texts: Texts) -> None:
@@ -30,11 +32,15 @@ def _write_csv_gz(path: Path, texts: Texts) -> None:
 
 
 def _write_jsonl(path: Path, texts: Texts) -> None:
-    path.write_text("".join(json.dumps({"review": text, "stars": i % 5}) + "\n" for i, text in enumerate(texts)))
+    path.write_text(
+        "".join(json.dumps({"review": text, "stars": i % 5}) + "\n" for i, text in enumerate(texts))
+    )
 
 
 def _write_parquet(path: Path, texts: Texts) -> None:
-    pq.write_table(pa.table({"review": list(texts), "stars": [i % 5 for i in range(len(texts))]}), path)
+    pq.write_table(
+        pa.table({"review": list(texts), "stars": [i % 5 for i in range(len(texts))]}), path
+    )
 
 
 def _write_lines(path: Path, texts: Texts) -> None:
@@ -54,9 +60,14 @@ def _texts(first: int, last: int) -> list[str]:
     return [f"the film was good, said number {i}" for i in range(first, last)]
 
 
-def _rows(source: FileList | Path, chunk_rows: int | None = 8) -> list[tuple[list[str], dict[str, list[object]]]]:
+def _rows(
+    source: FileList | Path, chunk_rows: int | None = 8
+) -> list[tuple[list[str], dict[str, list[object]]]]:
     stream = TEXT_READER.stream(source, DataSection(), chunk_rows=chunk_rows)
-    return [(list(rows.ids), {name: list(values) for name, values in rows.columns.items()}) for rows in stream]
+    return [
+        (list(rows.ids), {name: list(values) for name, values in rows.columns.items()})
+        for rows in stream
+    ]
 
 
 @pytest.mark.parametrize("chunk_rows", [8, 5, 100, None])
@@ -70,7 +81,9 @@ def test_the_rows_numbers_and_chunks_are_those_of_the_concatenated_file(
     for number, (first, last) in enumerate(itertools.pairwise(bounds), start=8):
         write(tmp_path / "parts" / f"part-{number}.{kind}", _texts(first, last))
     if kind != "txt":
-        (tmp_path / "parts" / f"part-7.{kind}").write_bytes((tmp_path / "parts" / f"part-8.{kind}").read_bytes())
+        (tmp_path / "parts" / f"part-7.{kind}").write_bytes(
+            (tmp_path / "parts" / f"part-8.{kind}").read_bytes()
+        )
         write(tmp_path / "parts" / f"part-7.{kind}", [])
     write(tmp_path / f"all.{kind}", _texts(0, 30))
     expected = _rows(tmp_path / f"all.{kind}", chunk_rows)
@@ -104,9 +117,13 @@ def test_sentences_of_several_files_of_columns_go_on_in_their_numbers(tmp_path: 
 
 
 def test_rows_that_are_left_out_count_in_the_numbers(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"text": "one"}\nno JSON\n{"text": "two", "label": 2}\nno JSON\n')
+    (tmp_path / "a.jsonl").write_text(
+        '{"text": "one"}\nno JSON\n{"text": "two", "label": 2}\nno JSON\n'
+    )
     (tmp_path / "b.jsonl").write_text('{"text": "three"}\nno JSON\n{"text": "four"}\n')
-    (tmp_path / "all.jsonl").write_bytes((tmp_path / "a.jsonl").read_bytes() + (tmp_path / "b.jsonl").read_bytes())
+    (tmp_path / "all.jsonl").write_bytes(
+        (tmp_path / "a.jsonl").read_bytes() + (tmp_path / "b.jsonl").read_bytes()
+    )
 
     def ids(source: FileList | Path) -> list[str]:
         skipped = SkippedRows()
@@ -132,7 +149,11 @@ def test_ids_of_the_files_own_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "contents", "message"),
     [
-        (("a.csv", "b.csv"), ("text,stars\nfine,1\n", "sentence,stars\nfine,1\n"), "is read by its columns 'text'"),
+        (
+            ("a.csv", "b.csv"),
+            ("text,stars\nfine,1\n", "sentence,stars\nfine,1\n"),
+            "is read by its columns 'text'",
+        ),
         (
             ("a.csv", "b.csv"),
             ("text,stars\nfine,1\n", "text\nfine\n"),
@@ -143,8 +164,16 @@ def test_ids_of_the_files_own_stay(tmp_path: Path) -> None:
             ("text\nfine\n", "text,stars\nfine,1\n"),
             "different columns: 'stars' in one of them only",
         ),
-        (("a.csv", "b.jsonl"), ("text,stars\nfine,1\n", '{"text": "x", "stars": 1}\n'), "is csv and"),
-        (("a.jsonl", "b.jsonl"), ('{"text": "x"}\n', '{"sentence": "x"}\n'), "is read by its columns 'text'"),
+        (
+            ("a.csv", "b.jsonl"),
+            ("text,stars\nfine,1\n", '{"text": "x", "stars": 1}\n'),
+            "is csv and",
+        ),
+        (
+            ("a.jsonl", "b.jsonl"),
+            ('{"text": "x"}\n', '{"sentence": "x"}\n'),
+            "is read by its columns 'text'",
+        ),
     ],
 )
 def test_files_with_different_columns_are_refused_with_both_names(
@@ -172,7 +201,11 @@ def test_objects_may_lack_a_column_that_nobody_reads(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "kind"),
-    [(["part-*.csv"], UnavailableError), (["-", "a.csv"], UsageError), (["a.csv", "none.csv"], UnavailableError)],
+    [
+        (["part-*.csv"], UnavailableError),
+        (["-", "a.csv"], UsageError),
+        (["a.csv", "none.csv"], UnavailableError),
+    ],
 )
 def test_inputs_that_are_none_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: list[str], kind: type[BertctlError]

@@ -41,9 +41,15 @@ def test_items_are_computed_at_once_and_come_in_their_order() -> None:
 @pytest.mark.parametrize("threads", [1, 64])
 def test_with_one_thread_or_many_one_comes_after_the_other(threads: int) -> None:
     def work(number: int) -> tuple[int, bool, bool]:
-        return number, threading.current_thread() is threading.main_thread(), torch.is_inference_mode_enabled()
+        return (
+            number,
+            threading.current_thread() is threading.main_thread(),
+            torch.is_inference_mode_enabled(),
+        )
 
-    assert list(side_by_side(work, range(3), threads)) == [(number, True, True) for number in range(3)]
+    assert list(side_by_side(work, range(3), threads)) == [
+        (number, True, True) for number in range(3)
+    ]
     assert torch.get_num_threads() == 2
 
 
@@ -80,7 +86,9 @@ def test_an_error_and_an_early_end_leave_nothing_behind() -> None:
     assert {*threading.enumerate()} <= before
 
 
-def test_short_batches_of_our_own_networks_alone_are_computed_side_by_side(tiny_model: Path) -> None:
+def test_short_batches_of_our_own_networks_alone_are_computed_side_by_side(
+    tiny_model: Path,
+) -> None:
     compute = Compute("cpu", "fp32", 2, "")
     loaded = load_frozen(inspect_model(ModelSection(name=str(tiny_model), max_length=40)), compute)
     engine = Engine.of(loaded, compute)

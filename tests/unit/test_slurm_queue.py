@@ -72,14 +72,20 @@ def test_a_job_that_has_left_the_queue_is_over_after_the_second_look(slurm: Path
 def test_a_controller_that_does_not_answer_ends_no_job(slurm: Path) -> None:
     warnings = _Warnings()
     queue = SlurmQueue(warnings)
-    (slurm / "squeue").write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
+    (slurm / "squeue").write_text(
+        "#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n"
+    )
     assert not any(queue.is_over("7") for _ in range(5))
-    assert warnings.lines == ["Slurm does not answer, and is asked again: Unable to contact slurm controller"]
+    assert warnings.lines == [
+        "Slurm does not answer, and is asked again: Unable to contact slurm controller"
+    ]
     with pytest.raises(UnavailableError, match="Unable to contact slurm controller"):
         queue.check()
 
 
-def test_jobs_of_an_earlier_command_are_those_of_this_folder_and_these_cells(slurm: Path, tmp_path: Path) -> None:
+def test_jobs_of_an_earlier_command_are_those_of_this_folder_and_these_cells(
+    slurm: Path, tmp_path: Path
+) -> None:
     ours = tmp_path / "jobs"
     lines = [
         f"1|RUNNING|bertctl-a|{ours}/s.sh",
@@ -105,10 +111,12 @@ def test_a_job_without_a_reply_is_lost_with_what_slurm_says(
     cluster = SlurmCluster.__new__(SlurmCluster)
     cluster._queue = SlurmQueue(_Warnings())
     job: Any = SimpleNamespace(
-        job_id="7", paths=SimpleNamespace(result_pickle=tmp_path / "7.pkl", stderr=tmp_path / "7.err")
+        job_id="7",
+        paths=SimpleNamespace(result_pickle=tmp_path / "7.pkl", stderr=tmp_path / "7.err"),
     )
     with pytest.raises(
-        LostJobError, match=re.escape("Slurm says NODE_FAIL; its last words: slurmstepd: the node is gone")
+        LostJobError,
+        match=re.escape("Slurm says NODE_FAIL; its last words: slurmstepd: the node is gone"),
     ):
         cluster.result(job)
     assert last_words(tmp_path / "none") == ""
@@ -167,13 +175,19 @@ def test_a_run_that_is_done_is_not_trained_again(
         raise AssertionError("it was trained again")
 
     monkeypatch.setattr(worker, "start", start)
-    contents = {path: path.read_bytes() for path in finished.path.rglob("*") if path.is_file() and path.name != ".lock"}
+    contents = {
+        path: path.read_bytes()
+        for path in finished.path.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
     seconds = worker._train(_job_of(finished), finished, WorkerSettings(tmp_path, {}, "best", 0))
     assert seconds.keys() == {"train", "evaluate"}
     assert all(path.read_bytes() == content for path, content in contents.items())
 
 
-@pytest.mark.parametrize("change", ["another recipe", "failed", "running", "metrics", "performance"])
+@pytest.mark.parametrize(
+    "change", ["another recipe", "failed", "running", "metrics", "performance"]
+)
 def test_another_run_or_one_that_is_not_done_is_no_result(finished: RunFolder, change: str) -> None:
     job = _job_of(finished)
     assert worker._seconds_of_done(job, finished)

@@ -23,12 +23,18 @@ SHIFTED = (16, 20)
 def read(path: Path, content: str, heard: Heard | None = None, **settings: Any) -> Rows:
     path.write_text(content, encoding="utf-8", newline="")
     section = DataSection(**settings)
-    return READER.read(path, section, split="train", label_needed=True, listener=heard or Heard()).rows
+    return READER.read(
+        path, section, split="train", label_needed=True, listener=heard or Heard()
+    ).rows
 
 
 def label_studio(start: int, end: int, surface: str, text: str = TEXT) -> str:
     value = {"start": start, "end": end, "text": surface, "labels": ["PER"]}
-    task = {"id": 1, "data": {"text": text}, "annotations": [{"result": [{"type": "labels", "value": value}]}]}
+    task = {
+        "id": 1,
+        "data": {"text": text},
+        "annotations": [{"result": [{"type": "labels", "value": value}]}],
+    }
     return json.dumps([task])
 
 
@@ -44,7 +50,12 @@ def pubtator(start: int, end: int, surface: str) -> str:
 
 
 def spans(start: int, end: int, surface: str) -> str:
-    return json.dumps({"text": TEXT, "spans": [{"start": start, "end": end, "label": "PER", "text": surface}]}) + "\n"
+    return (
+        json.dumps(
+            {"text": TEXT, "spans": [{"start": start, "end": end, "label": "PER", "text": surface}]}
+        )
+        + "\n"
+    )
 
 
 def entities(start: int, end: int, surface: str) -> str:
@@ -70,7 +81,10 @@ FORMATS = {
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_compares_the_words_beside_a_span(tmp_path, name):
     assert read(tmp_path / name, FORMATS[name](15, 19, "Anna")).has("label")
-    with pytest.raises(DataError, match=r"the span 16 to 20 is 'nna ', the file says 'Anna', which stands at 15 to 19"):
+    with pytest.raises(
+        DataError,
+        match=r"the span 16 to 20 is 'nna ', the file says 'Anna', which stands at 15 to 19",
+    ):
         read(tmp_path / name, FORMATS[name](*SHIFTED, "Anna"))
 
 
@@ -86,8 +100,20 @@ def test_brat_compares_its_third_column(tmp_path):
     [
         ("😀😀安娜从奥斯陆", 4, 6, "安娜", "stands at 2 to 4: the offsets count UTF-16 code units"),
         ("Zoë und Søren", 9, 15, "Søren", "stands at 8 to 13: the offsets count bytes"),
-        ("one\r\ntwo\r\nAnna", 8, 12, "Anna", "stands at 10 to 14: the offsets count a line end (CR LF) as one"),
-        ("one\ntwo\nAnna", 10, 14, "Anna", "stands at 8 to 12: the offsets count a line end as two"),
+        (
+            "one\r\ntwo\r\nAnna",
+            8,
+            12,
+            "Anna",
+            "stands at 10 to 14: the offsets count a line end (CR LF) as one",
+        ),
+        (
+            "one\ntwo\nAnna",
+            10,
+            14,
+            "Anna",
+            "stands at 8 to 12: the offsets count a line end as two",
+        ),
         ("met Anna today", 5, 9, "Anna", "stands at 4 to 8: the offsets count from 1"),
         ("met Anna today", 4, 7, "Anna", "stands at 4 to 8: the end is counted in"),
         ("we saw Anna and Anna", 1, 5, "Anna", "stands at 7 to 11 (6 later)"),
@@ -105,7 +131,13 @@ def test_the_way_in_which_offsets_are_counted_is_named(text, start, end, surface
 
 @pytest.mark.parametrize(
     ("text", "surface"),
-    [("Royal\nDanish", "Royal Danish"), ("Café", "Cafe\u0301"), ("ANNA", "Anna"), ("Anna ", "Anna"), ("Anna", "")],
+    [
+        ("Royal\nDanish", "Royal Danish"),
+        ("Café", "Cafe\u0301"),
+        ("ANNA", "Anna"),
+        ("Anna ", "Anna"),
+        ("Anna", ""),
+    ],
 )
 def test_blanks_case_and_composition_of_accents_may_differ(text, surface):
     require_surface(text, 0, len(text), surface, "a")
@@ -121,12 +153,17 @@ def test_a_shifted_span_is_skipped_and_counted(tmp_path):
 
 
 def test_token_numbers_of_prodigy_are_compared_with_the_characters(tmp_path):
-    tokens = [{"text": "In", "start": 0, "end": 2, "id": 0}, {"text": "Bern", "start": 3, "end": 7, "id": 1}]
+    tokens = [
+        {"text": "In", "start": 0, "end": 2, "id": 0},
+        {"text": "Bern", "start": 3, "end": 7, "id": 1},
+    ]
     span = {"start": 3, "end": 7, "token_start": 1, "token_end": 1, "label": "LOC"}
     row = {"text": "In Bern", "tokens": tokens, "spans": [span]}
     assert read(tmp_path / "a.jsonl", json.dumps(row) + "\n").columns["label"] == [["O", "B-LOC"]]
     span["token_start"] = 0
-    with pytest.raises(DataError, match=r"the span 3 to 7 has the tokens 0 to 1, which are characters 0 to 7"):
+    with pytest.raises(
+        DataError, match=r"the span 3 to 7 has the tokens 0 to 1, which are characters 0 to 7"
+    ):
         read(tmp_path / "a.jsonl", json.dumps(row) + "\n")
 
 
@@ -137,10 +174,17 @@ REST = "\t_" * 6
 def test_the_text_of_a_conllu_sentence_is_compared_with_its_words(tmp_path):
     rows = read(tmp_path / "a.conllu", UD.format("del mar", *[REST] * 3))
     assert rows.columns["words"] == [["de", "el", "mar"]]
-    with pytest.raises(DataError, match=r"a\.conllu:2: '# text' is 'del sol', its words are 'del mar'"):
+    with pytest.raises(
+        DataError, match=r"a\.conllu:2: '# text' is 'del sol', its words are 'del mar'"
+    ):
         read(tmp_path / "a.conllu", UD.format("del sol", *[REST] * 3))
-    with pytest.raises(DataError, match=r"a\.conllu:4: the word 'mar' has the number 3, where 2 is next"):
-        read(tmp_path / "a.conllu", UD.format("del mar", *[REST] * 3).replace(f"2\tel\t_\tDET{REST}\n", ""))
+    with pytest.raises(
+        DataError, match=r"a\.conllu:4: the word 'mar' has the number 3, where 2 is next"
+    ):
+        read(
+            tmp_path / "a.conllu",
+            UD.format("del mar", *[REST] * 3).replace(f"2\tel\t_\tDET{REST}\n", ""),
+        )
 
 
 def test_parts_of_a_span_with_blanks_alone_between_are_one(tmp_path):
@@ -152,8 +196,12 @@ def test_parts_of_a_span_with_blanks_alone_between_are_one(tmp_path):
         "T3\tLOC 0 3;44 48\tThe Oslo\nT4\tLOC 4 9;44 48\tRoyal Oslo\n",
         heard,
     )
-    assert rows.columns["label"] == [["O", "B-ORG", "I-ORG", "I-ORG", "O", "B-PER", "I-PER", "O", "O", "O"]]
-    assert any("2 spans of several parts with words between are left out" in text for text in heard.warned)
+    assert rows.columns["label"] == [
+        ["O", "B-ORG", "I-ORG", "I-ORG", "O", "B-PER", "I-PER", "O", "O", "O"]
+    ]
+    assert any(
+        "2 spans of several parts with words between are left out" in text for text in heard.warned
+    )
 
 
 @pytest.mark.parametrize("word", ["anna", "Anna", "\u0120Anna", "\u2581Anna", "##anna"])

@@ -12,7 +12,11 @@ from bertctl.reporting.explanations import format_number
 
 
 def _tokenizer(*special):
-    vocabulary = {"[UNK]": 0, "a": 1, **{name: number for number, name in enumerate(special, start=2)}}
+    vocabulary = {
+        "[UNK]": 0,
+        "a": 1,
+        **{name: number for number, name in enumerate(special, start=2)},
+    }
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.add_special_tokens(list(special))
     return tokenizer
@@ -20,7 +24,10 @@ def _tokenizer(*special):
 
 COLUMNS = {
     "text-classification": {"text": ["a fine [SEP] film", "a film", "a [sep]"]},
-    "multiple-choice": {"context": ["a", "b", "c"], "choices": [["x", "[SEP] y"], ["x", "y"], ["x", "y"]]},
+    "multiple-choice": {
+        "context": ["a", "b", "c"],
+        "choices": [["x", "[SEP] y"], ["x", "y"], ["x", "y"]],
+    },
     "token-classification": {"words": [["a", "[SEP]"], ["b"], ["c"]]},
     "question-answering": {"question": ["a?", "b?", "c?"], "context": ["x [SEP] y", "x", "y"]},
 }

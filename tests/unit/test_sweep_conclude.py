@@ -16,9 +16,17 @@ from bertctl.sweeps.setting_text import seed_text, setting_text, short_names
 from tests.made_sweeps import PAPER, RATES, document_of, made_sweep, shown
 
 COUNTS = [
-    *(f"training.{name}" for name in ("epochs", "max_steps", "batch_size", "accumulation_steps", "log_every")),
+    *(
+        f"training.{name}"
+        for name in ("epochs", "max_steps", "batch_size", "accumulation_steps", "log_every")
+    ),
     *(f"training.{name}" for name in ("init_seed", "order_seed", "freeze_layers")),
-    *("optimizer.weight_decay", "optimizer.max_grad_norm", "data.split_seed", "evaluation.batch_size"),
+    *(
+        "optimizer.weight_decay",
+        "optimizer.max_grad_norm",
+        "data.split_seed",
+        "evaluation.batch_size",
+    ),
 ]
 """Fields of a recipe that take any small whole number."""
 
@@ -43,10 +51,15 @@ def test_the_page_needs_nothing_from_elsewhere_and_escapes_what_it_shows(tmp_pat
     evil = "<script>alert(1)</script>"
     attribute = '"onload=alert(2) x="'
     folder = made_sweep(
-        tmp_path, [{"text_classification.labels": [evil, attribute]}, {}], [0.9, 0.8], states={(1, 0): "failed"}
+        tmp_path,
+        [{"text_classification.labels": [evil, attribute]}, {}],
+        [0.9, 0.8],
+        states={(1, 0): "failed"},
     )
     status = folder / "cells/0001000000000000/status.json"
-    status.write_text(json.dumps({"state": "failed", "reason": "error", "message": evil + attribute}))
+    status.write_text(
+        json.dumps({"state": "failed", "reason": "error", "message": evil + attribute})
+    )
     conclude(folder)
     page = (folder / "sweep.html").read_text()
     assert "<script" not in page
@@ -80,8 +93,13 @@ def test_the_best_recipe_is_that_of_the_row_it_names(tmp_path: Path) -> None:
     row = next(run for run in document["runs"] if run["run"] == chosen["run"])
     assert text.startswith(f"# Run {chosen['run']} of the sweep 'made' (seed {chosen['seed'] + 1})")
     assert f"accuracy on validation {row['value']:.4f}" in text
-    assert f"{chosen['mean']:.4f} ± {chosen['deviation']:.4f} (mean over 3 seeds, on the split that chose)" in text
-    assert load_recipe(str(folder / "best.yaml")) == load_recipe(str(folder / "cells" / chosen["run"] / "recipe.yaml"))
+    assert (
+        f"{chosen['mean']:.4f} ± {chosen['deviation']:.4f} (mean over 3 seeds, on the split that chose)"
+        in text
+    )
+    assert load_recipe(str(folder / "best.yaml")) == load_recipe(
+        str(folder / "cells" / chosen["run"] / "recipe.yaml")
+    )
     assert load_recipe(str(folder / "best.yaml")).optimizer.learning_rate == 3e-5
 
 
@@ -96,13 +114,17 @@ def test_the_test_split_is_shown_only_if_asked_for(tmp_path: Path) -> None:
         path.write_text(json.dumps(metrics))
     assert "0.8125" not in json.dumps(document_of(folder))
     document = document_of(folder, test_split=True)
-    assert [(entry["run"], entry["value"]) for entry in document["test"]] == [(document["chosen"]["run"], 0.8125)]
+    assert [(entry["run"], entry["value"]) for entry in document["test"]] == [
+        (document["chosen"]["run"], 0.8125)
+    ]
     assert shown(document).count("0.8125 (0.7500 to 0.8500)") == 1
 
 
 def test_a_shard_says_that_others_are_missing(tmp_path: Path) -> None:
     states = {(1, seed): "missing" for seed in range(3)}
-    document = document_of(made_sweep(tmp_path, RATES[:2], [0.9, 0.8], states=states, plan={"shard": [1, 2]}))
+    document = document_of(
+        made_sweep(tmp_path, RATES[:2], [0.9, 0.8], states=states, plan={"shard": [1, 2]})
+    )
     assert any("shard 1 of 2" in note for note in document["notes"])
     assert document["settings"][1]["mean"] is None
 
@@ -110,7 +132,9 @@ def test_a_shard_says_that_others_are_missing(tmp_path: Path) -> None:
 # -- pictures and words ----------------------------------------------------------------------------------------------
 
 
-def test_of_two_shards_in_one_folder_the_later_result_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_shards_in_one_folder_the_later_result_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One has read all runs but the last, and another one that has them all is done before it writes."""
     folder = made_sweep(tmp_path / "sweep", RATES[:2], [0.9, 0.8], seeds=1, n=40)
     last = folder / "cells/0001000000000000"
@@ -154,7 +178,9 @@ def test_a_grid_is_a_heat_map_by_learning_rate(tmp_path: Path) -> None:
 def test_the_lowest_loss_is_the_darkest_and_what_was_not_run_is_empty(tmp_path: Path) -> None:
     primary = {"split": "validation", "name": "loss", "higher_is_better": False}
     document = document_of(made_sweep(tmp_path, PAPER[:5], [0.8] * 5, plan={"primary": primary}))
-    document["settings"] = [{**row, "mean": 0.1 * i} for i, row in enumerate(document["settings"], 1)]
+    document["settings"] = [
+        {**row, "mean": 0.1 * i} for i, row in enumerate(document["settings"], 1)
+    ]
     found = grid_table(document)
     assert found is not None
     cells = {cell.text[:4]: cell for row in found.rows for cell in row[1:]}
@@ -164,7 +190,13 @@ def test_the_lowest_loss_is_the_darkest_and_what_was_not_run_is_empty(tmp_path: 
 
 @pytest.mark.parametrize(
     "settings",
-    [RATES, [{"optimizer.learning_rate": 1e-5 * i, "optimizer.warmup_fraction": 0.01 * i} for i in range(1, 8)]],
+    [
+        RATES,
+        [
+            {"optimizer.learning_rate": 1e-5 * i, "optimizer.warmup_fraction": 0.01 * i}
+            for i in range(1, 8)
+        ],
+    ],
 )
 def test_what_is_no_grid_has_no_table(tmp_path: Path, settings: list[dict[str, Any]]) -> None:
     folder = made_sweep(tmp_path, settings, [0.8] * len(settings), seeds=1, n=20)
@@ -172,7 +204,8 @@ def test_what_is_no_grid_has_no_table(tmp_path: Path, settings: list[dict[str, A
 
 
 @pytest.mark.parametrize(
-    "settings", [[{}], pytest.param([dict.fromkeys(COUNTS, i) for i in range(1, 10)], marks=pytest.mark.slow)]
+    "settings",
+    [[{}], pytest.param([dict.fromkeys(COUNTS, i) for i in range(1, 10)], marks=pytest.mark.slow)],
 )  # 9 of 9^12 combinations
 def test_one_setting_and_far_too_few_of_many_have_the_dots_alone(
     tmp_path: Path, settings: list[dict[str, Any]]
@@ -190,4 +223,7 @@ def test_words_of_a_setting() -> None:
     ]
     assert setting_text(PAPER[0], list(PAPER[0])) == "learning_rate 5e-05, batch_size 16, epochs 2"
     assert setting_text({}, []) == "the recipe as it is"
-    assert (seed_text({"init": 2, "order": 2}), seed_text({"init": 1, "order": 2})) == ("seed 2", "init 1, order 2")
+    assert (seed_text({"init": 2, "order": 2}), seed_text({"init": 1, "order": 2})) == (
+        "seed 2",
+        "init 1, order 2",
+    )

@@ -45,11 +45,17 @@ def test_a_signal_ends_the_wait_for_all_cells(
             threading.Timer(0.2, stop).start()
         return _Job()
 
-    engine = SimpleNamespace(cluster="local", parameters={}, update_parameters=lambda **_: None, submit=submit)
+    engine = SimpleNamespace(
+        cluster="local", parameters={}, update_parameters=lambda **_: None, submit=submit
+    )
     monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace(AutoExecutor=lambda _: engine))
-    monkeypatch.setattr(executors, "as_completed", partial(as_completed, timeout=15))  # else it would wait for ever
+    monkeypatch.setattr(
+        executors, "as_completed", partial(as_completed, timeout=15)
+    )  # else it would wait for ever
     stopped, recipe = threading.Event(), {"runtime": {"threads": 1, "device": "cpu"}}
-    jobs = executors.Jobs(WorkerSettings(tmp_path, dict.fromkeys("abc", recipe), "best", 0), "slurm", 1, SILENT)
+    jobs = executors.Jobs(
+        WorkerSettings(tmp_path, dict.fromkeys("abc", recipe), "best", 0), "slurm", 1, SILENT
+    )
     before = jobs._stop
     monkeypatch.setattr(jobs, "_stop", lambda number, frame: (before(number, frame), stopped.set()))
     replies: list[CellReply] = []

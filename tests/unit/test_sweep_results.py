@@ -12,12 +12,28 @@ import pytest
 from scipy import stats
 
 from bertctl.errors import DataError, UnavailableError
-from bertctl.sweeps.best_setting import best_cell, compare_settings, expect, ranked, scores_of_the_choice
+from bertctl.sweeps.best_setting import (
+    best_cell,
+    compare_settings,
+    expect,
+    ranked,
+    scores_of_the_choice,
+)
 from bertctl.sweeps.conclude import conclude
 from bertctl.sweeps.disk import delete_models
 from bertctl.sweeps.results import by_setting, read_cells
 from bertctl.tasks.class_answers import ClassAnswers
-from tests.made_sweeps import BASELINE, PAPER, RATES, accuracy, answers, document_of, made_cell, made_sweep, shown
+from tests.made_sweeps import (
+    BASELINE,
+    PAPER,
+    RATES,
+    accuracy,
+    answers,
+    document_of,
+    made_cell,
+    made_sweep,
+    shown,
+)
 
 
 def value(folder: Path, setting: int, seed: int) -> float:
@@ -41,15 +57,25 @@ def test_a_diverged_run_counts_with_the_majority(tmp_path: Path) -> None:
     folder = made_sweep(tmp_path, RATES[:2], [0.9, 0.8], states={(0, 1): "diverged"})
     document = document_of(folder)
     row = next(row for row in document["settings"] if row["setting"] == 0)
-    assert row["mean"] == pytest.approx(mean([value(tmp_path, 0, 0), BASELINE, value(tmp_path, 0, 2)]))
+    assert row["mean"] == pytest.approx(
+        mean([value(tmp_path, 0, 0), BASELINE, value(tmp_path, 0, 2)])
+    )
     assert (row["n"], row["diverged"], row["min"]) == (3, 1, BASELINE)
-    assert any(note.startswith("diverged, 1 run") and "0.6000" in note for note in document["notes"])
+    assert any(
+        note.startswith("diverged, 1 run") and "0.6000" in note for note in document["notes"]
+    )
 
 
-def test_a_diverged_run_whose_majority_is_not_known_counts_with_the_worst_score(tmp_path: Path) -> None:
-    folder = made_sweep(tmp_path, RATES[:2], [0.9, 0.8], states={(0, 1): "diverged"}, plan={"baseline": {}})
+def test_a_diverged_run_whose_majority_is_not_known_counts_with_the_worst_score(
+    tmp_path: Path,
+) -> None:
+    folder = made_sweep(
+        tmp_path, RATES[:2], [0.9, 0.8], states={(0, 1): "diverged"}, plan={"baseline": {}}
+    )
     document = document_of(folder)
-    worst = min(value(tmp_path, s, seed) for s in range(2) for seed in range(3) if (s, seed) != (0, 1))
+    worst = min(
+        value(tmp_path, s, seed) for s in range(2) for seed in range(3) if (s, seed) != (0, 1)
+    )
     row = next(row for row in document["settings"] if row["setting"] == 0)
     assert (row["n"], row["min"]) == (3, worst)
     assert any("worst score of all runs" in note for note in document["notes"])
@@ -90,9 +116,13 @@ def test_a_collapsed_run_counts_with_its_score(tmp_path: Path) -> None:
     assert any(note.startswith("collapsed, 1 run") for note in document["notes"])
 
 
-def test_a_run_that_an_earlier_version_stopped_in_favour_of_others_is_run_again(tmp_path: Path) -> None:
+def test_a_run_that_an_earlier_version_stopped_in_favour_of_others_is_run_again(
+    tmp_path: Path,
+) -> None:
     """With `--early-kill`, which is gone; its sweep can still be read."""
-    folder = made_sweep(tmp_path, RATES[:1], [0.9], states={(0, 1): "hopeless"}, plan={"early_kill": True})
+    folder = made_sweep(
+        tmp_path, RATES[:1], [0.9], states={(0, 1): "hopeless"}, plan={"early_kill": True}
+    )
     assert [cell.state for cell in read_cells(folder)[1]] == ["done", "missing", "done"]
 
 
@@ -107,7 +137,9 @@ def test_a_run_that_is_not_finished_is_missing(tmp_path: Path, state: str) -> No
 def test_a_damaged_run_is_a_failed_one_and_the_others_are_read(tmp_path: Path) -> None:
     folder = made_sweep(tmp_path, RATES[:1], [0.9])
     (folder / "cells" / "0000000000000000" / "metrics.json").write_text("{", encoding="utf-8")
-    (folder / "cells" / "0000000100000000" / "metrics.json").write_text('{"metrics": {}}', encoding="utf-8")
+    (folder / "cells" / "0000000100000000" / "metrics.json").write_text(
+        '{"metrics": {}}', encoding="utf-8"
+    )
     cells = read_cells(folder)[1]
     assert [cell.state for cell in cells] == ["failed", "failed", "done"]
     assert "metrics.json" in cells[0].message
@@ -127,11 +159,17 @@ def test_no_sweep_and_a_damaged_plan_are_refused(tmp_path: Path) -> None:
 
 def test_folds_are_scored_over_all_their_answers_together(tmp_path: Path) -> None:
     folder = made_sweep(tmp_path, RATES[:1], [0.8], seeds=1, folds=3, n=60)
-    for fold, n in ((1, 60), (2, 60), (3, 20)):  # of unequal sizes the mean over folds is another number
+    for fold, n in (
+        (1, 60),
+        (2, 60),
+        (3, 20),
+    ):  # of unequal sizes the mean over folds is another number
         path = folder / "cells" / f"00000000{fold:08x}"
         lines = answers(0.9 if n == 20 else 0.7, seed=fold, n=n, first=(fold - 1) * 60)
         _replace(path, lines)
-    everything = [line for fold in (1, 2, 3) for line in _lines(folder / "cells" / f"00000000{fold:08x}")]
+    everything = [
+        line for fold in (1, 2, 3) for line in _lines(folder / "cells" / f"00000000{fold:08x}")
+    ]
     score = document_of(folder)["scores"][0]
     assert score["how"] == "pooled folds"
     assert score["value"] == pytest.approx(accuracy(everything))
@@ -139,18 +177,25 @@ def test_folds_are_scored_over_all_their_answers_together(tmp_path: Path) -> Non
 
 
 def _replace(path: Path, lines: list[dict[str, Any]]) -> None:
-    (path / "predictions/validation.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (path / "predictions/validation.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines)
+    )
     metrics = json.loads((path / "metrics.json").read_text())
     metrics["metrics"]["validation"]["accuracy"]["value"] = accuracy(lines)
     (path / "metrics.json").write_text(json.dumps(metrics))
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (path / "predictions/validation.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)
+        for line in (path / "predictions/validation.jsonl").read_text().splitlines()
+    ]
 
 
 @pytest.mark.parametrize("fault", ["no predictions", "predictions of something else", "diverged"])
-def test_folds_whose_answers_do_not_give_the_metric_are_averaged(tmp_path: Path, fault: str) -> None:
+def test_folds_whose_answers_do_not_give_the_metric_are_averaged(
+    tmp_path: Path, fault: str
+) -> None:
     states = {(0, 0): "diverged"} if fault == "diverged" else {}
     folder = made_sweep(tmp_path, RATES[:1], [0.8], seeds=1, folds=2, n=50)
     one = folder / "cells" / "0000000000000002"
@@ -170,7 +215,9 @@ def test_folds_whose_answers_do_not_give_the_metric_are_averaged(tmp_path: Path,
 
 
 def test_a_seed_with_a_failed_fold_has_no_score(tmp_path: Path) -> None:
-    folder = made_sweep(tmp_path, RATES[:1], [0.8], seeds=2, folds=2, n=50, states={(0, 1): "failed"})
+    folder = made_sweep(
+        tmp_path, RATES[:1], [0.8], seeds=2, folds=2, n=50, states={(0, 1): "failed"}
+    )
     document = document_of(folder)
     assert [score["state"] for score in document["scores"]] == ["done", "failed"]
     assert (document["settings"][0]["n"], document["settings"][0]["failed"]) == (1, 2)
@@ -196,7 +243,9 @@ def test_the_mean_chooses_not_the_best_run(tmp_path: Path) -> None:
 
 def test_where_lower_is_better_the_lowest_mean_is_chosen(tmp_path: Path) -> None:
     primary = {"split": "validation", "name": "loss", "higher_is_better": False}
-    folder = made_sweep(tmp_path, RATES, [0.7, 0.9, 0.8], plan={"primary": primary, "baseline": {"loss": 0.69}})
+    folder = made_sweep(
+        tmp_path, RATES, [0.7, 0.9, 0.8], plan={"primary": primary, "baseline": {"loss": 0.69}}
+    )
     for s in range(3):
         for seed in range(3):
             path = folder / "cells" / f"{s:04x}{seed:04x}00000000"
@@ -213,8 +262,14 @@ def test_where_lower_is_better_the_lowest_mean_is_chosen(tmp_path: Path) -> None
     assert expected == sorted(expected, reverse=True)
 
 
-def test_of_equal_settings_the_one_with_fewer_epochs_is_chosen_then_the_earlier(tmp_path: Path) -> None:
-    settings = [{"training.epochs": 4}, {"training.epochs": 2}, {"training.epochs": 2, "training.batch_size": 32}]
+def test_of_equal_settings_the_one_with_fewer_epochs_is_chosen_then_the_earlier(
+    tmp_path: Path,
+) -> None:
+    settings = [
+        {"training.epochs": 4},
+        {"training.epochs": 2},
+        {"training.epochs": 2, "training.batch_size": 32},
+    ]
     folder = made_sweep(tmp_path, settings, [0.8] * 3, seeds=1)
     for s in range(3):
         _replace(folder / "cells" / f"{s:04x}000000000000", answers(0.8, seed=1))
@@ -223,7 +278,9 @@ def test_of_equal_settings_the_one_with_fewer_epochs_is_chosen_then_the_earlier(
 
 
 def test_the_recommended_run_was_trained_to_its_end(tmp_path: Path) -> None:
-    folder = made_sweep(tmp_path, RATES[:1], [0.9], states={(0, seed): "collapsed" for seed in range(3)})
+    folder = made_sweep(
+        tmp_path, RATES[:1], [0.9], states={(0, seed): "collapsed" for seed in range(3)}
+    )
     status = folder / "cells" / "0000000000000000" / "status.json"
     stopped = {"state": "done", "reason": "collapsed", "message": "stopped after step 24 of 48"}
     status.write_text(json.dumps(stopped), encoding="utf-8")
@@ -241,7 +298,12 @@ def test_nothing_is_chosen_where_nothing_has_a_score(tmp_path: Path) -> None:
         (folder / name).write_text("of an earlier call")
     document = conclude(folder)
     assert document["chosen"] is None
-    assert sorted(path.name for path in folder.glob("[!.]*")) == ["cells", "plan.json", "sweep.html", "sweep.json"]
+    assert sorted(path.name for path in folder.glob("[!.]*")) == [
+        "cells",
+        "plan.json",
+        "sweep.html",
+        "sweep.json",
+    ]
     assert "6 failed" in (folder / "sweep.html").read_text()
     assert "nothing is chosen" in shown(document)
 
@@ -256,8 +318,15 @@ def test_equal_models_are_not_told_apart_and_different_ones_are(tmp_path: Path) 
     assert near["of"] == 2
     far = document_of(made_sweep(tmp_path / "far", RATES[:2], [0.95, 0.7]))
     found = far["comparison"]
-    assert (found["verdict"], found["first"], found["second"], found["seeds"]) == ("different", 0, 1, [0, 1, 2])
-    assert found["difference"] == pytest.approx(far["settings"][0]["mean"] - far["settings"][1]["mean"])
+    assert (found["verdict"], found["first"], found["second"], found["seeds"]) == (
+        "different",
+        0,
+        1,
+        [0, 1, 2],
+    )
+    assert found["difference"] == pytest.approx(
+        far["settings"][0]["mean"] - far["settings"][1]["mean"]
+    )
     assert 0 < found["low"] < found["difference"] < found["high"]
     assert "5e-05 is better than learning_rate 3e-05" in found["sentence"]
 
@@ -272,13 +341,18 @@ def test_the_interval_counts_seeds_and_examples_as_noise(tmp_path: Path) -> None
     ]  # fmt: skip
     of_examples = np.var(tables[0].mean(axis=0) - tables[1].mean(axis=0), ddof=1) / 200
     of_seeds = [np.var(table.mean(axis=1), ddof=1) / 3 for table in tables]
-    rests = [table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean() for table in tables]
+    rests = [
+        table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
+        for table in tables
+    ]
     both = sum((rest**2).sum() / (199 * 2 * 200 * 3) for rest in rests)
     variance = of_examples + max(0, sum(of_seeds) - both)
     freedom = variance**2 / (of_examples**2 / 199 + sum(each**2 / 2 for each in of_seeds))
     half = stats.t.ppf(0.975, freedom) * np.sqrt(variance)
     assert (found["high"] - found["low"]) / 2 == pytest.approx(half)
-    assert found["p"] == pytest.approx(2 * stats.t.sf(found["difference"] / np.sqrt(variance), freedom))
+    assert found["p"] == pytest.approx(
+        2 * stats.t.sf(found["difference"] / np.sqrt(variance), freedom)
+    )
 
 
 def test_one_seed_tells_no_settings_apart(tmp_path: Path) -> None:
@@ -289,7 +363,9 @@ def test_one_seed_tells_no_settings_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_to_expect_is_corrected_for_the_choice_and_both_numbers_are_said(tmp_path: Path) -> None:
+def test_what_to_expect_is_corrected_for_the_choice_and_both_numbers_are_said(
+    tmp_path: Path,
+) -> None:
     folder = made_sweep(tmp_path, PAPER, [0.8] * 18, n=60)
     document = conclude(folder)
     chosen = document["chosen"]
@@ -306,7 +382,9 @@ def test_what_to_expect_is_corrected_for_the_choice_and_both_numbers_are_said(tm
 
 def test_a_diverged_setting_takes_nothing_from_what_to_expect(tmp_path: Path) -> None:
     """It is worth what the other is, so whichever a draw of examples chooses, that is to be expected."""
-    folder = made_sweep(tmp_path, RATES[:2], [0.8] * 2, seeds=1, states={(1, 0): "diverged"}, plan={"baseline": {}})
+    folder = made_sweep(
+        tmp_path, RATES[:2], [0.8] * 2, seeds=1, states={(1, 0): "diverged"}, plan={"baseline": {}}
+    )
     plan, cells = read_cells(folder)
     assert cells[0].value == cells[1].value
     assert expect(plan, by_setting(plan, cells)) == pytest.approx([cells[0].value] * 2, abs=0.003)
@@ -325,7 +403,9 @@ def test_what_to_expect_of_a_metric_that_is_no_mean(tmp_path: Path) -> None:
     assert (twice.difference.value, twice.verdict) == (0, "undecided")
 
 
-def test_a_seed_without_predictions_is_left_out_of_the_comparison_and_that_is_said(tmp_path: Path) -> None:
+def test_a_seed_without_predictions_is_left_out_of_the_comparison_and_that_is_said(
+    tmp_path: Path,
+) -> None:
     folder = made_sweep(tmp_path, RATES[:2], [0.95, 0.7], states={(1, 1): "diverged"})
     found = document_of(folder)["comparison"]
     assert found["seeds"] == [0, 2]
@@ -344,7 +424,9 @@ def test_no_predictions_no_comparison(tmp_path: Path) -> None:
 def test_one_example_and_none_at_all_tell_nothing_of_others(tmp_path: Path) -> None:
     one = document_of(made_sweep(tmp_path / "one", RATES[:2], [0.9, 0.7], seeds=2, n=1))
     diverged = {(setting, seed): "diverged" for setting in range(2) for seed in range(2)}
-    none = document_of(made_sweep(tmp_path / "none", RATES[:2], [0.9, 0.7], seeds=2, states=diverged))
+    none = document_of(
+        made_sweep(tmp_path / "none", RATES[:2], [0.9, 0.7], seeds=2, states=diverged)
+    )
     assert one["comparison"]["verdict"] == none["comparison"]["verdict"] == "not compared"
     for document in (one, none):
         assert document["chosen"]["expected"] is None
@@ -379,7 +461,9 @@ def test_where_nothing_was_chosen_nothing_is_corrected(seeds):
 
 @pytest.mark.parametrize("choose", ["mean", "best-run"])
 @pytest.mark.parametrize("collapsed", [0, 1])
-def test_a_setting_whose_runs_have_all_collapsed_is_not_chosen(tmp_path: Path, collapsed: int, choose: Any) -> None:
+def test_a_setting_whose_runs_have_all_collapsed_is_not_chosen(
+    tmp_path: Path, collapsed: int, choose: Any
+) -> None:
     """The majority's answer scores best here, and is no model."""
     scores = [0.7, 0.7]
     scores[collapsed] = 0.9

@@ -9,10 +9,16 @@ from bertctl.sweeps.executors import SlurmCluster
 from bertctl.sweeps.worker import WorkerSettings
 
 
-def test_the_script_names_no_time_and_no_requeue(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_script_names_no_time_and_no_requeue(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pytest.importorskip("submitit")
 
-    for name, script in {"srun": "", "squeue": "", "sbatch": "cp $1 $0.sh; echo Submitted batch job 1"}.items():
+    for name, script in {
+        "srun": "",
+        "squeue": "",
+        "sbatch": "cp $1 $0.sh; echo Submitted batch job 1",
+    }.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")

@@ -24,7 +24,9 @@ def test_one_huge_loss_is_a_divergence_at_once_and_a_hard_batch_is_not() -> None
     assert not divergence(_after([0.7]))
     assert "the loss is 80" in divergence(_after([0.7, 80.0]))
     assert not divergence(_after([0.7, 2.0, 0.1, 2.5]))
-    assert "the loss is 6.86" in divergence(_after([0.69, 0.69, 6.86])), "MiniLM on MRPC at rate 1.0"
+    assert "the loss is 6.86" in divergence(_after([0.69, 0.69, 6.86])), (
+        "MiniLM on MRPC at rate 1.0"
+    )
     assert not divergence(_after([6.0, 5.9, 9.0])), "question answering begins at log(length)"
     assert not divergence(_after([0.7, 80.0]), likelihood=False), "a squared error"
     with pytest.raises(DivergedError, match="at step 2"):
@@ -42,7 +44,9 @@ def _watch(warmup: int = 5) -> SweepWatch:
 
 def test_one_answer_to_everything_stops_a_run_only_when_it_has_stopped_learning() -> None:
     def after(epoch: int, losses: list[float], *, warmup: int = 5) -> str:
-        return _watch(warmup=warmup).after_epoch(epoch, TrainingState(step=10 * epoch, collapsed_losses=losses))
+        return _watch(warmup=warmup).after_epoch(
+            epoch, TrainingState(step=10 * epoch, collapsed_losses=losses)
+        )
 
     assert after(1, [0.69]) == ""
     assert after(2, [0.69, 0.69]) == "collapsed"
@@ -54,5 +58,9 @@ def test_one_answer_to_everything_stops_a_run_only_when_it_has_stopped_learning(
 def test_a_head_that_starts_well_may_come_up_to_chance() -> None:
     """A head that begins as a regression has losses near 0 in the first steps, before the encoder moves."""
     assert not divergence(_after([0.02] * 5 + [0.4] * 10))
-    assert divergence(_after([0.02] * 5 + [1.2] * 10)), "more than 1.5 times the loss of two labels by chance"
-    assert divergence(_after([0.02] * 5 + [0.4] * 10), likelihood=False), "squared errors have no such floor"
+    assert divergence(_after([0.02] * 5 + [1.2] * 10)), (
+        "more than 1.5 times the loss of two labels by chance"
+    )
+    assert divergence(_after([0.02] * 5 + [0.4] * 10), likelihood=False), (
+        "squared errors have no such floor"
+    )

@@ -18,8 +18,12 @@ from bertctl.sweeps.worker import CellReply, WorkerSettings
 
 
 def _settings(folder: Path) -> WorkerSettings:
-    recipe = Recipe.model_validate({"name": "r", "task": "text-classification", "runtime": {"threads": 3}})
-    return WorkerSettings(folder, {name: recipe.model_dump() for name in ("a", "b")}, "best", os.getpid())
+    recipe = Recipe.model_validate(
+        {"name": "r", "task": "text-classification", "runtime": {"threads": 3}}
+    )
+    return WorkerSettings(
+        folder, {name: recipe.model_dump() for name in ("a", "b")}, "best", os.getpid()
+    )
 
 
 class _Heard(Listener):
@@ -43,11 +47,17 @@ def _run(
 
     def remote(**needs: Any) -> Any:
         assert needs == {"num_cpus": 3, "num_gpus": None, "max_retries": 0}
-        return lambda _: SimpleNamespace(remote=lambda settings, cell, *_: list(settings.recipes) == [cell] and cell)
+        return lambda _: SimpleNamespace(
+            remote=lambda settings, cell, *_: list(settings.recipes) == [cell] and cell
+        )
 
     heard, replies, left = _Heard(), list[CellReply](), list[bool]()
     engine = SimpleNamespace(
-        init=lambda **_: None, remote=remote, get=result, cancel=None, shutdown=lambda: left.append(True)
+        init=lambda **_: None,
+        remote=remote,
+        get=result,
+        cancel=None,
+        shutdown=lambda: left.append(True),
     )
     monkeypatch.setitem(sys.modules, "ray", engine)
     Jobs(_settings(folder), "ray", 2, heard).run(["a", "b"], replies.append)
@@ -62,17 +72,29 @@ def _finish(folder: Path, cell: str) -> dict[str, Any]:
     return vars(CellReply(cell, "done"))
 
 
-def test_a_job_that_is_lost_is_submitted_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_job_that_is_lost_is_submitted_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     interrupted, done = vars(CellReply("a", "interrupted", "time is up")), _finish(tmp_path, "a")
-    results = {"a": [RuntimeError("the node\nis gone"), interrupted, done], "b": [RuntimeError("gone")] * 5}
+    results = {
+        "a": [RuntimeError("the node\nis gone"), interrupted, done],
+        "b": [RuntimeError("gone")] * 5,
+    }
     (first, second), said = _run(monkeypatch, tmp_path, results)
     assert first.state == "done"
     assert (second.state, second.code) == ("failed", ExitCode.DEVICE)
-    assert json.loads((tmp_path / "cells" / "b" / "status.json").read_text())["message"] == "5 jobs in a row were lost"
+    assert (
+        json.loads((tmp_path / "cells" / "b" / "status.json").read_text())["message"]
+        == "5 jobs in a row were lost"
+    )
     assert len(said) == 2 + 5
-    assert "a: job ended before the run did (the node is gone); it starts again in another job" in said
+    assert (
+        "a: job ended before the run did (the node is gone); it starts again in another job" in said
+    )
     assert "a: job ended before the run did (time is up); it starts again in another job" in said
-    assert said[-1] == "b: job ended before the run did (gone); it is given up" or said[-2].startswith("b: ")
+    assert said[-1] == "b: job ended before the run did (gone); it is given up" or said[
+        -2
+    ].startswith("b: ")
 
 
 def test_a_run_that_fails_is_not_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -88,7 +110,9 @@ def test_the_machines_share_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert (there["state"], there["code"]) == ("failed", ExitCode.UNAVAILABLE)
     assert f"{os.uname().nodename} does not see {tmp_path}, as all must" in there["message"]
     monkeypatch.setattr(executors.time, "sleep", lambda _: None)
-    (first, _), _ = _run(monkeypatch, tmp_path, {"a": [vars(CellReply("a", "done"))], "b": [_finish(tmp_path, "b")]})
+    (first, _), _ = _run(
+        monkeypatch, tmp_path, {"a": [vars(CellReply("a", "done"))], "b": [_finish(tmp_path, "b")]}
+    )
     assert (first.state, first.code) == ("failed", ExitCode.UNAVAILABLE)
     assert "cells/a, as all must" in first.message
 

@@ -22,11 +22,19 @@ def test_the_papers_grid_has_18_settings_and_glues_has_4() -> None:
 
 def test_a_line_and_a_file_give_the_same_settings(tmp_path: Path) -> None:
     file = tmp_path / "grid.yaml"
-    file.write_text("optimizer.learning_rate: [1e-5, 2e-5]\ntraining:\n  batch_size: [16, 32]\n  epochs: 2\n")
-    line = read_grid("optimizer.learning_rate=1e-5,2e-5  training.batch_size=16,32 training.epochs=2")
+    file.write_text(
+        "optimizer.learning_rate: [1e-5, 2e-5]\ntraining:\n  batch_size: [16, 32]\n  epochs: 2\n"
+    )
+    line = read_grid(
+        "optimizer.learning_rate=1e-5,2e-5  training.batch_size=16,32 training.epochs=2"
+    )
     assert read_grid(str(file)) == line
     assert len(line) == 4
-    assert line[0] == {"optimizer.learning_rate": 1e-5, "training.batch_size": 16, "training.epochs": 2}
+    assert line[0] == {
+        "optimizer.learning_rate": 1e-5,
+        "training.batch_size": 16,
+        "training.epochs": 2,
+    }
 
 
 def test_commas_in_brackets_belong_to_the_value() -> None:
@@ -38,7 +46,9 @@ def test_commas_in_brackets_belong_to_the_value() -> None:
 
 def test_everything_wrong_with_a_grid_is_said_at_once() -> None:
     with pytest.raises(UsageError) as caught:
-        read_grid("lr=1 training.epochs=two,0 training.epochs=3 data.fold=1 training=2 optimizer.beta1= word")
+        read_grid(
+            "lr=1 training.epochs=two,0 training.epochs=3 data.fold=1 training=2 optimizer.beta1= word"
+        )
     message = caught.value.message
     for place, fact in (
         ("lr: ", "did you mean optimizer.learning_rate?"),
@@ -119,7 +129,9 @@ def test_each_row_is_held_out_once_and_parts_are_stratified() -> None:
     rows = _rows(["rare"] * 10 + ["often"] * 43)
     seen: list[str] = []
     for fold in range(1, 6):
-        train, validation, stratified = hold_out_fold(rows, folds=5, fold=fold, seed=3, stratify=True)
+        train, validation, stratified = hold_out_fold(
+            rows, folds=5, fold=fold, seed=3, stratify=True
+        )
         assert stratified
         assert validation.split == "validation"
         assert list(validation.columns["label"]).count("rare") == 2
@@ -135,7 +147,9 @@ def test_each_row_is_held_out_once_and_parts_are_stratified() -> None:
 def test_what_belongs_together_stays_in_one_part() -> None:
     rows = _rows([str(i // 3) for i in range(30)])
     parts = [
-        hold_out_fold(rows, folds=5, fold=k, seed=1, stratify=False, groups=rows.columns["label"])[1]
+        hold_out_fold(rows, folds=5, fold=k, seed=1, stratify=False, groups=rows.columns["label"])[
+            1
+        ]
         for k in range(1, 6)
     ]
     groups = [set(part.columns["label"]) for part in parts]

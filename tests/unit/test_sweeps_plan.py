@@ -9,7 +9,14 @@ import pytest
 from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.sweeps.grid import read_grid
-from bertctl.sweeps.plan import PlannedCell, PrimaryMetric, SweepPlan, find_plan, read_plan, settle_plan
+from bertctl.sweeps.plan import (
+    PlannedCell,
+    PrimaryMetric,
+    SweepPlan,
+    find_plan,
+    read_plan,
+    settle_plan,
+)
 from bertctl.sweeps.prepare import SweepRequest, make_sweep
 from tests.tiny_recipes import tiny_recipe
 
@@ -36,7 +43,9 @@ def test_a_plan_is_read_back_equal_and_stays_what_it_was(tmp_path: Path) -> None
     assert read_plan(folder) == find_plan(folder) == made_plan()
     document = json.loads((folder / "plan.json").read_text())
     assert (next(iter(document)), next(reversed(document))) == ("schema", "cells")
-    assert settle_plan(made_plan(jobs=4, keep="all"), folder).jobs == 4, "what decides no number may change"
+    assert settle_plan(made_plan(jobs=4, keep="all"), folder).jobs == 4, (
+        "what decides no number may change"
+    )
 
 
 def test_a_folder_of_several_shards_is_planned_as_a_whole(tmp_path: Path) -> None:
@@ -78,7 +87,9 @@ def test_a_plan_of_an_earlier_version_is_read(tmp_path: Path) -> None:
 def test_the_identity_is_that_of_earlier_versions_whatever_the_threads() -> None:
     """runs/sweep-NAME-HASH: a sweep that was started with an earlier version is found again."""
     recipe = Recipe(name="made", task="text-classification")
-    threads = recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update={"threads": 7})})
+    threads = recipe.model_copy(
+        update={"runtime": recipe.runtime.model_copy(update={"threads": 7})}
+    )
     assert made_plan(recipe=threads.model_dump(), threads=7).identity() == made_plan().identity()
     assert made_plan(model_hash="zz").identity() != made_plan().identity()
     assert made_plan().identity().startswith("ee2e648e551c")
@@ -92,7 +103,9 @@ def test_a_damaged_plan_and_another_folder_are_refused(tmp_path: Path, damage: s
     with pytest.raises(UsageError, match="no sweep"):
         find_plan(tmp_path)
     (tmp_path / "plan.json").write_text(damage)
-    with pytest.raises(DataError, match=r"plan\.json(: no JSON|, the plan of a sweep, can't be used)"):
+    with pytest.raises(
+        DataError, match=r"plan\.json(: no JSON|, the plan of a sweep, can't be used)"
+    ):
         find_plan(tmp_path)
 
 
@@ -100,7 +113,9 @@ def test_epochs_that_have_no_effect_are_no_axis(tiny_model: Path, opinions: Path
     """All settings would be one run, and the table would say that epochs do not matter."""
     recipe = tiny_recipe(tiny_model, opinions, **{"training.max_steps": 3})
     for grid in ("training.epochs=1,2", "training.max_steps=3,null training.epochs=1,2"):
-        with pytest.raises(UsageError, match=r"training\.epochs: of no effect beside training\.max_steps 3"):
+        with pytest.raises(
+            UsageError, match=r"training\.epochs: of no effect beside training\.max_steps 3"
+        ):
             make_sweep(SweepRequest(recipe, read_grid(grid), [{"init": 1, "order": 1}]), None)
     grid = "training.max_steps=null training.epochs=1,2"
     made = make_sweep(SweepRequest(recipe, read_grid(grid), [{"init": 1, "order": 1}]), None)

@@ -33,7 +33,10 @@ class Broken(dict[str, Encoded]):
     [
         (MemoryError(), ExitCode.DEVICE),
         (RuntimeError("std::bad_alloc"), ExitCode.DEVICE),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), ExitCode.DEVICE),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+            ExitCode.DEVICE,
+        ),
         (RuntimeError("the shapes do not fit"), ExitCode.BUG),
     ],
 )

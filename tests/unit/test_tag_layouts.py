@@ -22,7 +22,10 @@ READER = READERS["token-classification"]
 WORDS = [["Anna", "sings"], ["Oslo"]]
 TAGS = [["B-PER", "O"], ["B-LOC"]]
 EXAMPLES = [["Anna sings", {"entities": [[0, 4, "PER"]]}], ["Oslo", {"entities": [[0, 4, "LOC"]]}]]
-REGIONS = [{"start": 0, "end": 4, "text": "Anna", "labels": ["PER"]}, {"start": 0, "end": 4, "labels": ["LOC"]}]
+REGIONS = [
+    {"start": 0, "end": 4, "text": "Anna", "labels": ["PER"]},
+    {"start": 0, "end": 4, "labels": ["LOC"]},
+]
 
 
 def lines(*rows: Any) -> str:
@@ -32,20 +35,31 @@ def lines(*rows: Any) -> str:
 def tasks(key: str = "text", given: str = "annotations", **data: str) -> list[dict[str, Any]]:
     results = [{"result": [{"type": "labels", "value": region}]} for region in REGIONS]
     texts = [" ".join(words) for words in WORDS]
-    return [{"data": {key: text, **data}, given: [result]} for text, result in zip(texts, results, strict=True)]
+    return [
+        {"data": {key: text, **data}, given: [result]}
+        for text, result in zip(texts, results, strict=True)
+    ]
 
 
 def bioc() -> dict[str, Any]:
     documents = []
     for text, kind in (("Anna sings", "PER"), ("Oslo", "LOC")):
-        annotation = {"infons": {"type": kind}, "text": text[:4], "locations": [{"offset": 0, "length": 4}]}
-        documents.append({"id": text, "passages": [{"offset": 0, "text": text, "annotations": [annotation]}]})
+        annotation = {
+            "infons": {"type": kind},
+            "text": text[:4],
+            "locations": [{"offset": 0, "length": 4}],
+        }
+        documents.append(
+            {"id": text, "passages": [{"offset": 0, "text": text, "annotations": [annotation]}]}
+        )
     return {"source": "", "documents": documents}
 
 
 def short_rows() -> list[dict[str, Any]]:
     pairs = zip(WORDS, REGIONS, strict=True)
-    return [{"text": " ".join(words), "label": [region], "annotation_id": 1} for words, region in pairs]
+    return [
+        {"text": " ".join(words), "label": [region], "annotation_id": 1} for words, region in pairs
+    ]
 
 
 def short_csv() -> str:
@@ -61,7 +75,9 @@ LAYOUTS = {
     "spacy-indented.json": json.dumps(EXAMPLES, indent=1),
     "spacy.jsonl": lines(*EXAMPLES),
     "annotator.json": json.dumps({"classes": ["PER", "LOC"], "annotations": [*EXAMPLES, None]}),
-    "annotator-indented.json": json.dumps({"classes": ["PER", "LOC"], "annotations": EXAMPLES}, indent=1),
+    "annotator-indented.json": json.dumps(
+        {"classes": ["PER", "LOC"], "annotations": EXAMPLES}, indent=1
+    ),
     "kaggle.csv": "Sentence #,Word,POS,Tag\nSentence: 1,Anna,NNP,B-PER\n,sings,VBZ,O\nSentence: 2,Oslo,NNP,B-LOC\n",
     "simple.csv": "sentence_id,words,labels\n0,Anna,B-PER\n0,sings,O\n1,Oslo,B-LOC\n",
     "simple.tsv": "sentence_id\twords\tlabels\n0\tAnna\tB-PER\n0\tsings\tO\n1\tOslo\tB-LOC\n",
@@ -76,7 +92,8 @@ LAYOUTS = {
     "conll2012.conll": "#begin document (x); part 000\nx 0 0 Anna NNP * - - - s (PER) (0)\n"
     "x 0 1 sings VBZ * sing 1 1 s * (V*) -\n\nx 0 0 Oslo NNP * - - - s (LOC) -\n\n#end document\n",
     "doccano.jsonl": lines(
-        {"id": 1, "data": "Anna sings", "label": [[0, 4, "PER"]]}, {"id": 2, "data": "Oslo", "label": [[0, 4, "LOC"]]}
+        {"id": 1, "data": "Anna sings", "label": [[0, 4, "PER"]]},
+        {"id": 2, "data": "Oslo", "label": [[0, 4, "LOC"]]},
     ),
     "bioc.json": json.dumps(bioc()),
     "bioc-indented.json": json.dumps(bioc(), indent=1),
@@ -100,10 +117,14 @@ def test_every_layout_is_guessed_and_read_as_tags(tmp_path, name):
     assert rows.columns["label"] == TAGS
 
 
-def read(path: Path, content: str, heard: Heard | None = None, *, needed: bool = True, **said: Any) -> Rows:
+def read(
+    path: Path, content: str, heard: Heard | None = None, *, needed: bool = True, **said: Any
+) -> Rows:
     path.write_text(content, encoding="utf-8")
     settings = DataSection(**said)
-    return READER.read(path, settings, split="train", label_needed=needed, listener=heard or Heard()).rows
+    return READER.read(
+        path, settings, split="train", label_needed=needed, listener=heard or Heard()
+    ).rows
 
 
 def test_a_packed_table_of_words(tmp_path):
@@ -124,7 +145,11 @@ def test_sentences_of_a_table_of_words_stand_together(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("tags", "said"), [("(PER* (LOC) *)", "stand inside each other"), ("(PER* *", "the bracket of PER is not closed")]
+    ("tags", "said"),
+    [
+        ("(PER* (LOC) *)", "stand inside each other"),
+        ("(PER* *", "the bracket of PER is not closed"),
+    ],
 )
 def test_brackets_that_are_no_spans_are_refused(tmp_path, tags, said):
     content = "".join(f"word {tag}\n" for tag in tags.split())
@@ -135,17 +160,24 @@ def test_brackets_that_are_no_spans_are_refused(tmp_path, tags, said):
 def test_the_text_of_tasks_is_named_or_guessed(tmp_path):
     both = json.dumps(tasks("title", body="Anna sings"))
     heard = Heard()
-    assert read(tmp_path / "a.json", both, heard, text_column="body").columns["text"] == ["Anna sings"] * 2
+    assert (
+        read(tmp_path / "a.json", both, heard, text_column="body").columns["text"]
+        == ["Anna sings"] * 2
+    )
     with pytest.raises(DataError, match="has no 'bdy' in the data of its tasks: did you mean body"):
         read(tmp_path / "a.json", both, text_column="bdy")
     lacking = [*tasks("content"), {"data": {"other": "x"}, "annotations": []}]
-    with pytest.raises(DataError, match=r"task 3: there is no text 'content' in its data") as caught:
+    with pytest.raises(
+        DataError, match=r"task 3: there is no text 'content' in its data"
+    ) as caught:
         read(tmp_path / "a.json", json.dumps(lacking))
     assert "--text-column NAME" in caught.value.remedy
 
 
 def test_lists_of_spans_that_are_all_empty_are_tags(tmp_path):
-    rows = read(tmp_path / "a.jsonl", lines({"text": "It rains", "label": []}, {"text": "So", "label": []}))
+    rows = read(
+        tmp_path / "a.jsonl", lines({"text": "It rains", "label": []}, {"text": "So", "label": []})
+    )
     assert rows.columns["label"] == [["O", "O"], ["O"]]
 
 
@@ -164,7 +196,9 @@ def test_rows_that_prodigy_accepted_without_spans_have_none(tmp_path):
 def test_the_json_of_spacy_2_is_refused_by_name(tmp_path):
     path = tmp_path / "a.json"
     sentence = {"tokens": [{"orth": "Anna", "ner": "U-PER"}]}
-    path.write_text(json.dumps([{"id": 0, "paragraphs": [{"raw": "Anna", "sentences": [sentence]}]}]))
+    path.write_text(
+        json.dumps([{"id": 0, "paragraphs": [{"raw": "Anna", "sentences": [sentence]}]}])
+    )
     with pytest.raises(DataError, match="the JSON that spaCy 2 was trained on") as caught:
         guess_task(path, DataSection())
     assert "spacy convert" in caught.value.remedy
@@ -174,22 +208,29 @@ def test_the_json_of_spacy_2_is_refused_by_name(tmp_path):
 def test_categories_of_spacy_are_labels_of_texts(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(
-        json.dumps([["fine", {"cats": {"POS": 1.0, "NEG": 0.0}}], ["dull", {"cats": {"POS": 0, "NEG": 1}}]])
+        json.dumps(
+            [["fine", {"cats": {"POS": 1.0, "NEG": 0.0}}], ["dull", {"cats": {"POS": 0, "NEG": 1}}]]
+        )
     )
-    rows = READERS["text-classification"].read(path, DataSection(), split="train", label_needed=True).rows
+    rows = (
+        READERS["text-classification"]
+        .read(path, DataSection(), split="train", label_needed=True)
+        .rows
+    )
     assert rows.columns["label"] == ["POS", "NEG"]
 
 
 def test_attributes_and_notes_of_brat_are_counted(tmp_path):
     (tmp_path / "a.txt").write_text("No Anna here")
     heard = Heard()
-    notes = (
-        "T1\tPER 3 7\tAnna\nA1\tNegation T1\nA2\tNegation T1\nR1\tknows Arg1:T1 Arg2:T1\n#1\tAnnotatorNotes T1\tsure?\n"
-    )
+    notes = "T1\tPER 3 7\tAnna\nA1\tNegation T1\nA2\tNegation T1\nR1\tknows Arg1:T1 Arg2:T1\n#1\tAnnotatorNotes T1\tsure?\n"
     rows = read(tmp_path / "a.ann", notes, heard)
     assert rows.columns["label"] == [["O", "B-PER", "O"]]
     [warning] = heard.warned
-    assert "2 Negation attributes, 1 relation, 1 note are not read: entities are learned without them" in warning
+    assert (
+        "2 Negation attributes, 1 relation, 1 note are not read: entities are learned without them"
+        in warning
+    )
 
 
 def test_tasks_that_nobody_annotated_can_be_answered(tmp_path):
@@ -215,7 +256,9 @@ def test_columns_from_a_pipe_are_all_read(tmp_path):
 
 @pytest.mark.parametrize("name", ["CDR_TrainingSet.PubTator.txt", "a.txt", "a.tsv"])
 def test_pubtator_is_known_by_its_first_line(tmp_path, name):
-    (tmp_path / name).write_text("7|t|Naloxone helps\n7|a|In rats.\n7\t0\t8\tNaloxone\tChemical\tD1\n7\tCID\tD1\tD2\n")
+    (tmp_path / name).write_text(
+        "7|t|Naloxone helps\n7|a|In rats.\n7\t0\t8\tNaloxone\tChemical\tD1\n7\tCID\tD1\tD2\n"
+    )
     rows = READER.read(tmp_path / name, DataSection(), split="train", label_needed=True).rows
     assert rows.columns["label"][0][:2] == ["B-Chemical", "O"]
 
@@ -225,7 +268,11 @@ def test_pubtator_is_known_by_its_first_line(tmp_path, name):
     [
         ("a.xml", "<?xml version='1.0'?><collection><document/></collection>\n", "this is XML"),
         ("a.conll", "\n<collection> <source/>\n</collection> x\n", "this is XML"),
-        ("a.tsv", "#FORMAT=WebAnno TSV 3.3\n#T_SP=x|value\n\n1-1\t0-4\tAnna\tPER\n", "this is WebAnno TSV"),
+        (
+            "a.tsv",
+            "#FORMAT=WebAnno TSV 3.3\n#T_SP=x|value\n\n1-1\t0-4\tAnna\tPER\n",
+            "this is WebAnno TSV",
+        ),
     ],
 )
 def test_formats_that_only_look_like_columns_are_refused_by_name(tmp_path, name, content, message):
@@ -236,20 +283,41 @@ def test_formats_that_only_look_like_columns_are_refused_by_name(tmp_path, name,
 
 
 @pytest.mark.parametrize(
-    "span", [["PER", 0, 4], [0, 4], {"start": "0", "end": "4", "label": "PER"}, {"start": 0, "end": 4, "label": 7}]
+    "span",
+    [
+        ["PER", 0, 4],
+        [0, 4],
+        {"start": "0", "end": "4", "label": "PER"},
+        {"start": 0, "end": 4, "label": 7},
+    ],
 )
 def test_a_span_that_is_none_is_refused_with_how_spans_are_written(tmp_path, span):
     path = tmp_path / "doccano.jsonl"
-    path.write_text(lines({"text": "Anna sings", "label": [[0, 4, "PER"]]}, {"text": "Anna sings", "label": [span]}))
+    path.write_text(
+        lines(
+            {"text": "Anna sings", "label": [[0, 4, "PER"]]},
+            {"text": "Anna sings", "label": [span]},
+        )
+    )
     with pytest.raises(DataError, match=r"doccano\.jsonl:2: this is no span: ") as caught:
         READER.read(path, DataSection(), split="train", label_needed=True)
-    assert '{"start": 0, "end": 4, "label": "PER"}, counted in characters, or [0, 4, "PER"]' in caught.value.remedy
+    assert (
+        '{"start": 0, "end": 4, "label": "PER"}, counted in characters, or [0, 4, "PER"]'
+        in caught.value.remedy
+    )
 
 
 SHIFTED_TASK = {
     "data": {"text": "Anna"},
     "annotations": [
-        {"result": [{"type": "labels", "value": {"start": 1, "end": 4, "text": "Anna", "labels": ["PER"]}}]}
+        {
+            "result": [
+                {
+                    "type": "labels",
+                    "value": {"start": 1, "end": 4, "text": "Anna", "labels": ["PER"]},
+                }
+            ]
+        }
     ],
 }
 SHIFTED_DOCUMENT = {
@@ -258,7 +326,13 @@ SHIFTED_DOCUMENT = {
         {
             "offset": 0,
             "text": "Anna",
-            "annotations": [{"infons": {"type": "PER"}, "text": "Anna", "locations": [{"offset": 1, "length": 3}]}],
+            "annotations": [
+                {
+                    "infons": {"type": "PER"},
+                    "text": "Anna",
+                    "locations": [{"offset": 1, "length": 3}],
+                }
+            ],
         }
     ],
 }
@@ -299,7 +373,9 @@ def test_what_is_made_of_a_file_is_not_said_to_be_left_out(tmp_path):
 
 
 def test_tags_with_a_blank_in_them_are_refused_as_tags_of_entities(tmp_path):
-    (tmp_path / "a.jsonl").write_text(lines({"tokens": ["Anna", "Berg", "sings"], "tags": ["B PER", "I PER", "O"]}))
+    (tmp_path / "a.jsonl").write_text(
+        lines({"tokens": ["Anna", "Berg", "sings"], "tags": ["B PER", "I PER", "O"]})
+    )
     with pytest.raises(DataError, match="the tag 'B PER' looks like one of a scheme") as caught:
         READER.read(tmp_path / "a.jsonl", DataSection(), split="train", label_needed=True)
     assert "B-PER for B PER" in caught.value.remedy

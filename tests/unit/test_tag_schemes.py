@@ -32,7 +32,9 @@ def test_the_same_entities_in_each_scheme(scheme):
 @st.composite
 def spans_of_a_sentence(draw) -> tuple[list[tuple[str, int, int]], int]:
     spans, at = [], 0
-    for gap, length, kind in draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from("AB")))):
+    for gap, length, kind in draw(
+        st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from("AB")))
+    ):
         spans.append((kind, at + gap, at + gap + length))
         at += gap + length
     return spans, at + draw(st.integers(0, 2))
@@ -45,7 +47,9 @@ def test_entities_written_in_any_scheme_read_back(found, scheme):
     tags = write_tags(spans, length, scheme)
     assert entities(tags) == spans
     kind = tag_kind([tags], str)
-    if kind.entities and kind.scheme != scheme:  # two schemes can look alike; what is read is the same
+    if (
+        kind.entities and kind.scheme != scheme
+    ):  # two schemes can look alike; what is read is the same
         assert write_tags(entities(tags), length, kind.scheme) == tags
 
 
@@ -65,7 +69,9 @@ def test_the_scheme_of_short_sentences(tags, scheme):
     assert kind_of(tags).scheme == scheme
 
 
-@pytest.mark.parametrize("tags", ["O I-A O B-A I-A", "B-A I-B", "B-A E-A I-A", "B-A E-A U-A", "S-A I-A"])
+@pytest.mark.parametrize(
+    "tags", ["O I-A O B-A I-A", "B-A I-B", "B-A E-A I-A", "B-A E-A U-A", "S-A I-A"]
+)
 def test_no_pure_scheme_is_told_with_what_breaks_it(tags):
     kind = kind_of(tags)
     assert kind.entities
@@ -89,7 +95,9 @@ def test_parts_of_speech_are_plain_even_with_hyphens():
     assert "word by word" in kind_of("NOUN VERB").sentence()
 
 
-@pytest.mark.parametrize(("tags", "tag"), [("O B-A M-A E-A", "M-A"), ("O B-A PER", "PER"), ("O Q-A", "Q-A")])
+@pytest.mark.parametrize(
+    ("tags", "tag"), [("O B-A M-A E-A", "M-A"), ("O B-A PER", "PER"), ("O Q-A", "Q-A")]
+)
 def test_an_unknown_scheme_is_refused_with_place_and_what_fits(tags, tag):
     with pytest.raises(DataError) as caught:
         kind_of("O", tags)
@@ -127,11 +135,15 @@ def test_tags_that_are_written_in_another_way_are_no_parts_of_speech(tags, tag, 
     with pytest.raises(WholeFileError) as caught:
         kind_of(tags)
     word = tags.split().index(tag) + 1
-    assert caught.value.message.startswith(f"file:1, word {word}: the tag '{tag}' looks like one of a scheme")
+    assert caught.value.message.startswith(
+        f"file:1, word {word}: the tag '{tag}' looks like one of a scheme"
+    )
     assert f"{mark} for {tag}." in caught.value.remedy
 
 
-@pytest.mark.parametrize("tags", ["NN VB .", "N O V ^", "S M E B", "NN-S VB-P X", "PRP$ IN O", "b c d"])
+@pytest.mark.parametrize(
+    "tags", ["NN VB .", "N O V ^", "S M E B", "NN-S VB-P X", "PRP$ IN O", "b c d"]
+)
 def test_plain_tags_stay_plain(tags):
     assert not kind_of(tags).entities
 

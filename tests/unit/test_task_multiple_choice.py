@@ -22,12 +22,21 @@ TASK = MultipleChoice()
 RECIPE = Recipe(task="multiple-choice")
 
 
-def rows_of(choices: list[list[str]], labels: list[int] | None = None, contexts: list[str] | None = None) -> Rows:
-    columns: dict[str, list] = {"context": contexts or ["the film"] * len(choices), "choices": choices}
+def rows_of(
+    choices: list[list[str]], labels: list[int] | None = None, contexts: list[str] | None = None
+) -> Rows:
+    columns: dict[str, list] = {
+        "context": contexts or ["the film"] * len(choices),
+        "choices": choices,
+    }
     if labels is not None:
         columns["label"] = labels
     return Rows(
-        "train", columns, [str(i) for i in range(len(choices))], "memory", [10 + i for i in range(len(choices))]
+        "train",
+        columns,
+        [str(i) for i in range(len(choices))],
+        "memory",
+        [10 + i for i in range(len(choices))],
     )
 
 
@@ -71,7 +80,9 @@ def test_what_is_cut_is_counted_by_row(tokenizer):
 @pytest.mark.parametrize("left", [False, True])
 def test_a_batch_holds_all_choices_of_its_rows_row_after_row(features, left):
     batch = features.collate(np.array([2, 0]), Padding(0, left=left, width=9))
-    ids, mask, segments = (batch.inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
+    ids, mask, segments = (
+        batch.inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids")
+    )
     assert ids.shape == mask.shape == segments.shape == (5, 1, 9)
     assert batch.counts == (3, 2)
     assert batch.labels.tolist() == [0, 1]
@@ -96,7 +107,9 @@ def test_the_loss_is_over_a_rows_own_choices(features):
     assert losses.tolist() == pytest.approx(by_hand, rel=1e-6)
     losses.sum().backward()
     assert torch.isfinite(scores.grad).all()
-    assert scores.grad[:2].sum().item() == pytest.approx(0.0, abs=1e-6), "a row's gradient stays within the row"
+    assert scores.grad[:2].sum().item() == pytest.approx(0.0, abs=1e-6), (
+        "a row's gradient stays within the row"
+    )
 
 
 def test_answers_and_accuracy_by_hand(features):
@@ -106,8 +119,12 @@ def test_answers_and_accuracy_by_hand(features):
     assert [answer["prediction"] for answer in answers] == [1, 3, 1]
     assert [len(answer["probabilities"]) for answer in answers] == [2, 4, 3]
     for answer, own in zip(answers, np.split(scores, [2, 6]), strict=True):
-        assert answer["probabilities"] == pytest.approx((np.exp(own) / np.exp(own).sum()).tolist(), rel=1e-6)
-    accuracy = TASK.answers.score(TASK.lines({"logits": scores}, features, rows), resamples=100, seed=0)["accuracy"]
+        assert answer["probabilities"] == pytest.approx(
+            (np.exp(own) / np.exp(own).sum()).tolist(), rel=1e-6
+        )
+    accuracy = TASK.answers.score(
+        TASK.lines({"logits": scores}, features, rows), resamples=100, seed=0
+    )["accuracy"]
     assert accuracy.value == pytest.approx(2 / 3)
     assert accuracy.n == 3
     assert accuracy.low < 2 / 3 < accuracy.high
@@ -117,14 +134,19 @@ def test_answers_and_accuracy_by_hand(features):
 def test_the_baseline_is_the_better_of_one_number_and_chance():
     train = rows_of([["a", "b"]] * 4, [1, 1, 1, 0])
     mostly_one = rows_of([["a", "b"]] * 5, [1, 1, 1, 1, 0])
-    assert TASK.baseline(TASK.constant_answer(train), mostly_one) == {"accuracy": pytest.approx(0.8)}
+    assert TASK.baseline(TASK.constant_answer(train), mostly_one) == {
+        "accuracy": pytest.approx(0.8)
+    }
     # Always 1 would be right for none of these; guessing is right for (1/2 + 1/4) / 2 of them.
     mixed = rows_of([["a", "b"], ["a", "b", "c", "d"]], [0, 3])
     assert TASK.baseline(TASK.constant_answer(train), mixed) == {"accuracy": pytest.approx(0.375)}
 
 
 def test_what_is_said_of_a_split():
-    assert TASK.describe(rows_of([["a", "b"], ["a", "b", "c"]], [1, 1])) == "2 to 3 choices; right one 0: 0, 1: 2, 2: 0"
+    assert (
+        TASK.describe(rows_of([["a", "b"], ["a", "b", "c"]], [1, 1]))
+        == "2 to 3 choices; right one 0: 0, 1: 2, 2: 0"
+    )
     assert TASK.describe(rows_of([["a", "b"]])) == "2 choices"
 
 
@@ -133,7 +155,9 @@ def test_labels_outside_are_refused_with_their_line():
         TASK.check(rows_of([["a", "b"], ["a", "b"]], [1, 2]))
     assert "0 to 1 fit" in caught.value.remedy
     with pytest.raises(DataError, match="memory:10"):
-        MultipleChoice.from_data(RECIPE, rows_of([["a", "b"]], [1]), None).check(rows_of([["a", "b"]], [-1]))
+        MultipleChoice.from_data(RECIPE, rows_of([["a", "b"]], [1]), None).check(
+            rows_of([["a", "b"]], [-1])
+        )
 
 
 def test_its_head_is_kept_by_itself_and_renewed_by_a_regression(tiny_model, tmp_path):
@@ -147,7 +171,10 @@ def test_its_head_is_kept_by_itself_and_renewed_by_a_regression(tiny_model, tmp_
     trained = inspect_model(ModelSection(name=str(tmp_path / "model"), max_length=32))
     assert has_trained_head(trained)
     assert keeps_head(trained, TASK.head(), TASK.auto_class)
-    assert load_model(trained, TASK.auto_class, head=TASK.head()).network.classifier.weight.min() == 1.0
+    assert (
+        load_model(trained, TASK.auto_class, head=TASK.head()).network.classifier.weight.min()
+        == 1.0
+    )
     regression = TextRegression(None, None)
     assert not keeps_head(trained, regression.head(), regression.auto_class)
     renewed = load_model(trained, regression.auto_class, head=regression.head())

@@ -27,7 +27,12 @@ TEXTS = (
     "Rome",
     "The café “Zur Post” opens at 7:30 — the naïve baker says 😀 it’s early. Zürich is 12 km away, Oslo is further.",
 )
-QUESTIONS = ("Where does Ada live?", "Which town is it?", "When does the café open ?", "Who moved to Oslo?")
+QUESTIONS = (
+    "Where does Ada live?",
+    "Which town is it?",
+    "When does the café open ?",
+    "Who moved to Oslo?",
+)
 PLACES = (0, 1, 2, 0)
 ANSWERS = ("Rome", "Rome", "7:30", "her brother Ben")
 
@@ -39,7 +44,9 @@ def _trained(model, trainer, pre_tokenizer, template, special, normalizer=None):
         tokenizer.normalizer = normalizer
     tokenizer.train_from_iterator([*TEXTS, *QUESTIONS], trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=template[0], pair=template[1], special_tokens=[(name, tokenizer.token_to_id(name)) for name in special]
+        single=template[0],
+        pair=template[1],
+        special_tokens=[(name, tokenizer.token_to_id(name)) for name in special],
     )
     return tokenizer
 
@@ -66,9 +73,13 @@ def _roberta():
 
 def _xlnet():
     special = ["<unk>", "<pad>", "<sep>", "<cls>"]
-    trainer = trainers.UnigramTrainer(vocab_size=90, special_tokens=special, unk_token="<unk>", show_progress=False)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=90, special_tokens=special, unk_token="<unk>", show_progress=False
+    )
     template = ("$A <sep> <cls>:2", "$A <sep> $B:1 <sep>:1 <cls>:2")
-    return _trained(models.Unigram(), trainer, pre_tokenizers.Metaspace(), template, ["<sep>", "<cls>"])
+    return _trained(
+        models.Unigram(), trainer, pre_tokenizers.Metaspace(), template, ["<sep>", "<cls>"]
+    )
 
 
 KINDS = {"bert": (_bert, False), "roberta": (_roberta, False), "xlnet": (_xlnet, True)}
@@ -114,7 +125,9 @@ def _outputs(task, features, *, pad_left, batch_size=3, seed=0, width=None):
         for name, kept in task.collect_outputs(
             _logits(task, batch, features, indices, seed), batch, features, indices
         ).items():
-            outputs.setdefault(name, np.empty((features.num_predictions, *kept.shape[1:]), kept.dtype))
+            outputs.setdefault(
+                name, np.empty((features.num_predictions, *kept.shape[1:]), kept.dtype)
+            )
             outputs[name][features.prediction_indices(indices)] = kept
     return outputs
 
@@ -129,7 +142,9 @@ def test_windows_are_those_of_the_library(kind, max_length, stride):
         kept = int(features.questions.lengths[i])
         short = question[: asked.offsets[kept - 1][1]] if kept < len(asked) else question
         room = max_length - features.layout.special - kept
-        tokenizer.enable_truncation(max_length, stride=room - min(stride, room), strategy="only_second")
+        tokenizer.enable_truncation(
+            max_length, stride=room - min(stride, room), strategy="only_second"
+        )
         theirs = tokenizer.encode(short, TEXTS[place])
         tokenizer.no_truncation()
         if len(tokenizer.encode(short, add_special_tokens=False)) != kept:
@@ -143,7 +158,9 @@ def test_windows_are_those_of_the_library(kind, max_length, stride):
         ):
             length = features.lengths[unit]
             assert window.ids == ids[:length].tolist()
-            if window is theirs:  # the library's further windows have segments that the template does not give
+            if (
+                window is theirs
+            ):  # the library's further windows have segments that the template does not give
                 assert window.type_ids == types[:length].tolist()
 
 
@@ -153,7 +170,11 @@ def test_targets_are_the_answers_and_windows_without_them_point_to_cls(kind):
     task = _task(doc_stride=6)
     features = task.encode(rows, tokenizer, max_length=36)
     batch = features.collate(np.arange(len(features)), Padding(0, left=pad_left))
-    cls = {tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("<s>"), tokenizer.token_to_id("<cls>")} - {None}
+    cls = {
+        tokenizer.token_to_id("[CLS]"),
+        tokenizer.token_to_id("<s>"),
+        tokenizer.token_to_id("<cls>"),
+    } - {None}
     answered = set()
     for unit in range(len(features)):
         i = features.rows[unit]
@@ -205,7 +226,11 @@ def test_best_spans_are_those_of_a_loop_over_all_pairs(longest):
     starts, ends = rng.random((4, 12)) < 0.6, rng.random((4, 12)) < 0.6
     starts[3] = False
     first, last = best_spans(
-        torch.from_numpy(logits), torch.from_numpy(starts), torch.from_numpy(ends), longest=longest, n_best=7
+        torch.from_numpy(logits),
+        torch.from_numpy(starts),
+        torch.from_numpy(ends),
+        longest=longest,
+        n_best=7,
     )
     for row in range(4):
         pairs = [
@@ -215,7 +240,9 @@ def test_best_spans_are_those_of_a_loop_over_all_pairs(longest):
             if starts[row, s] and ends[row, e]
         ]
         expected = [(s, e) for _, s, e in sorted(pairs, reverse=True)[:7]]
-        found = [(s, e) for s, e in zip(first[row].tolist(), last[row].tolist(), strict=True) if s >= 0]
+        found = [
+            (s, e) for s, e in zip(first[row].tolist(), last[row].tolist(), strict=True) if s >= 0
+        ]
         assert found == expected
 
 
@@ -229,13 +256,23 @@ def test_answers_are_those_of_a_loop_over_all_windows_and_pairs(kind):
     for i, line in enumerate(lines):
         best, null = {}, math.inf
         for unit in np.flatnonzero(features.rows == i):
-            scores = np.random.default_rng([0, unit]).normal(0, 4, (features.lengths[unit], 2)).astype(np.float32)
+            scores = (
+                np.random.default_rng([0, unit])
+                .normal(0, 4, (features.lengths[unit], 2))
+                .astype(np.float32)
+            )
             cls = features.lengths[unit] - 1 if pad_left else 0
             null = min(null, float(scores[cls].sum()))
             for s in range(features.counts[unit]):
                 for e in range(s, min(s + 4, features.counts[unit])):
-                    at = features.contexts.tokens.starts[features.context_of[i]] + features.first[unit]
-                    begin, end = features.contexts.char_starts[at + s], features.contexts.char_ends[at + e]
+                    at = (
+                        features.contexts.tokens.starts[features.context_of[i]]
+                        + features.first[unit]
+                    )
+                    begin, end = (
+                        features.contexts.char_starts[at + s],
+                        features.contexts.char_ends[at + e],
+                    )
                     text = rows.columns["context"][i][begin:end].strip()
                     where = features.context_at[unit]
                     score = float(scores[where + s, 0] + scores[where + e, 1])
@@ -246,12 +283,17 @@ def test_answers_are_those_of_a_loop_over_all_windows_and_pairs(kind):
         assert line["prediction"] == ("" if line["null_odds"] > 0 else ranked[0][0])
         shown = [entry for entry in line["n_best"] if entry["text"]]
         assert [entry["text"] for entry in shown] == [text for text, _ in ranked[: len(shown)]]
-        assert len(shown) == min(5, len(ranked)) or len(ranked) < 20  # equal texts may leave fewer than n_best
+        assert (
+            len(shown) == min(5, len(ranked)) or len(ranked) < 20
+        )  # equal texts may leave fewer than n_best
         assert sum(entry["probability"] for entry in line["n_best"]) == pytest.approx(1)
         assert [entry["text"] for entry in line["n_best"]].count("") == 1
         if line["prediction"]:
             start = line["start"]
-            assert rows.columns["context"][i][start : start + len(line["prediction"])] == line["prediction"]
+            assert (
+                rows.columns["context"][i][start : start + len(line["prediction"])]
+                == line["prediction"]
+            )
 
 
 def test_padding_and_batch_size_change_nothing(kind):
@@ -260,7 +302,9 @@ def test_padding_and_batch_size_change_nothing(kind):
     task = _task(doc_stride=6)
     features = task.encode(rows, tokenizer, max_length=34)
     one = task.decode(_outputs(task, features, pad_left=pad_left, batch_size=1), features, rows)
-    assert one == task.decode(_outputs(task, features, pad_left=pad_left, batch_size=9, width=50), features, rows)
+    assert one == task.decode(
+        _outputs(task, features, pad_left=pad_left, batch_size=9, width=50), features, rows
+    )
 
 
 def test_without_unanswerable_questions_in_training_there_is_always_an_answer():
@@ -281,7 +325,9 @@ def test_without_unanswerable_questions_in_training_there_is_always_an_answer():
 def test_a_context_without_tokens_has_no_answer():
     rows = _rows(labelled=False, context=["\u200b", *[TEXTS[place] for place in PLACES[1:]]])
     tokenizer = _bert()
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace("\u200b", ""), tokenizer.normalizer])
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Replace("\u200b", ""), tokenizer.normalizer]
+    )
     for task in (_task(), _task(unanswerable=False)):
         features = task.encode(rows, tokenizer, max_length=384)
         line = task.decode(_outputs(task, features, pad_left=False), features, rows)[0]
@@ -329,14 +375,18 @@ def test_an_answer_that_is_not_at_its_offset_is_refused_with_its_id():
 
 
 def test_or_it_is_counted_and_left_out_of_the_loss():
-    recipe = Recipe(task="question-answering", question_answering={"misplaced_answers": "leave-out"})
+    recipe = Recipe(
+        task="question-answering", question_answering={"misplaced_answers": "leave-out"}
+    )
     task = QuestionAnswering.from_data(recipe, _misplaced(), None)
     assert "1 with an answer that is not at its offset" in task.describe(_misplaced())
     assert "offset" not in task.describe(_rows())
     features = task.encode(_misplaced(), _bert(), max_length=384)
     assert features.weights.tolist() == [1, 1, 0, 1]
     batch = features.collate(np.arange(4), Padding(0, left=True))
-    losses = task.objective(Padding(0)).window_losses(_logits(task, batch, features, range(4)), batch)
+    losses = task.objective(Padding(0)).window_losses(
+        _logits(task, batch, features, range(4)), batch
+    )
     assert (losses == 0).tolist() == [False, False, True, False]
     assert task.gold(_misplaced(), 2) == ["7:30"]  # it is scored all the same
 
@@ -435,8 +485,18 @@ def test_the_models_config_says_whether_it_has_learned_to_be_silent():
 
 def test_official_files_are_written():
     lines = [
-        {"id": "a", "prediction": "Zürich", "null_odds": -2.5, "n_best": [{"text": "Zürich", "probability": 1.0}]},
-        {"id": "b", "prediction": "", "null_odds": 3.0, "n_best": [{"text": "", "probability": 1.0}]},
+        {
+            "id": "a",
+            "prediction": "Zürich",
+            "null_odds": -2.5,
+            "n_best": [{"text": "Zürich", "probability": 1.0}],
+        },
+        {
+            "id": "b",
+            "prediction": "",
+            "null_odds": 3.0,
+            "n_best": [{"text": "", "probability": 1.0}],
+        },
     ]
     squad = QuestionAnswering.formats["squad"]
     written = {}
@@ -456,7 +516,9 @@ def test_the_complete_development_set_is_decoded_in_seconds(shared_data):
     from bertctl.tokenization.reference import load_tokenizer
 
     section = DataSection(name="squad", data_dir=str(shared_data))
-    rows = load_data(Recipe(task="question-answering", data=section), splits=["validation"]).splits["validation"]
+    rows = load_data(Recipe(task="question-answering", data=section), splits=["validation"]).splits[
+        "validation"
+    ]
     source = inspect_model(ModelSection(name="minilm"))
     tokenizer = load_tokenizer((source.folder / "tokenizer.json").read_text())
     task = _task()
@@ -469,7 +531,9 @@ def test_the_complete_development_set_is_decoded_in_seconds(shared_data):
     outputs = {}
     for indices, batch, logits in batches:
         for name, kept in task.collect_outputs(logits, batch, features, indices).items():
-            outputs.setdefault(name, np.empty((features.num_predictions, *kept.shape[1:]), kept.dtype))[indices] = kept
+            outputs.setdefault(
+                name, np.empty((features.num_predictions, *kept.shape[1:]), kept.dtype)
+            )[indices] = kept
     assert len(task.decode(outputs, features, rows)) == 10_570
     assert time.perf_counter() - started < 20
 
@@ -478,8 +542,13 @@ def test_the_complete_development_set_is_decoded_in_seconds(shared_data):
 def test_windows_between_which_an_answer_is_lost_are_said(stride, is_said):
     """A stride that is larger than the room beside a question had its windows called overlapping."""
     features = _task(doc_stride=stride).encode(_rows(), _bert(), max_length=30)
-    ends = {(row, first + n) for row, first, n in zip(features.rows, features.first, features.counts, strict=True)}
-    seams = sum((row, first) in ends for row, first in zip(features.rows, features.first, strict=True))
+    ends = {
+        (row, first + n)
+        for row, first, n in zip(features.rows, features.first, features.counts, strict=True)
+    }
+    seams = sum(
+        (row, first) in ends for row, first in zip(features.rows, features.first, strict=True)
+    )
     assert (seams > 0, features.seams) == (is_said, seams)
     heard = Heard()
     recipe = Recipe(
@@ -488,5 +557,9 @@ def test_windows_between_which_an_answer_is_lost_are_said(stride, is_said):
     )  # fmt: skip
     report_truncation("train", features, _task(doc_stride=stride), recipe, heard)
     assert (
-        any(f"{seams} windows of 30 tokens begin where the one before ends" in said for said in heard.warned) == is_said
+        any(
+            f"{seams} windows of 30 tokens begin where the one before ends" in said
+            for said in heard.warned
+        )
+        == is_said
     )

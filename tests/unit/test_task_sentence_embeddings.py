@@ -41,7 +41,11 @@ def read(folder: Path, rows: list[dict[str, Any]], **fields: Any) -> tuple[Any, 
         (({"score": 0.5}, {"score": 4.0}, {"score": 3.25}), "scores", "cosine"),
         (({"label": 0}, {"label": 1}, {"label": 1}), "classes", "contrastive"),
         (({"label": "1"}, {"label": "2"}, {"label": "entailment"}), "classes", "softmax"),
-        (({"label": "entailment"}, {"label": "neutral"}, {"label": "contradiction"}), "classes", "softmax"),
+        (
+            ({"label": "entailment"}, {"label": "neutral"}, {"label": "contradiction"}),
+            "classes",
+            "softmax",
+        ),
         (({}, {}, {}), "matches", "multiple-negatives"),
         (({"negative": "x"}, {"negative": ""}, {"negative": "z"}), "matches", "multiple-negatives"),
     ],
@@ -64,7 +68,10 @@ def test_the_rows_say_what_is_learned(extra, kind, loss, tmp_path) -> None:
 
 
 def _rows(*labels: object, **more: Any) -> list[dict[str, Any]]:
-    return [{"text": a, "pair": b, "label": label, **more} for (a, b), label in zip(PAIRS, labels, strict=False)]
+    return [
+        {"text": a, "pair": b, "label": label, **more}
+        for (a, b), label in zip(PAIRS, labels, strict=False)
+    ]
 
 
 def _fitted(folder: Path, rows: list[dict[str, Any]], fields: dict[str, Any]) -> SentenceEmbeddings:
@@ -82,24 +89,59 @@ def _fitted(folder: Path, rows: list[dict[str, Any]], fields: dict[str, Any]) ->
         (_rows(1.5, 1.5, 1.5), {}, 3, "every label is the same"),
         (_rows(1.5, 2.5, 3.0), {"sentence_embeddings__loss": "triplet"}, 2, "scored pairs"),
         (_rows("yes", "no", ""), {}, 3, "the label is empty"),
-        (_rows("a", "b", "c"), {"sentence_embeddings__loss": "contrastive"}, 2, "which of the labels"),
+        (
+            _rows("a", "b", "c"),
+            {"sentence_embeddings__loss": "contrastive"},
+            2,
+            "which of the labels",
+        ),
         (_rows("a", "b", "c"), {}, 2, "which of the labels"),
         (_rows("a", "b", "a"), {"evaluation__positive_label": "c"}, 2, "there is no label 'c'"),
-        (_rows("1.5", "nan", "3"), {}, 3, "rows.jsonl:2: the label 'nan' is no score, and 2 others are"),
+        (
+            _rows("1.5", "nan", "3"),
+            {},
+            3,
+            "rows.jsonl:2: the label 'nan' is no score, and 2 others are",
+        ),
         (_rows("3", "5", "inf"), {}, 3, "rows.jsonl:3: the label 'inf' is no score"),
         (_rows("1.5", "abc", "3"), {}, 3, "rows.jsonl:2: the label 'abc' is no score"),
         (_rows(1, 2, 3), {"sentence_embeddings__score_range": [5.0, 0.0]}, 2, "5 is not below 0"),
-        ([{"text": a, "pair": b} for a, b in PAIRS], {"sentence_embeddings__loss": "triplet"}, 2, "third text"),
-        ([{"text": a, "pair": b} for a, b in PAIRS], {"sentence_embeddings__loss": "cosine"}, 2, "bare pairs"),
+        (
+            [{"text": a, "pair": b} for a, b in PAIRS],
+            {"sentence_embeddings__loss": "triplet"},
+            2,
+            "third text",
+        ),
+        (
+            [{"text": a, "pair": b} for a, b in PAIRS],
+            {"sentence_embeddings__loss": "cosine"},
+            2,
+            "bare pairs",
+        ),
         (
             [{"text": a, "pair": b, "negative": " "} for a, b in PAIRS],
             {"sentence_embeddings__loss": "triplet"},
             2,
             "third text",
         ),
-        ([{"text": a, "pair": b} for a, b in PAIRS], {"training__batch_size": 1}, 2, "batch_size is 1"),
-        (_rows(1.5, 2.5, 3.0), {"sentence_embeddings__loss": "cosent", "training__batch_size": 1}, 2, "size is 1"),
-        ([{"text": "a", "label": "x"}, {"text": "b", "label": "x"}], {}, 3, "every label is the same"),
+        (
+            [{"text": a, "pair": b} for a, b in PAIRS],
+            {"training__batch_size": 1},
+            2,
+            "batch_size is 1",
+        ),
+        (
+            _rows(1.5, 2.5, 3.0),
+            {"sentence_embeddings__loss": "cosent", "training__batch_size": 1},
+            2,
+            "size is 1",
+        ),
+        (
+            [{"text": "a", "label": "x"}, {"text": "b", "label": "x"}],
+            {},
+            3,
+            "every label is the same",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(rows, fields, code, said, tmp_path) -> None:
@@ -174,8 +216,12 @@ def test_labels_of_other_pairs_mean_what_was_asked(tmp_path, labels, asked, near
     assert again.encode(others, tokenizer, max_length=8).labels.tolist() == near
 
 
-def test_labels_that_were_learned_keep_their_meaning_where_the_positive_one_is_missing(tmp_path) -> None:
-    recipe, rows = read(tmp_path, _rows("entailment", "neutral", "no"), evaluation__positive_label="entailment")
+def test_labels_that_were_learned_keep_their_meaning_where_the_positive_one_is_missing(
+    tmp_path,
+) -> None:
+    recipe, rows = read(
+        tmp_path, _rows("entailment", "neutral", "no"), evaluation__positive_label="entailment"
+    )
     task = SentenceEmbeddings.from_data(recipe, rows, None)
     _, others = read(tmp_path, _rows("neutral", "no", "no"))
     tokenizer = Tokenizer.from_file(str(locate_model("minilm") / "tokenizer.json"))
@@ -200,14 +246,18 @@ def test_the_baseline_of_a_search_is_a_random_order(tmp_path, is_pair) -> None:
     assert found["recall_at_10"] == pytest.approx(10 / among, abs=0.01)
 
 
-def _features(columns: list[list[str]], kind: str, classes: list[int] | None = None) -> SentenceFeatures:
+def _features(
+    columns: list[list[str]], kind: str, classes: list[int] | None = None
+) -> SentenceFeatures:
     size = len(columns[0])
     zeros = np.zeros(size, dtype=np.int64)
     ids = np.arange(size * len(columns), dtype=np.int32)
     ones = np.ones(len(ids), dtype=np.int64)
     texts = EncodedTexts(ids, np.zeros(len(ids), np.uint8), np.arange(len(ids) + 1), ones, 0 * ones)
     labels, places = np.ones(size, dtype=np.float32), np.arange(len(ids)).reshape(size, -1)
-    return SentenceFeatures(texts, places, text_keys(columns), labels, np.array(classes or zeros), kind)
+    return SentenceFeatures(
+        texts, places, text_keys(columns), labels, np.array(classes or zeros), kind
+    )
 
 
 def test_each_text_is_looked_for_among_all_different_ones_of_the_split() -> None:
@@ -216,7 +266,9 @@ def test_each_text_is_looked_for_among_all_different_ones_of_the_split() -> None
     unit = np.stack([np.cos(angle), np.sin(angle)], axis=1).reshape(4, 2, 2).astype(np.float32)
     # q0 at 0 with d at 10, q1 at 40 with d at 45, q2 at 90 with d at 80, and q0 once more with d at 30; a third column
     # of negatives is not looked among.
-    found = _features([["q0", "q1", "q2", "q0"], ["d0", "d1", "d2", "d3"], ["n0", "n1", "n2", "n3"]], "matches")
+    found = _features(
+        [["q0", "q1", "q2", "q0"], ["d0", "d1", "d2", "d3"], ["n0", "n1", "n2", "n3"]], "matches"
+    )
     third = np.concatenate([unit, unit[:, :1]], axis=1)
     third = third.reshape(-1, 2)
     lines = task.lines({"vectors": third}, found, None)  # type: ignore[arg-type]
@@ -226,7 +278,9 @@ def test_each_text_is_looked_for_among_all_different_ones_of_the_split() -> None
     near_itself = np.deg2rad([0, 10, 40, 1, 90, 80, 0, 30])  # the document "q0" at 1
     vectors = np.stack([np.cos(near_itself), np.sin(near_itself)], axis=1).astype(np.float32)
     ranks = [line["ranks"] for line in task.lines({"vectors": vectors}, same, None)]  # type: ignore[arg-type]
-    assert ranks == [[2], [2], [1], [3]], "a document equal to the query is a candidate, as in the evaluators"
+    assert ranks == [[2], [2], [1], [3]], (
+        "a document equal to the query is a candidate, as in the evaluators"
+    )
     single = _features([["a", "b", "c", "d"]], "texts", [0, 0, 1, 0])
     ranks = [line["ranks"] for line in task.lines({"vectors": unit[:, 0]}, single, None)]  # type: ignore[arg-type]
     assert ranks == [[1, 2], [1, 2], [], [1, 2]]
@@ -245,14 +299,20 @@ def test_a_constant_vector_finds_nothing_and_ties_are_no_luck() -> None:
     assert scored["ndcg_at_10"].value == pytest.approx(1 / np.log2(4))
     assert (scored["recall_at_1"].value, scored["recall_at_5"].value) == (0.0, 1.0)
     assert task.answers.constant_prediction(lines) == "about 1"
-    for labels, said in (([0, 1, 2], None), ([0, 0, 1], "about 1")):  # a text that is alone with its label
+    for labels, said in (
+        ([0, 1, 2], None),
+        ([0, 0, 1], "about 1"),
+    ):  # a text that is alone with its label
         found = _features([["a", "b", "c"]], "texts", labels)
         lines = task.lines({"vectors": np.ones((3, 5), dtype=np.float32)}, found, None)  # type: ignore[arg-type]
         assert task.answers.constant_prediction(lines) == said
 
 
 def test_a_text_is_read_once_for_scoring_however_many_rows_have_it(tmp_path) -> None:
-    rows = [{"text": text, "pair": "Ada wrote it."} for text in ("who?", "what?", "who?", "Ada wrote it.")]
+    rows = [
+        {"text": text, "pair": "Ada wrote it."}
+        for text in ("who?", "what?", "who?", "Ada wrote it.")
+    ]
     recipe, read_rows = read(tmp_path, rows)
     task = SentenceEmbeddings.from_data(recipe, read_rows, None)
     tokenizer = Tokenizer.from_file(str(locate_model("minilm") / "tokenizer.json"))
@@ -269,8 +329,12 @@ def test_a_text_is_read_once_for_scoring_however_many_rows_have_it(tmp_path) -> 
     ]
     vectors = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    cosines = [line["prediction"] for line in task.decode({"vectors": vectors}, features, read_rows)]
-    assert cosines == pytest.approx([unit[0] @ unit[2], unit[1] @ unit[2], unit[0] @ unit[2], 1.0], abs=1e-6)
+    cosines = [
+        line["prediction"] for line in task.decode({"vectors": vectors}, features, read_rows)
+    ]
+    assert cosines == pytest.approx(
+        [unit[0] @ unit[2], unit[1] @ unit[2], unit[0] @ unit[2], 1.0], abs=1e-6
+    )
 
 
 def test_labels_of_texts_are_their_own_where_those_of_pairs_were_learned(tmp_path) -> None:
@@ -279,7 +343,9 @@ def test_labels_of_texts_are_their_own_where_those_of_pairs_were_learned(tmp_pat
     assert learned.labels == ("0", "1"), "the premise"
     named = [{"text": word, "label": label} for word, label in (("a", "x"), ("b", "y"), ("c", "x"))]
     _, texts = read(tmp_path, named)
-    features = learned.encode(texts, Tokenizer.from_file(str(locate_model("minilm") / "tokenizer.json")), max_length=8)
+    features = learned.encode(
+        texts, Tokenizer.from_file(str(locate_model("minilm") / "tokenizer.json")), max_length=8
+    )
     assert features.classes.tolist() == [0, 1, 0]
 
 
@@ -294,11 +360,17 @@ def test_equal_texts_are_ties_whatever_the_rounding_of_their_cosines() -> None:
         assert all(ranks_of(row, np.array([i])) == [rank] for i in (0, 50, 111, 199, 202))
 
 
-def _searched(columns: list[list[str]], kind: str, classes: list[int] | None = None) -> list[dict[str, Any]]:
+def _searched(
+    columns: list[list[str]], kind: str, classes: list[int] | None = None
+) -> list[dict[str, Any]]:
     """Lines of a search in which each different text has a random vector."""
     task = SentenceEmbeddings.from_model(load_recipe("sentence-embeddings"), {})
     features = _features(columns, kind, classes)
-    vectors = np.random.default_rng(3).standard_normal((int(features.keys.max()) + 1, 5)).astype(np.float32)
+    vectors = (
+        np.random.default_rng(3)
+        .standard_normal((int(features.keys.max()) + 1, 5))
+        .astype(np.float32)
+    )
     return task.lines({"vectors": vectors[features.keys.ravel()]}, features, None)  # type: ignore[arg-type]
 
 
@@ -359,16 +431,26 @@ def _triplets(folder: Path, text: str, name: str, split: str = "train") -> list[
 
 
 @pytest.mark.parametrize(
-    "names", ["negative_1,negative_2,negative_3", "negative,negative_2,negative_3", "neg,neg_1,neg_2"]
+    "names",
+    ["negative_1,negative_2,negative_3", "negative,negative_2,negative_3", "neg,neg_1,neg_2"],
 )
 @pytest.mark.parametrize("separator", [",", "\t"])
-def test_every_hard_negative_of_a_row_is_learned_from(names: str, separator: str, tmp_path: Path) -> None:
+def test_every_hard_negative_of_a_row_is_learned_from(
+    names: str, separator: str, tmp_path: Path
+) -> None:
     rows = ["anchor,positive," + names, "q1,p1,n1,n2,n3", "q2,p2,m1,,"]
     text = "".join(row.replace(",", separator) + "\n" for row in rows)
     file = "rows.csv" if separator == "," else "rows.tsv"
     triplets = _triplets(tmp_path, text, file)
-    assert triplets == [("q1", "p1", "n1"), ("q1", "p1", "n2"), ("q1", "p1", "n3"), ("q2", "p2", "m1")]
-    assert len(_triplets(tmp_path, text, file, split="validation")) == 2, "no negative is looked for"
+    assert triplets == [
+        ("q1", "p1", "n1"),
+        ("q1", "p1", "n2"),
+        ("q1", "p1", "n3"),
+        ("q2", "p2", "m1"),
+    ]
+    assert len(_triplets(tmp_path, text, file, split="validation")) == 2, (
+        "no negative is looked for"
+    )
 
 
 def test_hard_negatives_in_json_lines_are_read_alike(tmp_path: Path) -> None:
@@ -377,7 +459,11 @@ def test_hard_negatives_in_json_lines_are_read_alike(tmp_path: Path) -> None:
         {"anchor": "q2", "positive": "p2"},
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    assert _triplets(tmp_path, text, "rows.jsonl") == [("q1", "p1", "n1"), ("q1", "p1", "n2"), ("q2", "p2", "")]
+    assert _triplets(tmp_path, text, "rows.jsonl") == [
+        ("q1", "p1", "n1"),
+        ("q1", "p1", "n2"),
+        ("q2", "p2", ""),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -390,13 +476,18 @@ def test_hard_negatives_in_json_lines_are_read_alike(tmp_path: Path) -> None:
         ({"pos": ["p1", " "], "neg": ["n1"], "pos_scores": [1.0], "id": "7"}, [("q", "p1", "n1")]),
     ],
 )
-def test_lists_of_right_and_wrong_texts_are_read(row: dict[str, Any], expected: list[Any], tmp_path: Path) -> None:
+def test_lists_of_right_and_wrong_texts_are_read(
+    row: dict[str, Any], expected: list[Any], tmp_path: Path
+) -> None:
     assert _triplets(tmp_path, json.dumps({"query": "q", **row}) + "\n", "rows.jsonl") == expected
 
 
 def test_right_texts_alone_are_looked_for(tmp_path: Path) -> None:
     row = {"query": "q", "pos": ["p1", "p2"], "neg": ["n1", "n2", "n3"]}
-    assert _triplets(tmp_path, json.dumps(row) + "\n", "v.jsonl", split="validation") == [("q", "p1"), ("q", "p2")]
+    assert _triplets(tmp_path, json.dumps(row) + "\n", "v.jsonl", split="validation") == [
+        ("q", "p1"),
+        ("q", "p2"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -405,8 +496,14 @@ def test_right_texts_alone_are_looked_for(tmp_path: Path) -> None:
         ({"query": "q", "pos": [], "neg": ["n"]}, "rows.jsonl:1: 'pos' has no text"),
         ({"query": "q", "pos": [{"text": "p"}]}, "rows.jsonl:1: 'pos' holds"),
         ({"query": "q", "pos": ["p"], "neg": [3]}, "rows.jsonl:1: 'neg' holds 3 where"),
-        ({"query": "q", "positive_passages": [{"text": "p"}], "negative_passages": []}, "the form of Tevatron"),
-        ({"question": "q", "positive_ctxs": [{"text": "p"}], "hard_negative_ctxs": []}, "the form of DPR"),
+        (
+            {"query": "q", "positive_passages": [{"text": "p"}], "negative_passages": []},
+            "the form of Tevatron",
+        ),
+        (
+            {"question": "q", "positive_ctxs": [{"text": "p"}], "hard_negative_ctxs": []},
+            "the form of DPR",
+        ),
     ],
 )
 def test_lists_that_can_not_be_read_are_refused_by_line_or_by_the_name_of_the_format(

@@ -29,8 +29,17 @@ CLS, SEP, UNK = 1, 2, 3
 def tokenizer() -> Tokenizer:
     """A BERT tokenizer whose word of n letters has n pieces; capital letters are unknown."""
     letters = "abcdefghijklmnopqrstuvwxyz"
-    vocabulary = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *letters, *(f"##{letter}" for letter in letters)]
-    made = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(vocabulary)}, unk_token="[UNK]"))
+    vocabulary = [
+        "[PAD]",
+        "[CLS]",
+        "[SEP]",
+        "[UNK]",
+        *letters,
+        *(f"##{letter}" for letter in letters),
+    ]
+    made = Tokenizer(
+        models.WordPiece({piece: i for i, piece in enumerate(vocabulary)}, unk_token="[UNK]")
+    )
     made.normalizer = normalizers.BertNormalizer(lowercase=False)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     made.post_processor = processors.TemplateProcessing(
@@ -39,22 +48,32 @@ def tokenizer() -> Tokenizer:
     return made
 
 
-def rows_of(sentences: list[list[str]], labels: list[list[str]] | None = None, **columns: list[object]) -> Rows:
+def rows_of(
+    sentences: list[list[str]], labels: list[list[str]] | None = None, **columns: list[object]
+) -> Rows:
     found = {"words": sentences, **columns, **({"label": labels} if labels is not None else {})}
     return Rows(
-        "train", found, [str(i) for i in range(len(sentences))], "f", [10 * i + 1 for i in range(len(sentences))]
+        "train",
+        found,
+        [str(i) for i in range(len(sentences))],
+        "f",
+        [10 * i + 1 for i in range(len(sentences))],
     )
 
 
 def recipe(**section: object) -> Recipe:
-    return Recipe(task="token-classification", token_classification=TokenClassificationSection(**section))
+    return Recipe(
+        task="token-classification", token_classification=TokenClassificationSection(**section)
+    )
 
 
 def first_pieces(features: WordFeatures, tokenizer: Tokenizer) -> list[str]:
     """The piece at each word's place, in the unit that answers for it, in the order of the words."""
     found = {}
     for unit in range(len(features)):
-        ids = features.encoded.ids[features.encoded.starts[unit] : features.encoded.starts[unit + 1]]
+        ids = features.encoded.ids[
+            features.encoded.starts[unit] : features.encoded.starts[unit + 1]
+        ]
         for word in features.prediction_indices(np.array([unit])):
             assert word not in found, "two units answer for a word"
             found[int(word)] = tokenizer.id_to_token(int(ids[features.places[word]]))
@@ -62,30 +81,57 @@ def first_pieces(features: WordFeatures, tokenizer: Tokenizer) -> list[str]:
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.lists(st.lists(st.integers(0, 13), max_size=30), max_size=5), st.integers(4, 12), st.booleans(), st.data())
-def test_every_word_is_answered_once_at_its_first_piece(tokenizer, lengths, max_length, neighbours, data):
+@given(
+    st.lists(st.lists(st.integers(0, 13), max_size=30), max_size=5),
+    st.integers(4, 12),
+    st.booleans(),
+    st.data(),
+)
+def test_every_word_is_answered_once_at_its_first_piece(
+    tokenizer, lengths, max_length, neighbours, data
+):
     sentences = [["abcdefghijklm"[:n] for n in row] for row in lengths]
     documents = data.draw(st.lists(st.integers(0, 1), min_size=len(lengths), max_size=len(lengths)))
-    features = encode_words(sentences, documents if neighbours else None, tokenizer, max_length=max_length)
+    features = encode_words(
+        sentences, documents if neighbours else None, tokenizer, max_length=max_length
+    )
     words = [word for sentence in sentences for word in sentence]
     assert first_pieces(features, tokenizer) == [word[:1] or "[UNK]" for word in words]
     assert (features.lengths <= max_length).all()
     assert (np.diff(features.rows) >= 0).all()
     assert features.weights.sum() == len(words)
     room = max_length - 2
-    wanted = [(sum(min(max(len(w), 1), room) for w in s), sum(max(0, len(w) - room) for w in s)) for s in sentences]
+    wanted = [
+        (sum(min(max(len(w), 1), room) for w in s), sum(max(0, len(w) - room) for w in s))
+        for s in sentences
+    ]
     assert [
-        (t - 2 if t else 0, lost) for t, lost in zip(features.tokens, features.truncated_tokens, strict=True)
+        (t - 2 if t else 0, lost)
+        for t, lost in zip(features.tokens, features.truncated_tokens, strict=True)
     ] == wanted
     assert features.unknown.tolist() == [sum(not w for w in s) for s in sentences]
     for unit, row in enumerate(features.rows):
-        assert features.starts[row] <= features.first[unit] < features.last[unit] <= features.starts[row + 1]
+        assert (
+            features.starts[row]
+            <= features.first[unit]
+            < features.last[unit]
+            <= features.starts[row + 1]
+        )
 
 
 def test_in_long_sentences_each_word_is_answered_where_it_has_most_context(tokenizer):
     n, room = 45, 10
     features = encode_words([["a"] * n], None, tokenizer, max_length=room + 2)
-    begins = [0, 5, 10, 15, 20, 25, 30, 35]  # windows of 10 words, half a window apart; the last one ends with the text
+    begins = [
+        0,
+        5,
+        10,
+        15,
+        20,
+        25,
+        30,
+        35,
+    ]  # windows of 10 words, half a window apart; the last one ends with the text
     assert len(features) == len(begins)
 
     def context(word: int, begin: int) -> float:
@@ -122,7 +168,9 @@ def test_neighbours_of_the_document_fill_a_unit_up_and_are_not_answered(tokenize
     assert first_pieces(features, tokenizer) == list("abcdexyz")
     alone = encode_words(sentences, None, tokenizer, max_length=6)
     assert alone.lengths.tolist() == [4, 3, 4, 3, 4]
-    assert features.tokens.tolist() == alone.tokens.tolist(), "neighbours are not the row's own tokens"
+    assert features.tokens.tolist() == alone.tokens.tolist(), (
+        "neighbours are not the row's own tokens"
+    )
 
 
 def test_only_whole_words_of_neighbours_are_read(tokenizer):
@@ -152,13 +200,17 @@ def byte_level(*, add_prefix_space: bool) -> Tokenizer:
     made = Tokenizer(models.BPE({c: i for i, c in enumerate(["<s>", "</s>", *alphabet])}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     made.decoder = decoders.ByteLevel()
-    made.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0), add_prefix_space=add_prefix_space)
+    made.post_processor = processors.RobertaProcessing(
+        ("</s>", 1), ("<s>", 0), add_prefix_space=add_prefix_space
+    )
     return made
 
 
 @pytest.mark.parametrize("add_prefix_space", [False, True])
 def test_words_of_byte_level_families_begin_with_their_space(add_prefix_space):
-    features = encode_words([["ab", "", "c"]], None, byte_level(add_prefix_space=add_prefix_space), max_length=20)
+    features = encode_words(
+        [["ab", "", "c"]], None, byte_level(add_prefix_space=add_prefix_space), max_length=20
+    )
     wanted = byte_level(add_prefix_space=True).encode(["ab", "c"], is_pretokenized=True).tokens
     tokens = [byte_level(add_prefix_space=True).id_to_token(int(i)) for i in features.encoded.ids]
     assert (
@@ -189,14 +241,18 @@ IOB1 = [["I-PER", "I-PER", "O", "I-LOC", "B-LOC"], ["O"]]
 SENTENCES = [["ab", "c", "in", "de", "fg"], ["hi"]]
 
 
-def fitted(tags: list[list[str]], sentences: list[list[str]] = SENTENCES, **section: object) -> TokenClassification:
+def fitted(
+    tags: list[list[str]], sentences: list[list[str]] = SENTENCES, **section: object
+) -> TokenClassification:
     return TokenClassification.from_data(recipe(**section), rows_of(sentences, tags), None)
 
 
 def outputs_for(task: TokenClassification, tags: list[str]) -> dict[str, np.ndarray]:
     """Logits that answer these tags of the model's, each with a probability of its own."""
     logits = np.zeros((len(tags), len(task.labels)), dtype=np.float32)
-    logits[np.arange(len(tags)), [task.labels.index(tag) for tag in tags]] = 3.0 + np.arange(len(tags))
+    logits[np.arange(len(tags)), [task.labels.index(tag) for tag in tags]] = 3.0 + np.arange(
+        len(tags)
+    )
     return {"logits": logits}
 
 
@@ -209,13 +265,24 @@ def test_iob1_is_learned_in_iob2_and_answered_in_iob1(tokenizer):
     learned = [task.labels[i] for i in features.labels]
     assert learned == ["B-PER", "I-PER", "O", "B-LOC", "B-LOC", "O"]
     answers = task.decode(outputs_for(task, learned), features, rows)
-    assert [answer["prediction"] for answer in answers] == IOB1 == [task.gold(rows, i) for i in range(2)]
+    assert (
+        [answer["prediction"] for answer in answers]
+        == IOB1
+        == [task.gold(rows, i) for i in range(2)]
+    )
     assert [(e["type"], e["start"], e["end"], e["text"]) for e in answers[0]["entities"]] == [
         ("PER", 0, 2, "ab c"), ("LOC", 3, 4, "de"), ("LOC", 4, 5, "fg")]  # fmt: skip
     least = np.exp(3) / (np.exp(3) + 4)
     assert answers[0]["entities"][0]["probability"] == pytest.approx(least, abs=1e-6)
-    scores = task.answers.score(task.lines(outputs_for(task, learned), features, rows), resamples=100, seed=0)
-    assert scores["entity_f1"].value == scores["accuracy"].value == scores["entity_f1:LOC"].value == 1.0
+    scores = task.answers.score(
+        task.lines(outputs_for(task, learned), features, rows), resamples=100, seed=0
+    )
+    assert (
+        scores["entity_f1"].value
+        == scores["accuracy"].value
+        == scores["entity_f1:LOC"].value
+        == 1.0
+    )
     baseline = task.baseline(task.constant_answer(rows), rows)
     assert {name: value for name, value in baseline.items() if ":" not in name} == {
         "accuracy": pytest.approx(1 / 3), "entity_precision": 0.0, "entity_recall": 0.0, "entity_f1": 0.0,
@@ -226,7 +293,9 @@ def test_ill_formed_answers_are_read_as_conlleval_reads_them(tokenizer):
     task = fitted(IOB1)
     rows = rows_of(SENTENCES)
     features = task.encode(rows, tokenizer, max_length=20)
-    answers = task.decode(outputs_for(task, ["I-PER", "I-LOC", "O", "I-LOC", "I-LOC", "B-PER"]), features, rows)
+    answers = task.decode(
+        outputs_for(task, ["I-PER", "I-LOC", "O", "I-LOC", "I-LOC", "B-PER"]), features, rows
+    )
     assert answers[0]["prediction"] == ["I-PER", "I-LOC", "O", "I-LOC", "I-LOC"]
     assert [(e["type"], e["start"], e["end"]) for e in answers[0]["entities"]] == [
         ("PER", 0, 1), ("LOC", 1, 2), ("LOC", 3, 5)]  # fmt: skip
@@ -255,7 +324,9 @@ def test_parts_of_speech_are_taken_as_they_are(tokenizer):
     assert task.baseline(task.constant_answer(rows), rows) == {"accuracy": 0.5}
 
 
-@pytest.mark.parametrize("tags", [IOB1, [["S-X", "O", "B-Y", "I-Y", "E-Y"], ["O"]], [["NOUN"] * 5, ["VERB"]]])
+@pytest.mark.parametrize(
+    "tags", [IOB1, [["S-X", "O", "B-Y", "I-Y", "E-Y"], ["O"]], [["NOUN"] * 5, ["VERB"]]]
+)
 def test_the_scheme_survives_in_the_model(tags):
     task = fitted(tags)
     config = json.loads(json.dumps(task.head()))
@@ -282,9 +353,13 @@ def test_unknown_types_and_tags_are_refused_with_their_word():
     with pytest.raises(DataError, match=r"f:1, word 2 \('y'\): .*'LOK' .*'LOC', 'PER'") as caught:
         task.check(rows_of([["x", "y"]], [["O", "B-LOK"]]))
     assert "did you mean LOC" in caught.value.remedy
-    assert "--set token_classification.labels=" in caught.value.remedy, "the near one need not be meant"
+    assert "--set token_classification.labels=" in caught.value.remedy, (
+        "the near one need not be meant"
+    )
     for stray in ("NN", "LOC"):  # tags that mark no entity would all be scored as O
-        with pytest.raises(DataError, match=rf"f:1, word 2 \('y'\): the tag '{stray}' is not one the model knows"):
+        with pytest.raises(
+            DataError, match=rf"f:1, word 2 \('y'\): the tag '{stray}' is not one the model knows"
+        ):
             task.check(rows_of([["x", "y"]], [["O", stray]]))
     with pytest.raises(DataError, match="tag 'VREB'"):
         fitted([["NOUN"] * 5, ["VERB"]]).check(rows_of([["x"]], [["VREB"]]))
@@ -313,7 +388,9 @@ def test_context_needs_documents(tokenizer):
     task = TokenClassification.from_data(recipe(context="document"), rows, None)
     features = task.encode(rows, tokenizer, max_length=30)
     assert features.lengths[0] == features.lengths[1]
-    assert task.encode(rows_of(SENTENCES, IOB1), tokenizer, max_length=30).lengths[1] == 4, "alone where it has none"
+    assert task.encode(rows_of(SENTENCES, IOB1), tokenizer, max_length=30).lengths[1] == 4, (
+        "alone where it has none"
+    )
 
 
 def test_losses_are_sums_over_the_labelled_words(tokenizer):
@@ -326,20 +403,29 @@ def test_losses_are_sums_over_the_labelled_words(tokenizer):
     torch.manual_seed(1)
     logits = torch.randn(*batch.inputs["input_ids"].shape, len(task.labels))
     each = functional.cross_entropy(
-        logits[batch.windows, batch.columns], torch.from_numpy(features.labels[[5, 0, 1, 2, 3, 4]]), reduction="none"
+        logits[batch.windows, batch.columns],
+        torch.from_numpy(features.labels[[5, 0, 1, 2, 3, 4]]),
+        reduction="none",
     )
     torch.testing.assert_close(
-        task.objective(Padding(0)).window_losses(logits, batch), torch.stack([each[:1].sum(), each[1:].sum()])
+        task.objective(Padding(0)).window_losses(logits, batch),
+        torch.stack([each[:1].sum(), each[1:].sum()]),
     )
     assert features.weights.tolist() == [5, 1]
     kept = task.collect_outputs(logits, batch, features, np.array([1, 0]))["logits"]
     np.testing.assert_array_equal(kept, logits[batch.windows, batch.columns].numpy())
 
 
-def answers_to_lines(task: TokenClassification, rows: Rows, tokenizer: Tokenizer, tags: list[str]) -> list[dict]:
+def answers_to_lines(
+    task: TokenClassification, rows: Rows, tokenizer: Tokenizer, tags: list[str]
+) -> list[dict]:
     features, shown = task.encode(rows, tokenizer, max_length=20), task.answers.columns
     return [
-        {"id": rows.ids[i], **{name: rows.columns[name][i] for name in shown if rows.has(name)}, **answer}
+        {
+            "id": rows.ids[i],
+            **{name: rows.columns[name][i] for name in shown if rows.has(name)},
+            **answer,
+        }
         for i, answer in enumerate(task.decode(outputs_for(task, tags), features, rows))
     ]
 
@@ -349,7 +435,10 @@ LEARNED = ["B-PER", "I-PER", "O", "B-LOC", "O", "B-LOC"]
 
 
 def text_rows() -> Rows:
-    words, offsets = ["ab", "c", "in", "de", "-", "fg"], [(0, 2), (4, 5), (6, 8), (9, 11), (11, 12), (12, 14)]
+    words, offsets = (
+        ["ab", "c", "in", "de", "-", "fg"],
+        [(0, 2), (4, 5), (6, 8), (9, 11), (11, 12), (12, 14)],
+    )
     return rows_of([words], text=[TEXT], offsets=[offsets])
 
 
@@ -372,8 +461,13 @@ def test_answers_in_own_layouts_read_back(tokenizer, tmp_path, layout, rows):
     FORMATS[layout].write(lines, out)
     path = tmp_path / ("a.conll" if layout == "conll" else "a.jsonl")
     path.write_text(out.getvalue(), encoding="utf-8")
-    found = READERS["token-classification"].read(path, DataSection(), split="x", label_needed=True).rows
-    words = [[word.replace(" ", "_") if layout == "conll" else word for word in s] for s in rows.columns["words"]]
+    found = (
+        READERS["token-classification"].read(path, DataSection(), split="x", label_needed=True).rows
+    )
+    words = [
+        [word.replace(" ", "_") if layout == "conll" else word for word in s]
+        for s in rows.columns["words"]
+    ]
     assert found.columns["words"] == words
     assert entities(fitted(IOB1).gold(found, 0)) == entities(lines[0]["prediction"])
 
@@ -390,7 +484,9 @@ def test_columns_have_the_tags_scheme_and_the_documents(tokenizer):
 def test_parts_of_speech_as_spacy_tokens(tokenizer):
     task = fitted([["NOUN"] * 5, ["VERB"]])
     out = io.StringIO()
-    FORMATS["spacy"].write(answers_to_lines(task, rows_of([["ab", "c"]]), tokenizer, ["NOUN", "VERB"]), out)
+    FORMATS["spacy"].write(
+        answers_to_lines(task, rows_of([["ab", "c"]]), tokenizer, ["NOUN", "VERB"]), out
+    )
     found = json.loads(out.getvalue())
     assert (found["text"], found["spans"]) == ("ab c", [])
     assert [(t["text"], t["start"], t["end"], t["tag"]) for t in found["tokens"]] == [
@@ -430,7 +526,9 @@ def test_the_tags_of_a_model_trained_elsewhere_are_read_as_schemes_write_them(la
 def test_types_of_a_file_get_the_names_of_the_model():
     config = {"id2label": dict(enumerate(["o", "b-per", "i-per"]))}
     rows = rows_of([["anna", "berg", "in"]], [["B-PERSON", "I-PERSON", "O"]])
-    with pytest.raises(DataError, match="entity type 'PERSON' is not one the model knows") as caught:
+    with pytest.raises(
+        DataError, match="entity type 'PERSON' is not one the model knows"
+    ) as caught:
         TokenClassification.from_model(recipe(), config).check(rows)
     assert "--rename-tag PERSON=NAME" in caught.value.remedy
     task = TokenClassification.from_model(recipe(rename_tags=["PERSON=per"]), config)
@@ -440,7 +538,9 @@ def test_types_of_a_file_get_the_names_of_the_model():
 
 def test_types_are_merged_and_plain_tags_renamed_for_training():
     train = rows_of([["a", "b", "c"]], [["B-CITY", "B-COUNTRY", "O"]])
-    task = TokenClassification.from_data(recipe(rename_tags=["CITY=LOC", "COUNTRY=LOC"]), train, None)
+    task = TokenClassification.from_data(
+        recipe(rename_tags=["CITY=LOC", "COUNTRY=LOC"]), train, None
+    )
     assert task.labels == ("O", "B-LOC", "I-LOC")
     plain = rows_of([["a", "b"]], [["NNP", "NN"]])
     task = TokenClassification.from_data(recipe(rename_tags=["NNP=PROPN", "NN=NOUN"]), plain, None)

@@ -20,11 +20,15 @@ SAVING = 0.3
 CLOSING = 1.0
 
 
-def simulate(limit: float, step_seconds: float, speed: Callable[[float], float]) -> tuple[float, int]:
+def simulate(
+    limit: float, step_seconds: float, speed: Callable[[float], float]
+) -> tuple[float, int]:
     """Returns when a simulated run ends, and its steps: batches of unlike size, evaluations, a slow first step."""
     rng = np.random.default_rng(0)
     scoring_work = 0.03 * BATCHES
-    costs = RunCosts(scoring_work=1.3 * scoring_work, saving_seconds=SAVING, closing_seconds=CLOSING)
+    costs = RunCosts(
+        scoring_work=1.3 * scoring_work, saving_seconds=SAVING, closing_seconds=CLOSING
+    )
     planner = Planner(limit, whole_steps=EPOCHS * BATCHES, evaluate_every=BATCHES, costs=costs)
     planned = EPOCHS * BATCHES
     now = START
@@ -95,11 +99,15 @@ def test_a_resumed_run_knows_its_pace_before_its_first_step() -> None:
     planner.resume(seconds=40.0, steps=20)
 
     assert planner.pace() == pytest.approx(1.0)
-    assert planner.fitting_steps(20, planned=EPOCHS * BATCHES, used=50.0) == EPOCHS * BATCHES, "no step was seen"
+    assert planner.fitting_steps(20, planned=EPOCHS * BATCHES, used=50.0) == EPOCHS * BATCHES, (
+        "no step was seen"
+    )
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.1, 0.5])
-@pytest.mark.parametrize("changes", [[(4, 60)], [(4, 400)], [(50, 70)], [(4, 60), (30, 200), (150, 151)], [(4, 5)]])
+@pytest.mark.parametrize(
+    "changes", [[(4, 60)], [(4, 400)], [(50, 70)], [(4, 60), (30, 200), (150, 151)], [(4, 5)]]
+)
 def test_the_rate_goes_on_from_where_it_stands_and_ends_at_zero(
     fraction: float, changes: list[tuple[int, int]]
 ) -> None:
@@ -141,14 +149,18 @@ def test_a_schedule_follows_its_changes_and_unchanged_it_is_the_paper_s() -> Non
     assert share(25) == pytest.approx(unchanged[20] / 2)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("30s", 30.0), ("20m", 1200.0), ("1.5h", 5400.0), ("0.5m", 30.0)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30.0), ("20m", 1200.0), ("1.5h", 5400.0), ("0.5m", 30.0)]
+)
 def test_limits_that_are_understood(text: str, seconds: float) -> None:
     recipe = load_recipe("text-classification", options={"training.time_limit": text})
 
     assert seconds_in(recipe.training.time_limit or "") == seconds
 
 
-@pytest.mark.parametrize("text", ["20", "-5m", "0s", "0.0h", "forever", "20 m", "20min", "m", "1h30m", ""])
+@pytest.mark.parametrize(
+    "text", ["20", "-5m", "0s", "0.0h", "forever", "20 m", "20min", "m", "1h30m", ""]
+)
 def test_limits_that_are_refused_with_examples(text: str) -> None:
     with pytest.raises(UsageError, match="a text such as 30s, 20m, 2h"):
         load_recipe("text-classification", options={"training.time_limit": text})

@@ -22,7 +22,9 @@ from tests.minilm import MINILM
 CUTTING = Tokenizer.from_str(MINILM.to_str())
 UNKNOWN = 100
 
-sentences = st.lists(st.sampled_from(["a", "film", "rumination", "❤", "x1y2z3", "."]), max_size=12).map(" ".join)
+sentences = st.lists(
+    st.sampled_from(["a", "film", "rumination", "❤", "x1y2z3", "."]), max_size=12
+).map(" ".join)
 
 
 def encoders(**options: object) -> list[TextEncoder]:
@@ -32,7 +34,9 @@ def encoders(**options: object) -> list[TextEncoder]:
     return [plain, fast]
 
 
-def by_library(batch: list[str] | list[tuple[str, str]], max_length: int | None, *, special: bool) -> EncodedTexts:
+def by_library(
+    batch: list[str] | list[tuple[str, str]], max_length: int | None, *, special: bool
+) -> EncodedTexts:
     """What the library's own truncation gives, row by row."""
     tokenizer = CUTTING
     tokenizer.no_truncation()
@@ -77,14 +81,28 @@ def test_known_ids_of_bert_s_vocabulary() -> None:
     assert encoded.ids.tolist() == [101, 1037, 17453, 14726, 19379, 12758, 2006, 2293, 102]
     sentence = "Our friends won't buy this analysis, let alone the next one we propose."
     plain = TextEncoder(MINILM, special_tokens=False).encode([sentence])
-    expected = "2256 2814 2180 1005 1056 4965 2023 4106 1010 2292 2894 1996 2279 2028 2057 16599 1012"
+    expected = (
+        "2256 2814 2180 1005 1056 4965 2023 4106 1010 2292 2894 1996 2279 2028 2057 16599 1012"
+    )
     assert plain.ids.tolist() == [int(i) for i in expected.split()]
 
 
 def test_a_pair_has_two_segments() -> None:
     encoded = encode_texts(MINILM, ["it rained."], ["the ground is wet."], max_length=32)
     pieces = [MINILM.id_to_token(i) for i in encoded.ids.tolist()]
-    assert pieces == ["[CLS]", "it", "rained", ".", "[SEP]", "the", "ground", "is", "wet", ".", "[SEP]"]
+    assert pieces == [
+        "[CLS]",
+        "it",
+        "rained",
+        ".",
+        "[SEP]",
+        "the",
+        "ground",
+        "is",
+        "wet",
+        ".",
+        "[SEP]",
+    ]
     assert encoded.type_ids.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]
 
 
@@ -99,7 +117,9 @@ def test_what_is_cut_and_unknown_is_counted() -> None:
 @pytest.mark.parametrize("unknown", ["<unk>", "[UNK]"])
 def test_what_unigram_does_not_know_is_counted(unknown: str) -> None:
     """Its model has a number for it, and no name as WordPiece has."""
-    tokenizer = Tokenizer(models.Unigram([("<s>", 0.0), (unknown, 0.0), ("a", -1.0), ("b", -1.0)], 1, False))
+    tokenizer = Tokenizer(
+        models.Unigram([("<s>", 0.0), (unknown, 0.0), ("a", -1.0), ("b", -1.0)], 1, False)
+    )
     assert unknown_id(tokenizer) == 1
     encoded = encode_texts(tokenizer, ["a b", "☃a☃", "b"], max_length=4)
     assert encoded.unknown.tolist() == [1, 2, 0], "the blank is none of its tokens"
@@ -130,7 +150,9 @@ def test_many_texts_take_the_faster_way_and_few_do_not() -> None:
     encoder.encode(["a few words"])
     assert encoder.route is None
     encoder.encode(["a few words"] * 10_000)
-    assert encoder.route is None, "for a vocabulary of 30,522 tokens it takes longer to load than these"
+    assert encoder.route is None, (
+        "for a vocabulary of 30,522 tokens it takes longer to load than these"
+    )
     encoder.encode(["a few words"] * 15_000)
     assert encoder.route is not None
 
@@ -185,10 +207,15 @@ def test_many_ids_lie_in_a_file_and_batches_are_the_same(monkeypatch: pytest.Mon
     many = split()
     for one, other in zip(few, many, strict=True):
         assert isinstance(other.encoded.ids, np.memmap)
-        assert not isinstance(one.encoded.ids, np.memmap), "the premise: there are fewer than the threshold"
+        assert not isinstance(one.encoded.ids, np.memmap), (
+            "the premise: there are fewer than the threshold"
+        )
         assert other.lengths.tolist() == one.lengths.tolist()
         for name, tensor in one.collate(np.array([7, 2, 9]), Padding(0)).inputs.items():
-            assert other.collate(np.array([7, 2, 9]), Padding(0)).inputs[name].tolist() == tensor.tolist()
+            assert (
+                other.collate(np.array([7, 2, 9]), Padding(0)).inputs[name].tolist()
+                == tensor.tolist()
+            )
 
 
 def test_ids_that_the_disk_has_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,9 @@ def test_lower_casing_is_said(vocab_txt: Path, *, lowercase: bool, expected: lis
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_or_read_from_the_config_beside_it(vocab_txt: Path, *, lowercase: bool) -> None:
-    (vocab_txt.parent / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
+    (vocab_txt.parent / "tokenizer_config.json").write_text(
+        json.dumps({"do_lower_case": lowercase})
+    )
     opened = open_tokenizer(str(vocab_txt.parent))
     assert opened.kind.endswith("lower-cased" if lowercase else "cased")
     with pytest.raises(UsageError, match="the opposite"):
@@ -70,8 +72,12 @@ def test_else_it_is_asked_for(vocab_txt: Path) -> None:
 
 
 def test_accents_stay_where_the_config_says_so(vocab_txt: Path) -> None:
-    (vocab_txt.parent / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
-    assert open_tokenizer(str(vocab_txt)).tokenizer.encode("É", add_special_tokens=False).tokens == ["é"]
+    (vocab_txt.parent / "tokenizer_config.json").write_text(
+        '{"do_lower_case": true, "strip_accents": false}'
+    )
+    assert open_tokenizer(str(vocab_txt)).tokenizer.encode(
+        "É", add_special_tokens=False
+    ).tokens == ["é"]
 
 
 def test_a_token_twice_is_refused_with_both_lines(vocab_txt: Path) -> None:
@@ -137,7 +143,10 @@ def test_names_that_fit_nothing(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_is_whole_where_no_file_beside_it_names_another_token(vocab_txt: Path) -> None:
-    folder, roles = vocab_txt.parent, {"pad_token": "[PAD]", "cls_token": "[CLS]", "unk_token": None}
+    folder, roles = (
+        vocab_txt.parent,
+        {"pad_token": "[PAD]", "cls_token": "[CLS]", "unk_token": None},
+    )
     assert whole_tokenizer(folder) is None, "there is no tokenizer.json"
     read_vocab_txt(vocab_txt, lowercase=True).save(str(folder / "tokenizer.json"))
 
@@ -149,7 +158,10 @@ def test_a_tokenizer_is_whole_where_no_file_beside_it_names_another_token(vocab_
     expected = {"pad_token": 0, "cls_token": 2}
     assert found(**roles, do_lower_case=True) == expected
     decoder = whole_tokenizer(folder)[0].get_added_tokens_decoder()
-    written = {str(number): json.loads(json.dumps(token.__getstate__())) for number, token in decoder.items()}
+    written = {
+        str(number): json.loads(json.dumps(token.__getstate__()))
+        for number, token in decoder.items()
+    }
     assert found(**roles, added_tokens_decoder=written) == expected
     assert found(**roles, extra_special_tokens={"mine": "[MASK]"}) == expected
     for more in (
@@ -163,7 +175,9 @@ def test_a_tokenizer_is_whole_where_no_file_beside_it_names_another_token(vocab_
         {"added_tokens_decoder": written | {"4": written["4"] | {"single_word": True}}},
     ):
         assert found(**(roles | more)) is None, more
-    (folder / "special_tokens_map.json").write_text(json.dumps({"pad_token": {"content": "[MASK]"}}))
+    (folder / "special_tokens_map.json").write_text(
+        json.dumps({"pad_token": {"content": "[MASK]"}})
+    )
     assert found(**roles) is None, "two files say two things"
     (folder / "special_tokens_map.json").write_text(json.dumps({"pad_token": {"content": "[PAD]"}}))
     assert found(**roles) == expected

@@ -20,12 +20,18 @@ CHUNKS = [TextChunk(TEXTS[:2]), TextChunk(TEXTS[2:])]
 
 
 def written(
-    layout: str, *, tokenizer: Tokenizer = MINILM, special_tokens: bool = True, chunks: list[TextChunk] = CHUNKS
+    layout: str,
+    *,
+    tokenizer: Tokenizer = MINILM,
+    special_tokens: bool = True,
+    chunks: list[TextChunk] = CHUNKS,
 ) -> io.BytesIO:
     written = io.BytesIO()
     out = io.TextIOWrapper(written, encoding="utf-8")
     with formats.id_writer(layout, out, tokenizer) as write:
-        totals = run(chunks, FlatEncoder(TextEncoder(tokenizer, special_tokens=special_tokens)), write)
+        totals = run(
+            chunks, FlatEncoder(TextEncoder(tokenizer, special_tokens=special_tokens)), write
+        )
     assert totals.texts == sum(len(chunk.texts) for chunk in chunks)
     return io.BytesIO(written.getvalue())
 
@@ -61,7 +67,11 @@ def test_parquet_holds_a_row_per_text() -> None:
     assert table["ids"].to_pylist() == [e.ids for e in expected]
     assert table["type_ids"].to_pylist() == [e.type_ids for e in expected]
     assert table["full_length"].to_pylist() == [6, 7]
-    assert [str(field.type) for field in table.schema] == ["list<element: int32>", "list<element: uint8>", "int64"]
+    assert [str(field.type) for field in table.schema] == [
+        "list<element: int32>",
+        "list<element: uint8>",
+        "int64",
+    ]
 
 
 def test_parquet_of_nothing_has_columns_and_no_rows() -> None:
@@ -87,7 +97,9 @@ def records(
 ) -> tuple[list[dict[str, object]], Totals]:
     out = io.StringIO()
     totals = run(
-        [TextChunk(texts, pairs)], WindowEncoder(MINILM, truncation), partial(formats.write_records, out, truncation)
+        [TextChunk(texts, pairs)],
+        WindowEncoder(MINILM, truncation),
+        partial(formats.write_records, out, truncation),
     )
     return [json.loads(line) for line in out.getvalue().splitlines()], totals
 
@@ -108,14 +120,21 @@ def test_a_cut_is_marked_and_counted() -> None:
 
 def test_windows_overlap_by_the_stride_and_cover_everything() -> None:
     found, totals = records(Truncation(max_length=6, stride=2), ["a b c d e f g", "x"])
-    assert [(record["index"], record["window"]) for record in found] == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    assert [(record["index"], record["window"]) for record in found] == [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (1, 0),
+    ]
     inner = [record["pieces"][1:-1] for record in found]  # type: ignore[index]
     assert inner == [list("abcd"), list("cdef"), list("efg"), ["x"]]
     assert (totals.texts, totals.rows, totals.truncated) == (2, 4, 0)
 
 
 def test_windows_of_a_pair_slide_over_the_named_side() -> None:
-    found, _ = records(Truncation(max_length=7, strategy="only_second", stride=1), ["a b"], ["c d e f"])
+    found, _ = records(
+        Truncation(max_length=7, strategy="only_second", stride=1), ["a b"], ["c d e f"]
+    )
     assert [record["pieces"] for record in found] == [
         ["[CLS]", "a", "b", "[SEP]", "c", "d", "[SEP]"],
         ["[CLS]", "a", "b", "[SEP]", "d", "e", "[SEP]"],
@@ -159,7 +178,8 @@ def test_ids_go_back_to_text_without_the_frame(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"), [("a film", "not a row of ids"), ("2293 99999", "99999 is no id"), ("[1", "not")]
+    ("line", "words"),
+    [("a film", "not a row of ids"), ("2293 99999", "99999 is no id"), ("[1", "not")],
 )
 def test_what_is_no_id_is_refused_with_its_line(line: str, words: str) -> None:
     decoder = Decoder(MINILM)

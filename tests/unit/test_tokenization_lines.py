@@ -59,7 +59,9 @@ def test_a_line_is_as_long_as_its_bytes_however_many_pieces_they_come_in() -> No
 def test_bytes_that_are_not_utf8_are_refused_with_line_and_byte(size: int | None) -> None:
     with pytest.raises(DataError) as caught:
         lines("erste\nzwei é\n".encode() + b"caf\xe9 au lait\n", size=size)
-    assert caught.value.message.startswith("f.txt:3: byte 4 of the line (0xe9, byte 18 of the file)")
+    assert caught.value.message.startswith(
+        "f.txt:3: byte 4 of the line (0xe9, byte 18 of the file)"
+    )
     assert "--errors replace" in caught.value.remedy
 
 

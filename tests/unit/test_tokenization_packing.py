@@ -44,14 +44,20 @@ def _word_piece() -> Tokenizer:
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return _trained(tokenizer, trainers.WordPieceTrainer(vocab_size=300, special_tokens=SPECIAL, show_progress=False))
+    return _trained(
+        tokenizer,
+        trainers.WordPieceTrainer(vocab_size=300, special_tokens=SPECIAL, show_progress=False),
+    )
 
 
 def _word_piece_between_spaces() -> Tokenizer:
     """A word may begin with `##` here."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return _trained(tokenizer, trainers.WordPieceTrainer(vocab_size=300, special_tokens=SPECIAL, show_progress=False))
+    return _trained(
+        tokenizer,
+        trainers.WordPieceTrainer(vocab_size=300, special_tokens=SPECIAL, show_progress=False),
+    )
 
 
 def _byte_level() -> Tokenizer:
@@ -60,15 +66,21 @@ def _byte_level() -> Tokenizer:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     return _trained(
         tokenizer,
-        trainers.BpeTrainer(vocab_size=400, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False),
+        trainers.BpeTrainer(
+            vocab_size=400, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+        ),
     )
 
 
 def _sentence_piece() -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=SPECIAL, unk_token="[UNK]", show_progress=False)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=200, special_tokens=SPECIAL, unk_token="[UNK]", show_progress=False
+    )
     return _trained(tokenizer, trainer)
 
 
@@ -127,11 +139,18 @@ def test_words_of_a_text_that_is_not_cut_begin_at_their_marks() -> None:
 
 def _sentences(packed: PackedText) -> list[list[list[int]]]:
     """The documents as lists of sentences as lists of ids."""
-    cut = [packed.ids[a:b].tolist() for a, b in zip(packed.sentences, packed.sentences[1:], strict=False)]
+    cut = [
+        packed.ids[a:b].tolist()
+        for a, b in zip(packed.sentences, packed.sentences[1:], strict=False)
+    ]
     return [cut[a:b] for a, b in zip(packed.documents, packed.documents[1:], strict=False)]
 
 
-CORPORA = [[["ab c", "\x00", "d"], [], ["\x00"], ["e f g"]], [["\x00"]], [[""], ["h" * 40, "i"], ["j"]]]
+CORPORA = [
+    [["ab c", "\x00", "d"], [], ["\x00"], ["e f g"]],
+    [["\x00"]],
+    [[""], ["h" * 40, "i"], ["j"]],
+]
 
 
 @pytest.mark.parametrize("size", [0, 4_000_000])
@@ -142,7 +161,10 @@ def test_places_are_the_same_on_a_disk_and_in_memory(
     tokenizer = _word_piece()
     stored = pack(iter(map(iter, CORPORA)), tokenizer, tmp_path / "packed")
     expected = [
-        [[tokenizer.encode(text, add_special_tokens=False).ids for text in document] for document in corpus]
+        [
+            [tokenizer.encode(text, add_special_tokens=False).ids for text in document]
+            for document in corpus
+        ]
         for corpus in CORPORA
     ]
     full = [[[ids for ids in document if ids] for document in corpus] for corpus in expected]
@@ -150,9 +172,13 @@ def test_places_are_the_same_on_a_disk_and_in_memory(
     assert stored.corpora.tolist() == [0, 2, 2, 4]
     assert isinstance(stored.ids, np.memmap)
     assert stored.ids.dtype == np.uint16
-    assert {array.dtype for array in (stored.sentences, stored.documents, stored.corpora)} == {np.dtype("int64")}
+    assert {array.dtype for array in (stored.sentences, stored.documents, stored.corpora)} == {
+        np.dtype("int64")
+    }
     inside = pack_in_memory([document for corpus in CORPORA for document in corpus], tokenizer)
-    assert _sentences(inside) == [document for corpus in full for document in corpus]  # each one stays
+    assert _sentences(inside) == [
+        document for corpus in full for document in corpus
+    ]  # each one stays
     for name in ("ids", "begins", "sentences"):
         assert getattr(inside, name).tolist() == getattr(stored, name).tolist()
         assert getattr(inside, name).dtype == getattr(stored, name).dtype

@@ -18,7 +18,19 @@ from tests.minilm import MINILM
 
 pytest.importorskip("tokie", reason="the faster library is not installed")
 
-SPECIAL = ("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", "[mask]", "[unused5]", "##ing", "[", "]", "##")
+SPECIAL = (
+    "[CLS]",
+    "[SEP]",
+    "[PAD]",
+    "[UNK]",
+    "[MASK]",
+    "[mask]",
+    "[unused5]",
+    "##ing",
+    "[",
+    "]",
+    "##",
+)
 PIECES = sorted(MINILM.get_vocab())
 
 words = st.one_of(
@@ -28,11 +40,13 @@ words = st.one_of(
     st.text(st.characters(max_codepoint=127), max_size=20),
     st.text(st.sampled_from("abcdefghijklmnopqrstuvwxyz0123456789éßø"), min_size=95, max_size=110),
     st.text(st.sampled_from("abcé"), min_size=195, max_size=210),
-    st.text(st.characters(categories=["Cc", "Cf", "Mn", "Cn", "Co", "Zs", "Zl", "So", "Lo"]), max_size=8),
+    st.text(
+        st.characters(categories=["Cc", "Cf", "Mn", "Cn", "Co", "Zs", "Zl", "So", "Lo"]), max_size=8
+    ),
 )
-texts = st.lists(st.tuples(words, st.sampled_from(["", " ", "\t", "-", "\u00a0", "  "])), max_size=12).map(
-    lambda parts: "".join(word + gap for word, gap in parts)
-)
+texts = st.lists(
+    st.tuples(words, st.sampled_from(["", " ", "\t", "-", "\u00a0", "  "])), max_size=12
+).map(lambda parts: "".join(word + gap for word, gap in parts))
 """Pieces, special tokens, words of over 100 and over 200 characters, anything from all of Unicode, glued and apart."""
 
 
@@ -52,13 +66,20 @@ def routed(tokenizer: Tokenizer) -> TextEncoder:
     return encoder
 
 
-def reference(tokenizer: Tokenizer, batch: list[str] | list[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
+def reference(
+    tokenizer: Tokenizer, batch: list[str] | list[tuple[str, str]]
+) -> list[tuple[list[int], list[int]]]:
     return [(encoding.ids, encoding.type_ids) for encoding in tokenizer.encode_batch(batch)]
 
 
-def rows(encoder: TextEncoder, batch: list[str], pairs: list[str] | None = None) -> list[tuple[list[int], list[int]]]:
+def rows(
+    encoder: TextEncoder, batch: list[str], pairs: list[str] | None = None
+) -> list[tuple[list[int], list[int]]]:
     encoded = encoder.encode(batch, pairs)
-    ids, types = split_flat(encoded.ids, encoded.lengths), split_flat(encoded.type_ids, encoded.lengths)
+    ids, types = (
+        split_flat(encoded.ids, encoded.lengths),
+        split_flat(encoded.type_ids, encoded.lengths),
+    )
     return list(zip(ids, types, strict=True))
 
 
@@ -87,21 +108,50 @@ def cased(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     """A cased vocabulary in which some accented letters have pieces, some only at the beginning of one."""
     file = tmp_path_factory.mktemp("cased") / "vocab.txt"
     letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789éñ"
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters), "Über", "##über"]
-    file.write_text("\n".join([*pieces, *"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", "the", "The"]), encoding="utf-8")
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *letters,
+        *(f"##{c}" for c in letters),
+        "Über",
+        "##über",
+    ]
+    file.write_text(
+        "\n".join([*pieces, *"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", "the", "The"]), encoding="utf-8"
+    )
     return read_vocab_txt(file, lowercase=False)
 
 
 @settings(max_examples=60, deadline=None)
-@given(batch=st.lists(st.one_of(texts, st.text("aAéñüÜber €", max_size=12)), min_size=1, max_size=6))
+@given(
+    batch=st.lists(st.one_of(texts, st.text("aAéñüÜber €", max_size=12)), min_size=1, max_size=6)
+)
 def test_a_cased_vocabulary_too(cased: Tokenizer, batch: list[str]) -> None:
     assert rows(routed(cased), batch) == reference(cased, batch)
 
 
 def test_plain_english_is_routed_and_what_is_not_exact_is_not(route: Route) -> None:
-    plain = ["a visually stunning rumination on love", "“Don’t—stop”", "café, 100 °C, £5, ½", "tabs\tand\rreturns", ""]
+    plain = [
+        "a visually stunning rumination on love",
+        "“Don’t—stop”",
+        "café, 100 °C, £5, ½",
+        "tabs\tand\rreturns",
+        "",
+    ]
     assert route.unsafe(plain) == []
-    unsafe = ["a\x7fb", "nul\x00", "soft\u00adhyphen", "e\u0301", "[MASK] it", "a[UNK]b", "\u0378", "\ue000"]
+    unsafe = [
+        "a\x7fb",
+        "nul\x00",
+        "soft\u00adhyphen",
+        "e\u0301",
+        "[MASK] it",
+        "a[UNK]b",
+        "\u0378",
+        "\ue000",
+    ]
     assert route.unsafe([*plain, *unsafe]) == list(range(len(plain), len(plain) + len(unsafe)))
 
 
@@ -122,8 +172,12 @@ def test_a_letter_that_only_begins_a_piece_is_not_routed(cased: Tokenizer) -> No
     assert route.unsafe(["aü", "aé"]) == [0]
 
 
-@pytest.mark.parametrize("text", ["x" * 200_000, "hello\tworld\t" * 20_000, "中" * 70_000, "a " * 100_000])
-@pytest.mark.parametrize("count", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 9))])
+@pytest.mark.parametrize(
+    "text", ["x" * 200_000, "hello\tworld\t" * 20_000, "中" * 70_000, "a " * 100_000]
+)
+@pytest.mark.parametrize(
+    "count", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 9))]
+)
 def test_few_long_texts_are_not_split_within_a_word(text: str, count: int) -> None:
     expected = MINILM.encode(text).ids
     assert [ids for ids, _ in rows(routed(MINILM), [text] * count)] == [expected] * count
@@ -146,7 +200,9 @@ def test_tokenizers_that_are_no_plain_bert_have_no_route() -> None:
     lower = Tokenizer.from_str(MINILM.to_str())
     lower.add_tokens([AddedToken("covid19", normalized=True)])
     assert find_route(lower) is None
-    stripped = Tokenizer.from_str(MINILM.to_str().replace('"strip_accents":null', '"strip_accents":false'))
+    stripped = Tokenizer.from_str(
+        MINILM.to_str().replace('"strip_accents":null', '"strip_accents":false')
+    )
     accents = find_route(stripped)
     assert accents is None or accents.unsafe(["café"]) == [0]
 
@@ -166,7 +222,9 @@ def test_without_the_faster_library_or_with_another_release_of_it_all_goes_to_th
 ) -> None:
     for found in ([SimpleNamespace(version="0.1.5")], []):
         _route.cache_clear()
-        monkeypatch.setattr("bertctl.tokenization.route.distributions", lambda found=found, **_: found)
+        monkeypatch.setattr(
+            "bertctl.tokenization.route.distributions", lambda found=found, **_: found
+        )
         assert find_route(MINILM) is None
         batch = ["a film about love"] * 10_000
         encoder = TextEncoder(MINILM)

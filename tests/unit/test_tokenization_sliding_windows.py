@@ -19,7 +19,13 @@ def test_a_sequence_that_fits_has_one_window_and_a_longer_one_several():
     assert windows.first.tolist() == [0, 0, 3, 6, 0]
     assert windows.last.tolist() == [6, 6, 9, 10, 0]
     first, last = windows.answered()
-    assert list(zip(first.tolist(), last.tolist(), strict=True)) == [(0, 6), (0, 5), (5, 8), (8, 10), (0, 0)]
+    assert list(zip(first.tolist(), last.tolist(), strict=True)) == [
+        (0, 6),
+        (0, 5),
+        (5, 8),
+        (8, 10),
+        (0, 0),
+    ]
 
 
 def test_a_step_longer_than_the_room_leaves_nothing_out():
@@ -36,7 +42,9 @@ def context(windows: SlidingWindows, index: int, item: int, *, counts_length: bo
 
 
 @pytest.mark.parametrize("counts_length", [False, True])
-@pytest.mark.parametrize(("room", "step"), [(6, 3), (7, 2), (20, 1), (384, 128), (250, 249), (300, 10)])
+@pytest.mark.parametrize(
+    ("room", "step"), [(6, 3), (7, 2), (20, 1), (384, 128), (250, 249), (300, 10)]
+)
 def test_every_item_is_answered_for_where_it_sees_most_context(room, step, counts_length):
     lengths = [1, room, room + 1, room + step + 1, 3 * room + 2, 2 * room]
     windows = windows_of(lengths, room=room, step=step)
@@ -44,7 +52,10 @@ def test_every_item_is_answered_for_where_it_sees_most_context(room, step, count
     for row, length in enumerate(lengths):
         mine = np.flatnonzero(windows.rows == row)
         for item in range(length):
-            best = max(mine, key=lambda w, item=item: context(windows, w, item, counts_length=counts_length))
+            best = max(
+                mine,
+                key=lambda w, item=item: context(windows, w, item, counts_length=counts_length),
+            )
             (answering,) = [w for w in mine if first[w] <= item < last[w]]
             assert answering == best, (length, item)
 
@@ -60,4 +71,6 @@ def test_words_stay_whole_and_the_last_window_reaches_back():
     assert windows.last[-1] == 8
     assert ends[8] - ends[windows.first[-1] - 1] > 7, "one word more does not fit"
     first, last = windows.answered(ends)
-    assert np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)]).tolist() == list(range(8))
+    assert np.concatenate(
+        [np.arange(a, b) for a, b in zip(first, last, strict=True)]
+    ).tolist() == list(range(8))

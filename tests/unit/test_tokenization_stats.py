@@ -12,7 +12,9 @@ from bertctl.tokenization.word_counts import WordCounter
 from tests.minilm import MINILM
 
 
-def of(texts: list[str], pairs: list[str] | None = None, *, portion: int = 1000, **options: int) -> dict[str, Any]:
+def of(
+    texts: list[str], pairs: list[str] | None = None, *, portion: int = 1000, **options: int
+) -> dict[str, Any]:
     portions = [
         TextChunk(texts[i : i + portion], None if pairs is None else pairs[i : i + portion])
         for i in range(0, len(texts), portion)
@@ -24,7 +26,11 @@ def of(texts: list[str], pairs: list[str] | None = None, *, portion: int = 1000,
 def test_lengths_and_losses() -> None:
     texts = ["a " * n for n in range(1, 101)]  # lengths 3 to 102
     stats = of(texts)
-    assert (stats["texts"], stats["tokens"], stats["length"]["mean"]) == (100, sum(range(3, 103)), 52.5)
+    assert (stats["texts"], stats["tokens"], stats["length"]["mean"]) == (
+        100,
+        sum(range(3, 103)),
+        52.5,
+    )
     assert list(stats["length"].values())[1:] == [52, 92, 97, 101, 102]
     assert (stats["losses"][0]["length"], stats["losses"][0]["texts"]) == (64, 38)
     assert stats["losses"][0]["tokens"] == sum(range(1, 39))
@@ -48,7 +54,9 @@ def test_padding_is_that_of_real_batches(portion: int) -> None:
 
     assert stats["padding"]["in_order"] == pytest.approx(waste(tokens), abs=1e-12)
     assert stats["padding"]["by_length"] == pytest.approx(waste(sorted(tokens)), abs=1e-12)
-    assert stats["padding"]["fixed"] == pytest.approx(1 - sum(min(n, 12) for n in tokens) / (12 * 50), abs=1e-12)
+    assert stats["padding"]["fixed"] == pytest.approx(
+        1 - sum(min(n, 12) for n in tokens) / (12 * 50), abs=1e-12
+    )
 
 
 def test_words_tokens_and_unknown_ones() -> None:
@@ -81,7 +89,12 @@ def test_a_tokenizer_without_continuation_marks_has_words_too() -> None:
 
 def test_nothing_has_numbers_too() -> None:
     stats = StatsCollector(MINILM).result()
-    assert (stats["texts"], stats["length"]["mean"], stats["length"]["longest"], stats["padding"]["in_order"]) == (
+    assert (
+        stats["texts"],
+        stats["length"]["mean"],
+        stats["length"]["longest"],
+        stats["padding"]["in_order"],
+    ) == (
         0,
         0.0,
         0,
@@ -89,7 +102,9 @@ def test_nothing_has_numbers_too() -> None:
     )
 
 
-def test_too_many_different_words_are_forgotten_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_different_words_are_forgotten_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("bertctl.tokenization.word_counts._MOST_WORDS", 3)
     collector = StatsCollector(MINILM)
     collector.add(TextChunk(["rumination rumination embeddings bertctl zxqv qqzz"]))

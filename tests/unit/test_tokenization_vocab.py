@@ -43,7 +43,15 @@ def test_known_facts_of_bert_s_vocabulary() -> None:
         ("embedding", []),
         ("embed*", [("embedded", 11157)]),
         ("er", [("##er", 2121), ("er", 9413)]),
-        ("[unused99?]", [("[unused990]", 995), ("[unused991]", 996), ("[unused992]", 997), ("[unused993]", 998)]),
+        (
+            "[unused99?]",
+            [
+                ("[unused990]", 995),
+                ("[unused991]", 996),
+                ("[unused992]", 997),
+                ("[unused993]", 998),
+            ],
+        ),
         ("999999", []),
     ],
 )
@@ -78,10 +86,22 @@ def test_scripts(character: str, script: str) -> None:
 def test_coverage_counts_the_split_words_and_what_they_cost() -> None:
     texts = ["coronary coronary angioplasty", "the coronary film ❤"]
     found = vocab.coverage(MINILM, [TextChunk(texts[:1]), TextChunk(texts[1:])])
-    tokens = {word: len(MINILM.encode(word, add_special_tokens=False)) for word in ("coronary", "angioplasty")}
-    assert (found["texts"], found["words"], found["own_piece"], found["lacking_words"]) == (2, 7, 2, 3)
+    tokens = {
+        word: len(MINILM.encode(word, add_special_tokens=False))
+        for word in ("coronary", "angioplasty")
+    }
+    assert (found["texts"], found["words"], found["own_piece"], found["lacking_words"]) == (
+        2,
+        7,
+        2,
+        3,
+    )
     assert found["tokens"] == 3 * tokens["coronary"] + tokens["angioplasty"] + 3
-    assert [(w["word"], w["count"]) for w in found["top"]] == [("coronary", 3), ("angioplasty", 1), ("❤", 1)]
+    assert [(w["word"], w["count"]) for w in found["top"]] == [
+        ("coronary", 3),
+        ("angioplasty", 1),
+        ("❤", 1),
+    ]
     saved = 3 * (tokens["coronary"] - 1) + tokens["angioplasty"] - 1
     assert found["gains"] == [{"new_pieces": 2, "tokens_saved": saved / found["tokens"]}]
 
@@ -90,10 +110,15 @@ def test_diff_of_a_vocabulary_with_a_changed_one(tmp_path: Path) -> None:
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c"]
     (tmp_path / "a.txt").write_text("\n".join(tokens))
     (tmp_path / "b.txt").write_text("\n".join([*tokens[:4], "b", "a", "d"]))
-    a, b = (open_tokenizer(str(tmp_path / f"{name}.txt"), lowercase=True).tokenizer for name in "ab")
+    a, b = (
+        open_tokenizer(str(tmp_path / f"{name}.txt"), lowercase=True).tokenizer for name in "ab"
+    )
     found = vocab.diff(a, b)
     assert (found["common"], found["only_first"], found["only_second"]) == (6, ["c"], ["d"])
-    assert found["moved"] == [{"piece": "a", "first": 4, "second": 5}, {"piece": "b", "first": 5, "second": 4}]
+    assert found["moved"] == [
+        {"piece": "a", "first": 4, "second": 5},
+        {"piece": "b", "first": 5, "second": 4},
+    ]
     assert not found["identical"]
     assert vocab.diff(a, a)["identical"]
 
@@ -106,7 +131,11 @@ def test_a_trained_vocabulary_can_be_opened_and_used(tmp_path: Path, *, lowercas
     trained = train(lambda: [TextChunk(CORPUS)], size=60, lowercase=lowercase)
     complete = save(trained, tmp_path / "new", lowercase=lowercase)
     assert complete.get_vocab_size() <= 60
-    for name in (tmp_path / "new", tmp_path / "new" / "vocab.txt", tmp_path / "new" / "tokenizer.json"):
+    for name in (
+        tmp_path / "new",
+        tmp_path / "new" / "vocab.txt",
+        tmp_path / "new" / "tokenizer.json",
+    ):
         opened = open_tokenizer(str(name))
         assert opened.tokenizer.get_vocab() == trained.get_vocab()
         tokens = opened.tokenizer.encode("the Film", "was").tokens
@@ -118,14 +147,18 @@ def test_a_trained_vocabulary_can_be_opened_and_used(tmp_path: Path, *, lowercas
 
 def test_transformers_reads_the_trained_folder_the_same_way(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    complete = save(train(lambda: [TextChunk(CORPUS)], size=60, lowercase=True), tmp_path, lowercase=True)
+    complete = save(
+        train(lambda: [TextChunk(CORPUS)], size=60, lowercase=True), tmp_path, lowercase=True
+    )
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in ("the Films were fine!", "❤ unknown"):
         assert tokenizer(text)["input_ids"] == complete.encode(text).ids
 
 
 def test_training_twice_gives_the_same_vocabulary() -> None:
-    first, second = (train(lambda: [TextChunk(CORPUS)], size=60, lowercase=True).get_vocab() for _ in range(2))
+    first, second = (
+        train(lambda: [TextChunk(CORPUS)], size=60, lowercase=True).get_vocab() for _ in range(2)
+    )
     assert first == second
 
 

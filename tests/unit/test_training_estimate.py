@@ -18,7 +18,9 @@ def shapes(seed: int, count: int) -> np.ndarray:
     return np.column_stack([32 * widths, 32 * widths**2])
 
 
-@pytest.mark.parametrize("costs", [(0.05, 1e-4, 0.0), (0.0, 2e-4, 3e-7), (0.2, 0.0, 1e-7), (0.3, 0.0, 0.0)])
+@pytest.mark.parametrize(
+    "costs", [(0.05, 1e-4, 0.0), (0.0, 2e-4, 3e-7), (0.2, 0.0, 1e-7), (0.3, 0.0, 0.0)]
+)
 def test_a_line_and_a_parabola_are_read_off_exactly(costs: tuple[float, float, float]) -> None:
     timed, every = shapes(1, 8), shapes(2, 500)
     fixed, token, pair = costs
@@ -66,12 +68,18 @@ def test_seconds_in_words(seconds: float, words: str) -> None:
     assert human_seconds(seconds) == words
 
 
-def test_a_whole_run_is_estimated_and_nothing_is_left(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+def test_a_whole_run_is_estimated_and_nothing_is_left(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
     place = tmp_path / "place"
     place.mkdir()
     recipe = load_recipe(
         "text-classification",
-        sets=["data.validation_fraction=0.25", "evaluation.bootstrap_resamples=100", "training.evaluate_every=2"],
+        sets=[
+            "data.validation_fraction=0.25",
+            "evaluation.bootstrap_resamples=100",
+            "training.evaluate_every=2",
+        ],
         options={
             "data.train_file": str(opinions),
             "model.name": str(tiny_model),
@@ -86,18 +94,30 @@ def test_a_whole_run_is_estimated_and_nothing_is_left(tiny_model: Path, opinions
     assert (document["steps"], document["evaluations"], document["timed_steps"]) == (9, 6, 2)
     seconds = document["seconds"]
     assert all(0 <= each["low"] <= each["estimate"] <= each["high"] for each in seconds.values())
-    parts = sum(seconds[phase]["estimate"] for phase in ("start", "head_start", "train", "evaluate", "save"))
-    assert seconds["total"]["estimate"] == pytest.approx(parts, abs=0.25)  # each is rounded to a tenth
+    parts = sum(
+        seconds[phase]["estimate"] for phase in ("start", "head_start", "train", "evaluate", "save")
+    )
+    assert seconds["total"]["estimate"] == pytest.approx(
+        parts, abs=0.25
+    )  # each is rounded to a tenth
     weights = (tiny_model / "model.safetensors").stat().st_size
     disk = document["disk_bytes"]
     assert weights < disk["model"] < disk["run"] < disk["while_running"]
     assert document["sweep"]["disk_bytes"] == 6 * disk["run"]
-    assert document["sweep"]["seconds"]["estimate"] == pytest.approx(6 * seconds["total"]["estimate"], abs=0.5)
+    assert document["sweep"]["seconds"]["estimate"] == pytest.approx(
+        6 * seconds["total"]["estimate"], abs=0.5
+    )
 
 
-def test_weights_that_wait_for_their_mean_need_a_place(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+def test_weights_that_wait_for_their_mean_need_a_place(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
     """Beside the run, and in each of the two checkpoints that are kept and of a third that is being written."""
-    options = {"data.train_file": str(opinions), "model.name": str(tiny_model), "model.max_length": 32}
+    options = {
+        "data.train_file": str(opinions),
+        "model.name": str(tiny_model),
+        "model.max_length": 32,
+    }
     recipe = load_recipe("text-classification", sets=["training.average_best=3"], options=options)
     disk = estimate_run(recipe, place=tmp_path / "runs", steps=2)["disk_bytes"]
     weights = (tiny_model / "model.safetensors").stat().st_size
@@ -105,21 +125,35 @@ def test_weights_that_wait_for_their_mean_need_a_place(tiny_model: Path, opinion
 
 
 @pytest.mark.parametrize("trained", ["training.freeze_layers=0", "training.freeze_layers=2"])
-def test_a_checkpoint_has_moments_of_what_is_trained(trained: str, opinions: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_has_moments_of_what_is_trained(
+    trained: str, opinions: Path, tmp_path: Path
+) -> None:
     """Of MiniLM's words a few texts use a tenth; the size is told before anything is trained."""
     options = {"data.train_file": str(opinions), "model.name": "minilm", "training.batch_size": 4}
-    job = prepare(load_recipe("text-classification", sets=["data.validation_fraction=0.25", trained], options=options))
+    job = prepare(
+        load_recipe(
+            "text-classification", sets=["data.validation_fraction=0.25", trained], options=options
+        )
+    )
     rehearsal = Rehearsal(job, tmp_path)
     rehearsal.step(np.arange(4))
     rehearsal.saving(1)
-    files = [path for path in (tmp_path / "checkpoints").rglob("*.safetensors") if path.parent.name != "best"]
+    files = [
+        path
+        for path in (tmp_path / "checkpoints").rglob("*.safetensors")
+        if path.parent.name != "best"
+    ]
     assert len(files) == 3
-    assert job.checkpoint_size == pytest.approx(sum(path.stat().st_size for path in files), rel=0.01)
+    assert job.checkpoint_size == pytest.approx(
+        sum(path.stat().st_size for path in files), rel=0.01
+    )
     assert job.checkpoint_size < 2.3 * (tmp_path / "model" / "model.safetensors").stat().st_size
 
 
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"cells": 0}])
-def test_numbers_below_one_are_refused_before_anything_is_read(wrong: dict[str, int], tmp_path: Path) -> None:
+def test_numbers_below_one_are_refused_before_anything_is_read(
+    wrong: dict[str, int], tmp_path: Path
+) -> None:
     recipe = load_recipe("demo", options={"model.name": "org/nowhere"})
     with pytest.raises(UsageError, match="must be at least 1"):
         estimate_run(recipe, place=tmp_path, **wrong)

@@ -47,7 +47,9 @@ def test_weighted_losses_are_those_of_torch_before_it_divides() -> None:
     weights = (0.5, 2.0, 3.0)
     losses = CrossEntropy(PADDING, weights).window_losses(LOGITS, Batch({}, GOLD))
     plain = CrossEntropy(PADDING).window_losses(LOGITS, Batch({}, GOLD)).tolist()
-    assert losses.tolist() == pytest.approx([0.5 * plain[0], 3.0 * plain[1], 3.0 * plain[2], 2.0 * plain[3]])
+    assert losses.tolist() == pytest.approx(
+        [0.5 * plain[0], 3.0 * plain[1], 3.0 * plain[2], 2.0 * plain[3]]
+    )
     whole = nn.CrossEntropyLoss(weight=torch.tensor(weights))(LOGITS, GOLD)
     assert float(losses.sum() / (0.5 + 3.0 + 3.0 + 2.0)) == pytest.approx(float(whole))
 
@@ -57,7 +59,9 @@ def test_smoothed_labels_by_hand() -> None:
     for loss, logits, gold in zip(losses.tolist(), LOGITS.tolist(), GOLD.tolist(), strict=True):
         total = math.log(sum(math.exp(x) for x in logits))
         target = [0.1 + (0.7 if label == gold else 0.0) for label in range(3)]
-        assert loss == pytest.approx(sum(t * (total - x) for t, x in zip(target, logits, strict=True)), rel=1e-5)
+        assert loss == pytest.approx(
+            sum(t * (total - x) for t, x in zip(target, logits, strict=True)), rel=1e-5
+        )
 
 
 def test_several_labels_weigh_presence_and_are_smoothed_towards_one_half() -> None:
@@ -68,8 +72,13 @@ def test_several_labels_weigh_presence_and_are_smoothed_towards_one_half() -> No
     assert float(losses.mean()) == pytest.approx(float(whole))
     smooth = BinaryCrossEntropy(PADDING, None, 0.2).window_losses(LOGITS, Batch({}, gold))
     x, target = 2.0, 0.9  # the first example's first label, 1 -> 0.9
-    first = -(target * math.log(1 / (1 + math.exp(-x))) + (1 - target) * math.log(1 - 1 / (1 + math.exp(-x))))
-    rest = nn.functional.binary_cross_entropy_with_logits(LOGITS[0, 1:], torch.tensor([0.1, 0.9]), reduction="sum")
+    first = -(
+        target * math.log(1 / (1 + math.exp(-x)))
+        + (1 - target) * math.log(1 - 1 / (1 + math.exp(-x)))
+    )
+    rest = nn.functional.binary_cross_entropy_with_logits(
+        LOGITS[0, 1:], torch.tensor([0.1, 0.9]), reduction="sum"
+    )
     assert float(smooth[0]) == pytest.approx((first + float(rest)) / 3, rel=1e-5)
 
 
@@ -80,7 +89,9 @@ def test_tags_are_weighted_word_by_word_and_unlabelled_pieces_count_nothing() ->
     objective = CrossEntropy(PADDING, (0.5, 2.0, 3.0), 0.1)
     losses = objective.window_losses(logits, WordBatch({}, gold, empty, empty))
     # Not by torch's own `weight`, which weighs each label's share of the smoothing by that label.
-    plain = nn.CrossEntropyLoss(ignore_index=IGNORED, label_smoothing=0.1, reduction="none")(LOGITS, gold.flatten())
+    plain = nn.CrossEntropyLoss(ignore_index=IGNORED, label_smoothing=0.1, reduction="none")(
+        LOGITS, gold.flatten()
+    )
     whole = plain * torch.tensor([0.5, 0.0, 3.0, 2.0])
     assert losses.tolist() == pytest.approx([float(whole[0]), float(whole[2] + whole[3])])
     assert objective.counts(WordBatch({}, gold, empty, empty)) == {"loss": 3}
@@ -93,7 +104,10 @@ def test_focal_loss_is_that_of_the_paper(gamma: float) -> None:
 
     losses = FocalLoss(PADDING, gamma=gamma).window_losses(LOGITS, Batch({}, gold))
 
-    p = [float(row.softmax(0)[max(0, label)]) for row, label in zip(LOGITS, gold.tolist(), strict=True)]
+    p = [
+        float(row.softmax(0)[max(0, label)])
+        for row, label in zip(LOGITS, gold.tolist(), strict=True)
+    ]
     expected = [-((1 - x) ** gamma) * math.log(x) for x in p[:3]]
     assert losses.tolist() == pytest.approx([*expected, 0.0], rel=1e-5)
 
@@ -135,14 +149,20 @@ def test_balanced_weights_by_hand(gold: list[Any], weights: tuple[float, ...]) -
 
 def test_a_list_is_taken_as_it_is_and_must_be_as_long_as_the_labels() -> None:
     gold = np.array([0, 1, 2])
-    assert class_weights(TrainingSection(class_weights=[1.0, 2.0, 5.0]), gold, LABELS) == (1.0, 2.0, 5.0)
+    assert class_weights(TrainingSection(class_weights=[1.0, 2.0, 5.0]), gold, LABELS) == (
+        1.0,
+        2.0,
+        5.0,
+    )
     assert class_weights(TrainingSection(), gold, LABELS) is None
     with pytest.raises(UsageError, match=r"class_weights: 4 .*3 labels"):
         class_weights(TrainingSection(class_weights=[1.0] * 4), gold, LABELS)
 
 
 def recipe_of(tiny_model: Path, data: Path, **fields: Any) -> Any:
-    return tiny_recipe(tiny_model, data, **{"training.epochs": 2, "training.checkpoint_every": "off", **fields})
+    return tiny_recipe(
+        tiny_model, data, **{"training.epochs": 2, "training.checkpoint_every": "off", **fields}
+    )
 
 
 def test_training_minimises_the_weighted_loss_and_evaluation_tells_the_plain_one(
@@ -165,7 +185,9 @@ def test_the_objective_of_training_is_shaped_as_asked_and_that_of_evaluation_is_
 ) -> None:
     shaped = prepare(recipe_of(tiny_model, opinions, **{"training.label_smoothing": 0.1}))
     assert shaped.objective == CrossEntropy(shaped.loaded.padding, None, 0.1)
-    focal = prepare(recipe_of(tiny_model, opinions, **{"training.loss": "focal", "training.focal_gamma": 3.0}))
+    focal = prepare(
+        recipe_of(tiny_model, opinions, **{"training.loss": "focal", "training.focal_gamma": 3.0})
+    )
     assert focal.objective == FocalLoss(focal.loaded.padding, gamma=3.0)
     assert focal.task.objective(focal.loaded.padding) == CrossEntropy(focal.loaded.padding)
     assert shaped.task.objective(shaped.loaded.padding) == CrossEntropy(shaped.loaded.padding)
@@ -184,7 +206,8 @@ def test_the_mean_of_files_is_the_mean_of_each_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("higher", "steps", "average"), [(True, [2, 3], (2.0 + 3.0) / 2), (False, [1, 4], (1.0 + 4.0) / 2)]
+    ("higher", "steps", "average"),
+    [(True, [2, 3], (2.0 + 3.0) / 2), (False, [1, 4], (1.0 + 4.0) / 2)],
 )
 def test_the_weights_of_the_best_evaluations_are_kept(
     tmp_path: Path, higher: bool, steps: list[int], average: float
@@ -192,13 +215,17 @@ def test_the_weights_of_the_best_evaluations_are_kept(
     network, folder = nn.Linear(1, 1, bias=False), RunFolder(tmp_path)
     model = Model(network, Tokenizer(WordLevel()), None, Padding(0), has_segments=False)
     best, outcome = BestWeights(folder, 2, higher_is_better=higher, writes=True), TrainingState()
-    for step, value in enumerate([0.1, 0.7, 0.8, 0.2, 0.7, math.nan], start=1):  # 0.7 again: the earlier one stays
+    for step, value in enumerate(
+        [0.1, 0.7, 0.8, 0.2, 0.7, math.nan], start=1
+    ):  # 0.7 again: the earlier one stays
         with torch.no_grad():
             network.weight.fill_(float(step))
         outcome.step = step
         best.offer(outcome, value, model)
     assert sorted(step for _, step in outcome.ranked) == steps
-    assert sorted(average_file(folder, 1).parent.iterdir()) == [average_file(folder, step) for step in steps]
+    assert sorted(average_file(folder, 1).parent.iterdir()) == [
+        average_file(folder, step) for step in steps
+    ]
     best.average_into(model, outcome)
     assert network.weight.item() == average
 
@@ -218,12 +245,18 @@ class Copier(Listener):
         """Nothing."""
 
 
-@pytest.mark.parametrize(("fields", "kept"), [({}, True), ({"optimizer.learning_rate": 1e-4}, False)])
+@pytest.mark.parametrize(
+    ("fields", "kept"), [({}, True), ({"optimizer.learning_rate": 1e-4}, False)]
+)
 def test_the_average_is_kept_where_it_is_better_and_that_is_said(
     tiny_model: Path, opinions: Path, tmp_path: Path, fields: dict[str, Any], kept: bool
 ) -> None:
     """Rates that are too high swing around the minimum, which the mean is nearer to; low ones are on the way there."""
-    more = {"training.average_best": 3, "training.evaluate_every": 1, "evaluation.primary_metric": "loss"}
+    more = {
+        "training.average_best": 3,
+        "training.evaluate_every": 1,
+        "evaluation.primary_metric": "loss",
+    }
     high = {"optimizer.learning_rate": 0.1}
     job = prepare(recipe_of(tiny_model, opinions, **{**more, **high, **fields}))
     folder = RunFolder.create(tmp_path / "run")
@@ -233,7 +266,9 @@ def test_the_average_is_kept_where_it_is_better_and_that_is_said(
     assert average["kept"] is kept is (average["value"] < average["best_value"])
     assert listener.said.endswith("the mean is kept" if kept else "the mean is not kept")
     files = sorted((tmp_path / "copy").iterdir())
-    assert [file.name for file in files] == [f"step-{step:08d}.safetensors" for step in average["steps"]]
+    assert [file.name for file in files] == [
+        f"step-{step:08d}.safetensors" for step in average["steps"]
+    ]
     mean, model = mean_of(files), load_file(folder.model / "model.safetensors")
     is_mean = all(torch.allclose(mean[name], model[name], atol=1e-6) for name in model)
     assert is_mean is kept
@@ -259,9 +294,24 @@ def values(recipe: Any) -> dict[str, Any]:
         ("training: {preset: small-data}", [], {}, {}),
         ("training: {preset: small-data, epochs: 3}", [], {}, {"epochs": 3}),
         ("training: {epochs: 3, patience: 1}", ["training.preset=small-data"], {}, {}),
-        ("training: {epochs: 3}", ["training.preset=small-data", "training.epochs=9"], {}, {"epochs": 9}),
-        ("training: {epochs: 3}", ["training.epochs=9", "training.preset=small-data"], {}, {"epochs": 9}),
-        ("name: x", ["training.preset=small-data"], {"optimizer.learning_rate": 1e-4}, {"learning_rate": 1e-4}),
+        (
+            "training: {epochs: 3}",
+            ["training.preset=small-data", "training.epochs=9"],
+            {},
+            {"epochs": 9},
+        ),
+        (
+            "training: {epochs: 3}",
+            ["training.epochs=9", "training.preset=small-data"],
+            {},
+            {"epochs": 9},
+        ),
+        (
+            "name: x",
+            ["training.preset=small-data"],
+            {"optimizer.learning_rate": 1e-4},
+            {"learning_rate": 1e-4},
+        ),
         ("training: {preset: small-data}", ["training.patience=null"], {}, {"patience": None}),
     ],
 )
@@ -299,11 +349,19 @@ def test_the_preset_is_its_values_and_fields_that_are_off_change_no_hash() -> No
         ("codah", "training.class_weights=[1, 2]", "class_weights: .*'multiple-choice'"),
         ("mrpc", "training.label_smoothing=1", "label_smoothing: 1 .*at least 0 and below 1"),
         ("stsb", "training.loss=focal", "training.loss: .*the same in every example"),
-        ("mrpc", "training.loss=focl", 'training.loss: "focl" given, cross-entropy or focal fits; did you mean focal'),
+        (
+            "mrpc",
+            "training.loss=focl",
+            'training.loss: "focl" given, cross-entropy or focal fits; did you mean focal',
+        ),
         ("mrpc", "training.focal_gamma=1", "focal_gamma: of use only with training.loss: focal"),
         ("mrpc", "training.average_best=5", "average_best: .*4 evaluations"),
         ("mrpc", "training.average_best=1", "average_best: 1 .*at least 2, or null"),
-        ("mrpc", "training.checkpoint_every=2", 'checkpoint_every: "2" .*such as 50 steps, 10 minutes, off, or null'),
+        (
+            "mrpc",
+            "training.checkpoint_every=2",
+            'checkpoint_every: "2" .*such as 50 steps, 10 minutes, off, or null',
+        ),
         ("mrpc", "optimizer.layer_decay=1.1", "layer_decay: 1.1 .*above 0 and at most 1"),
         ("mrpc", "training.freeze_layers=-1", "freeze_layers: -1 .*at least 0"),
     ],
@@ -335,10 +393,14 @@ def test_layers_and_weights_are_refused_before_torch_is_imported(
     assert "2 labels" in second
 
 
-def test_shared_layers_are_refused_by_the_config_alone(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+def test_shared_layers_are_refused_by_the_config_alone(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
     folder = shutil.copytree(tiny_model, tmp_path / "albert")
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "model_type": "albert", "num_hidden_groups": 1}))
+    (folder / "config.json").write_text(
+        json.dumps({**config, "model_type": "albert", "num_hidden_groups": 1})
+    )
     for field, value in {"optimizer.layer_decay": 0.9, "training.freeze_layers": 1}.items():
         with pytest.raises(UsageError, match=f"{field}: .*share"):
             prepare(recipe_of(folder, opinions, **{field: value}))
@@ -365,11 +427,15 @@ def test_the_rates_of_a_known_curve() -> None:
     fallen = [one["fall"] is not None and one["fall"] > one["noise"] for one in idle]
     assert np.mean(fallen) < 0.025
     rising = suggest(rates.tolist(), (1.0 + position).tolist())
-    assert [rising[name] for name in ("steepest", "minimum", "minimum_tenth", "suggestion")] == [None] * 4
+    assert [rising[name] for name in ("steepest", "minimum", "minimum_tenth", "suggestion")] == [
+        None
+    ] * 4
 
 
 def test_the_range_test_ends_where_the_loss_explodes(tiny_model: Path, opinions: Path) -> None:
-    document = find_rate(recipe_of(tiny_model, opinions, **{"optimizer.layer_decay": 0.5}), high=1e3, steps=60)
+    document = find_rate(
+        recipe_of(tiny_model, opinions, **{"optimizer.layer_decay": 0.5}), high=1e3, steps=60
+    )
     assert document["exploded"]
     assert document["steps"] == len(document["rates"]) == len(document["losses"]) < 60
     assert document["rates"][1] / document["rates"][0] == pytest.approx(10 ** (10 / 59))
@@ -384,7 +450,11 @@ def test_a_range_test_whose_first_loss_is_no_number_is_refused(
 ) -> None:
     broken = Path(shutil.copytree(tiny_model, tmp_path / "broken")) / "model.safetensors"
     weights = load_file(broken)
-    save_file({name: torch.full_like(one, math.nan) for name, one in weights.items()}, broken, {"format": "pt"})
+    save_file(
+        {name: torch.full_like(one, math.nan) for name, one in weights.items()},
+        broken,
+        {"format": "pt"},
+    )
     with pytest.raises(DivergedError, match="the loss is nan before anything was learned"):
         find_rate(recipe_of(broken.parent, opinions))
 
@@ -397,8 +467,12 @@ def losses_of(job: Job, folder: RunFolder) -> list[float]:
 
 def test_layer_decay_trains_slower(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
     fields = {"training.epochs": 4, "optimizer.learning_rate": 5e-3}
-    whole = losses_of(prepare(recipe_of(tiny_model, opinions, **fields)), RunFolder.create(tmp_path / "whole"))
+    whole = losses_of(
+        prepare(recipe_of(tiny_model, opinions, **fields)), RunFolder.create(tmp_path / "whole")
+    )
     fields |= {"optimizer.layer_decay": 0.385}
-    decayed = losses_of(prepare(recipe_of(tiny_model, opinions, **fields)), RunFolder.create(tmp_path / "decayed"))
+    decayed = losses_of(
+        prepare(recipe_of(tiny_model, opinions, **fields)), RunFolder.create(tmp_path / "decayed")
+    )
     assert decayed[0] == whole[0]
     assert whole[-1] < decayed[-1] < decayed[0]

@@ -59,7 +59,13 @@ def test_values_and_metrics_of_the_table_exist():
     for field, values in other_names("values").items():
         assert field in fields()
         assert set(values.values()) <= {*field_schema(field)["enum"]}
-    assert set(other_names("metrics").values()) <= {*known_metrics(), "loss", "f1_macro", "f1_micro", "f1_weighted"}
+    assert set(other_names("metrics").values()) <= {
+        *known_metrics(),
+        "loss",
+        "f1_macro",
+        "f1_micro",
+        "f1_weighted",
+    }
 
 
 @pytest.mark.parametrize(
@@ -83,7 +89,10 @@ def test_values_and_metrics_of_the_table_exist():
         ("data validate a.csv", "say bertctl data check"),
         ("runs delete x", "say bertctl runs rm"),
         ("runs lss", "verb 'runs lss': did you mean runs ls"),
-        ("finetune a.csv b.csv", "takes no further argument: b.csv; say --validation-file b.csv, or --test-file b.csv"),
+        (
+            "finetune a.csv b.csv",
+            "takes no further argument: b.csv; say --validation-file b.csv, or --test-file b.csv",
+        ),
         ("evaluate RUN b.csv", "say --file b.csv"),
         ("probe a.csv b.csv", "say --validation-file b.csv"),
         ("gate RUN OTHER", "say --baseline OTHER"),

@@ -18,15 +18,28 @@ TAGS = READERS["token-classification"]
 
 
 def read(
-    path: Path, content: str, reader: Any = TEXTS, *, needed: bool = True, heard: Heard | None = None, **said: Any
+    path: Path,
+    content: str,
+    reader: Any = TEXTS,
+    *,
+    needed: bool = True,
+    heard: Heard | None = None,
+    **said: Any,
 ):
     path.write_text(content, encoding="utf-8")
     settings = DataSection(**said)
-    return reader.read(path, settings, split="train", label_needed=needed, listener=heard or Heard()).rows
+    return reader.read(
+        path, settings, split="train", label_needed=needed, listener=heard or Heard()
+    ).rows
 
 
 def chosen(*labels: str, **entry: Any) -> dict[str, Any]:
-    result = {"type": "choices", "from_name": "mood", "to_name": "text", "value": {"choices": list(labels)}}
+    result = {
+        "type": "choices",
+        "from_name": "mood",
+        "to_name": "text",
+        "value": {"choices": list(labels)},
+    }
     return {"result": [result], **entry}
 
 
@@ -35,7 +48,9 @@ def marked(*spans: tuple[int, int, str], **entry: Any) -> dict[str, Any]:
     return {"result": [{"type": "labels", "value": value} for value in values], **entry}
 
 
-def task(text: str, *annotations: Any, predictions: Any = (), key: str = "annotations") -> dict[str, Any]:
+def task(
+    text: str, *annotations: Any, predictions: Any = (), key: str = "annotations"
+) -> dict[str, Any]:
     return {"data": {"text": text}, key: list(annotations), "predictions": list(predictions)}
 
 
@@ -55,7 +70,11 @@ def test_predictions_and_skipped_tasks_are_no_labels_of_texts(tmp_path, name):
         task("a hateful film", predictions=[chosen("good")]),
         task("an awful film", chosen("bad")),
     ]
-    whole = json.dumps(tasks) if name == "a.json" else "".join(json.dumps(each) + "\n" for each in tasks)
+    whole = (
+        json.dumps(tasks)
+        if name == "a.json"
+        else "".join(json.dumps(each) + "\n" for each in tasks)
+    )
     heard = Heard()
     rows = read(tmp_path / name, whole, heard=heard)
     assert labels_of(rows) == ["good", "bad"]
@@ -81,7 +100,10 @@ def test_predictions_and_skipped_tasks_are_no_tags(tmp_path):
 
 
 def test_predictions_are_learned_where_they_are_asked_for(tmp_path):
-    tasks = [task("good", predictions=[chosen("good", model_version="v1")]), task("bad", chosen("bad"))]
+    tasks = [
+        task("good", predictions=[chosen("good", model_version="v1")]),
+        task("bad", chosen("bad")),
+    ]
     for annotator in ("predictions", "v1"):
         rows = read(tmp_path / "a.json", json.dumps(tasks), annotator=annotator)
         assert labels_of(rows) == ["good"]
@@ -90,7 +112,9 @@ def test_predictions_are_learned_where_they_are_asked_for(tmp_path):
     assert labels_of(rows) == [["B-PER", "O"]]
     with pytest.raises(DataError, match=r"1 of 1 row .* have no label") as caught:
         read(tmp_path / "b.json", json.dumps(tags), TAGS)
-    assert "--annotator NAME (data.annotator in a recipe); `predictions` takes" in caught.value.remedy
+    assert (
+        "--annotator NAME (data.annotator in a recipe); `predictions` takes" in caught.value.remedy
+    )
 
 
 ANNA = {"completed_by": {"id": 7, "email": "anna@x.org", "first_name": "Anna", "last_name": "Berg"}}
@@ -113,7 +137,9 @@ BOB = {"completed_by": 8}
 )
 @pytest.mark.parametrize("key", ["annotations", "completions"])
 def test_one_label_of_several_annotators(tmp_path, annotations, annotator, label, key):
-    rows = read(tmp_path / "a.json", json.dumps([task("x", *annotations, key=key)]), annotator=annotator)
+    rows = read(
+        tmp_path / "a.json", json.dumps([task("x", *annotations, key=key)]), annotator=annotator
+    )
     assert labels_of(rows) == [label]
 
 
@@ -121,8 +147,14 @@ def test_annotators_who_disagree_are_refused_or_skipped(tmp_path):
     tasks = [task("fine", chosen("good")), task("x", chosen("good", **ANNA), chosen("bad", **BOB))]
     with pytest.raises(DataError) as caught:
         read(tmp_path / "a.json", json.dumps(tasks))
-    assert "a.json, row 2: its 2 annotations are not the same (anna@x.org: good; 8: bad)" in caught.value.message
-    assert "--annotator NAME (data.annotator in a recipe), such as 'anna@x.org', '8'" in caught.value.remedy
+    assert (
+        "a.json, row 2: its 2 annotations are not the same (anna@x.org: good; 8: bad)"
+        in caught.value.message
+    )
+    assert (
+        "--annotator NAME (data.annotator in a recipe), such as 'anna@x.org', '8'"
+        in caught.value.remedy
+    )
     skipped = SkippedRows()
     options = ReadOptions(DataSection(), "file", label_needed=True).skipping(skipped)
     assert len(TEXTS.read_whole(tmp_path / "a.json", options).rows) == 1
@@ -133,7 +165,9 @@ def test_spans_on_which_annotators_disagree(tmp_path):
     disputed = task("Anna sleeps", marked(PERSON, **ANNA), marked((0, 4, "LOC"), **BOB))
     with pytest.raises(DataError, match=r"row 1: its 2 annotations .*0 to 4 PER.*0 to 4 LOC"):
         read(tmp_path / "a.json", json.dumps([disputed]), TAGS)
-    assert labels_of(read(tmp_path / "a.json", json.dumps([disputed]), TAGS, annotator="8")) == [["B-LOC", "O"]]
+    assert labels_of(read(tmp_path / "a.json", json.dumps([disputed]), TAGS, annotator="8")) == [
+        ["B-LOC", "O"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -149,14 +183,20 @@ def test_a_region_has_one_label(tmp_path, labels, message):
     with pytest.raises(DataError) as caught:
         read(tmp_path / "a.json", json.dumps([task("Anna sleeps", region)]), TAGS)
     assert message in caught.value.message
-    short = json.dumps([{"id": 1, "text": "Anna sleeps", "label": [value], "annotator": 1, "annotation_id": 1}])
+    short = json.dumps(
+        [{"id": 1, "text": "Anna sleeps", "label": [value], "annotator": 1, "annotation_id": 1}]
+    )
     with pytest.raises(DataError, match="2 labels: PER, ORG" if labels else "no label"):
         read(tmp_path / "b.json", short, TAGS)
 
 
 def test_questions_of_one_task_are_columns_of_their_own(tmp_path):
     topic = {"type": "choices", "from_name": "topic", "value": {"choices": ["film"]}}
-    of_region = {"type": "choices", "from_name": "sure", "value": {"start": 0, "end": 1, "choices": ["yes"]}}
+    of_region = {
+        "type": "choices",
+        "from_name": "sure",
+        "value": {"start": 0, "end": 1, "choices": ["yes"]},
+    }
     annotation = {"result": [*chosen("good")["result"], topic, of_region]}
     content = json.dumps([task("x", annotation), task("y", annotation)])
     assert labels_of(read(tmp_path / "a.json", content, label_column="topic")) == ["film", "film"]
@@ -191,17 +231,27 @@ def test_rows_of_several_annotators_about_one_task_are_one_row(tmp_path, names, 
 def test_users_of_an_old_doccano_export(tmp_path):
     def spans(*users: int) -> str:
         kinds = ("PER", "LOC")
-        given = [{"label": kinds[user % 2], "start_offset": 0, "end_offset": 4, "user": user} for user in users]
-        return json.dumps({"text": "Anna sleeps", "annotations": given, "annotation_approver": None}) + "\n"
+        given = [
+            {"label": kinds[user % 2], "start_offset": 0, "end_offset": 4, "user": user}
+            for user in users
+        ]
+        return (
+            json.dumps({"text": "Anna sleeps", "annotations": given, "annotation_approver": None})
+            + "\n"
+        )
 
     assert labels_of(read(tmp_path / "a.jsonl", spans(2, 4), TAGS)) == [["B-PER", "O"]]
     with pytest.raises(DataError, match=r"a\.jsonl:1: its 2 annotations are not the same"):
         read(tmp_path / "a.jsonl", spans(2, 3), TAGS)
-    assert labels_of(read(tmp_path / "a.jsonl", spans(2, 3), TAGS, annotator="3")) == [["B-LOC", "O"]]
+    assert labels_of(read(tmp_path / "a.jsonl", spans(2, 3), TAGS, annotator="3")) == [
+        ["B-LOC", "O"]
+    ]
 
 
 def test_rows_of_doccano_that_nobody_approved_are_counted(tmp_path):
-    rows = [{"text": "a", "label": ["x"], "annotation_approver": who} for who in ("anna", None, None)]
+    rows = [
+        {"text": "a", "label": ["x"], "annotation_approver": who} for who in ("anna", None, None)
+    ]
     heard = Heard()
     read(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows), heard=heard)
     assert "2 of 3 rows (66.7 %) are not approved (annotation_approver)" in heard.warned[0]
@@ -212,7 +262,9 @@ def test_rows_of_doccano_that_nobody_approved_are_counted(tmp_path):
 
 def test_several_choices_of_the_short_json_are_a_list(tmp_path):
     rows = [{"text": "a", "mood": {"choices": ["x", "y"]}, "annotation_id": 1}]
-    assert labels_of(read(tmp_path / "a.json", json.dumps(rows), label_column="mood")) == [["x", "y"]]
+    assert labels_of(read(tmp_path / "a.json", json.dumps(rows), label_column="mood")) == [
+        ["x", "y"]
+    ]
 
 
 OPTIONS = [{"id": "GOOD", "text": "good"}, {"id": "BAD", "text": "bad"}]
@@ -229,7 +281,11 @@ def choice_rows(*accepted: list[str], **more: Any) -> str:
     [
         ([["GOOD"], ["BAD"]], {}, ["GOOD", "BAD"]),
         ([["GOOD"], ["BAD", "GOOD"], []], {}, [["GOOD"], ["BAD", "GOOD"], []]),
-        ([["GOOD"], ["BAD"], []], {"config": {"choice_style": "multiple"}}, [["GOOD"], ["BAD"], []]),
+        (
+            [["GOOD"], ["BAD"], []],
+            {"config": {"choice_style": "multiple"}},
+            [["GOOD"], ["BAD"], []],
+        ),
         ([["GOOD"], [], ["BAD"]], {"config": {"choice_style": "single"}}, ["GOOD", "BAD"]),
         ([[2], [1]], {}, ["2", "1"]),
     ],
@@ -259,7 +315,11 @@ def of_type(name: str, **value: Any) -> dict[str, Any]:
     [
         ("pairwise", {"selected": "left"}, r"no label of a whole text, but pairwise \(2\)"),
         ("textarea", {"text": ["nice"]}, r"no label of a whole text, but textarea \(2\)"),
-        ("labels", {"start": 0, "end": 1, "labels": ["PER"]}, r"no label of a whole text, but labels \(2\)"),
+        (
+            "labels",
+            {"start": 0, "end": 1, "labels": ["PER"]},
+            r"no label of a whole text, but labels \(2\)",
+        ),
         (
             "choices",
             {"start": 0, "end": 1, "choices": ["x"]},
@@ -267,13 +327,21 @@ def of_type(name: str, **value: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_part_of_the_data_is_no_label_where_the_annotations_are_something_else(tmp_path, name, value, message):
-    tasks = [{"data": {"text": f"film {i}", "text2": "x"}, "annotations": [of_type(name, **value)]} for i in range(2)]
+def test_a_part_of_the_data_is_no_label_where_the_annotations_are_something_else(
+    tmp_path, name, value, message
+):
+    tasks = [
+        {"data": {"text": f"film {i}", "text2": "x"}, "annotations": [of_type(name, **value)]}
+        for i in range(2)
+    ]
     with pytest.raises(UsageError, match=message) as caught:
         read(tmp_path / "a.json", json.dumps(tasks))
     assert "--label-column NAME" in caught.value.remedy
     assert len(read(tmp_path / "a.json", json.dumps(tasks), needed=False)) == 2
-    assert labels_of(read(tmp_path / "a.json", json.dumps(tasks), label_column="text2")) == ["x", "x"]
+    assert labels_of(read(tmp_path / "a.json", json.dumps(tasks), label_column="text2")) == [
+        "x",
+        "x",
+    ]
 
 
 def test_a_taxonomy_is_named_by_its_path(tmp_path):
@@ -289,7 +357,9 @@ def test_one_text_with_several_choices_makes_all_labels_lists(tmp_path):
     assert labels_of(read(tmp_path / "a.json", json.dumps(tasks))) == [["x"], ["x", "y"], []]
     short = [
         {"text": text, "mood": mood, "annotator": 1, "annotation_id": number}
-        for number, (text, mood) in enumerate([("a", "x"), ("b", {"choices": ["x", "y"]}), ("c", "y")])
+        for number, (text, mood) in enumerate(
+            [("a", "x"), ("b", {"choices": ["x", "y"]}), ("c", "y")]
+        )
     ]
     expected = [["x"], ["x", "y"], ["y"]]
     assert labels_of(read(tmp_path / "b.json", json.dumps(short), label_column="mood")) == expected
@@ -330,7 +400,8 @@ def test_annotators_of_bioc_have_to_agree(tmp_path, form):
 
 def test_spans_that_annotators_disagree_on_are_shown_as_people_read_them(tmp_path):
     spans = [
-        {"label": kind, "start_offset": 0, "end_offset": 4, "user": user} for user, kind in ((1, "PER"), (2, "ORG"))
+        {"label": kind, "start_offset": 0, "end_offset": 4, "user": user}
+        for user, kind in ((1, "PER"), (2, "ORG"))
     ]
     with pytest.raises(DataError, match=r"not the same \(1: 0 to 4 PER; 2: 0 to 4 ORG\)"):
         read(tmp_path / "a.jsonl", json.dumps({"text": "Anna met", "annotations": spans}), TAGS)

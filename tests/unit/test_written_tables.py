@@ -10,7 +10,14 @@ from bertctl.data.text_rows import TEXT_READER
 from bertctl.inference.layouts import write_answers
 
 TEXTS = (
-    ["line one\rline two", "line one\nline two", "line one\r\nline two", "\r", "ends in one\r", "\rbegins with one"]
+    [
+        "line one\rline two",
+        "line one\nline two",
+        "line one\r\nline two",
+        "\r",
+        "ends in one\r",
+        "\rbegins with one",
+    ]
     + [f"a{character}b" for character in "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\x00\t,;|'"]
     + ['"', 'she said "no"', '"all of it"', " blanks ", "#comment", "\ufeffmark", "plain"]
 )
@@ -18,7 +25,10 @@ TEXTS = (
 
 def written(layout: str, texts: list[str] = TEXTS) -> str:
     out = io.StringIO(newline="")
-    answers = ({"id": str(i), "text": text, "prediction": "good", "other": [text]} for i, text in enumerate(texts))
+    answers = (
+        {"id": str(i), "text": text, "prediction": "good", "other": [text]}
+        for i, text in enumerate(texts)
+    )
     write_answers(answers, out, layout=layout)
     return out.getvalue()
 

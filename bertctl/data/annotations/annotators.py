@@ -77,7 +77,10 @@ def agreed_label(
     if len({key(annotation.label) for annotation in chosen}) == 1:
         return chosen[0].label
 
-    answers = "; ".join(f"{one.names[0] if one.names else '?'}: {shorten(show(one.label), 80)}" for one in chosen[:4])
+    answers = "; ".join(
+        f"{one.names[0] if one.names else '?'}: {shorten(show(one.label), 80)}"
+        for one in chosen[:4]
+    )
     names = list(dict.fromkeys(one.names[0] for one in chosen if one.names))
     remedy = "Agree on one where they were made, or mark it as ground truth."
     if len(names) > 1:
@@ -127,9 +130,7 @@ def unapproved(table: Table) -> str:
     absent = sum(approver is None or approver == "" for approver in approvers)
     if not 0 < absent < len(approvers):
         return ""
-    return (
-        f"{count_of(absent, len(approvers), 'row')} are not approved (annotation_approver), and are learned like others"
-    )
+    return f"{count_of(absent, len(approvers), 'row')} are not approved (annotation_approver), and are learned like others"
 
 
 def _with_agreed_users(table: Table, label: str, annotator: str | None) -> Table:
@@ -154,10 +155,17 @@ def _with_agreed_users(table: Table, label: str, annotator: str | None) -> Table
 
 def _shown(label: Any) -> str:
     """Returns a label as a person reads it: of spans as objects start, end and type."""
-    if not isinstance(label, list) or not label or not all(isinstance(span, Mapping) for span in label):
+    if (
+        not isinstance(label, list)
+        or not label
+        or not all(isinstance(span, Mapping) for span in label)
+    ):
         return str(label)
     spans = [(*named_parts(span), span.get("labels")) for span in label]
-    return ", ".join(f"{start} to {end} {kind or ' '.join(map(str, kinds or ()))}" for start, end, kind, kinds in spans)
+    return ", ".join(
+        f"{start} to {end} {kind or ' '.join(map(str, kinds or ()))}"
+        for start, end, kind, kinds in spans
+    )
 
 
 def _comparable(label: Any) -> Any:

@@ -26,8 +26,14 @@ _LISTS = ("documents", "PubTator3")
 def entries_of(document: Any) -> list[Mapping[str, Any]] | None:
     """Returns the documents of a JSON file as objects; None where it is no BioC."""
     if isinstance(document, Mapping):
-        return next((list(document[name]) for name in _LISTS if isinstance(document.get(name), list)), None)
-    if not isinstance(document, list) or not document or not all(isinstance(entry, Mapping) for entry in document):
+        return next(
+            (list(document[name]) for name in _LISTS if isinstance(document.get(name), list)), None
+        )
+    if (
+        not isinstance(document, list)
+        or not document
+        or not all(isinstance(entry, Mapping) for entry in document)
+    ):
         return None
     if all(map(_is_entry, document)):
         return list(document)
@@ -41,7 +47,9 @@ def _is_entry(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("passages"), list)
 
 
-def documents_of(entries: Iterable[Mapping[str, Any]], source: str, options: ReadOptions) -> Iterator[Document]:
+def documents_of(
+    entries: Iterable[Mapping[str, Any]], source: str, options: ReadOptions
+) -> Iterator[Document]:
     """Yields the documents, passages placed by their offsets; spans whose parts have words between are left out."""
     for number, entry in enumerate(entries, start=1):
         where = f"{source}, document {number}"
@@ -50,8 +58,13 @@ def documents_of(entries: Iterable[Mapping[str, Any]], source: str, options: Rea
         of_annotators: dict[str, list[Mapping[str, Any]]] = {}
         for annotation in _annotations(entry, passages):
             annotator = part(annotation, "infons", dict, where).get("annotator")
-            of_annotators.setdefault("" if annotator is None else str(annotator), []).append(annotation)
-        read = {name: _read(annotations, text, first, where) for name, annotations in of_annotators.items()}
+            of_annotators.setdefault("" if annotator is None else str(annotator), []).append(
+                annotation
+            )
+        read = {
+            name: _read(annotations, text, first, where)
+            for name, annotations in of_annotators.items()
+        }
         yield _chosen(read, options)._replace(id=str(entry.get("id", number - 1)), text=text)
 
 
@@ -86,7 +99,9 @@ def _chosen(read: Mapping[str, Document], options: ReadOptions) -> Document:
     if not read or read.keys() == {""} or (annotator is None and len(read) == 1):
         return next(iter(read.values()), Document("", "", [], []))
     given = [Annotation((name,) if name else (), document) for name, document in read.items()]
-    agreed = agreed_label(given, annotator, key=lambda document: frozenset(document.spans), show=_show)
+    agreed = agreed_label(
+        given, annotator, key=lambda document: frozenset(document.spans), show=_show
+    )
     return agreed if isinstance(agreed, Document) else Document("", "", [], [], problem=agreed)
 
 
@@ -152,5 +167,16 @@ def _entry(document: Document) -> dict[str, Any]:
         }
         for number, ((start, end, kind), score) in enumerate(document.scored, start=1)
     ]
-    passage = {"offset": 0, "infons": {}, "text": document.text, "sentences": [], "annotations": annotations}
-    return {"id": document.id, "infons": {}, "passages": [{**passage, "relations": []}], "relations": []}
+    passage = {
+        "offset": 0,
+        "infons": {},
+        "text": document.text,
+        "sentences": [],
+        "annotations": annotations,
+    }
+    return {
+        "id": document.id,
+        "infons": {},
+        "passages": [{**passage, "relations": []}],
+        "relations": [],
+    }

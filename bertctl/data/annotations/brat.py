@@ -34,7 +34,10 @@ _OTHER_LINES = {
 def read(source: Source, options: ReadOptions) -> Iterator[Document]:
     """Yields the one document of an .ann file, whose text is in the .txt file beside it."""
     if source == "-":
-        raise UsageError("brat's annotations need their text beside them", remedy="Give a file, x.ann, beside x.txt.")
+        raise UsageError(
+            "brat's annotations need their text beside them",
+            remedy="Give a file, x.ann, beside x.txt.",
+        )
     encoding, listener = options.settings.encoding, options.listener
     text = read_text(source.with_suffix(".txt"), encoding, listener)
     annotations = read_text(source, encoding, listener) if regular(source).stat().st_size else ""
@@ -82,7 +85,9 @@ def write(documents: Iterable[Document], out: TextIO) -> None:
         for start, end, kind in document.spans:
             number += 1
             shown = " ".join(document.text[start:end].splitlines())
-            out.write(f"T{number}\t{'_'.join(kind.split())} {before + start} {before + end}\t{shown}\n")
+            out.write(
+                f"T{number}\t{'_'.join(kind.split())} {before + start} {before + end}\t{shown}\n"
+            )
         before += len(document.text) + 1
 
 

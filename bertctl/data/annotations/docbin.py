@@ -57,11 +57,16 @@ def write(documents: Iterable[Document], out: TextIO) -> None:
     nlp, found = spacy.blank("xx"), spacy.tokens.DocBin()
     for document in documents:
         text = document.text
-        cuts = {edge for token in nlp.make_doc(text) for edge in (token.idx, token.idx + len(token))}
+        cuts = {
+            edge for token in nlp.make_doc(text) for edge in (token.idx, token.idx + len(token))
+        }
         parts = pairwise(sorted(cuts.union(*(span[:2] for span in document.spans))))
         words = [word for start, end in parts if (word := text[start:end].strip())]
         doc = spacy.tokens.Doc(nlp.vocab, *spacy.util.get_words_and_spaces(words, text))
-        spans = [doc.char_span(start, end, kind, alignment_mode="expand") for start, end, kind in document.spans]
+        spans = [
+            doc.char_span(start, end, kind, alignment_mode="expand")
+            for start, end, kind in document.spans
+        ]
         doc.set_ents(spacy.util.filter_spans([span for span in spans if span is not None]))
         found.add(doc)
     out.buffer.write(found.to_bytes())
@@ -72,6 +77,8 @@ def _spacy() -> Any:
         import spacy.tokens
         import spacy.util
     except ImportError as error:
-        remedy = "Install it: pip install 'bertctl[spacy]'; or take --format spacy, which is JSON Lines."
+        remedy = (
+            "Install it: pip install 'bertctl[spacy]'; or take --format spacy, which is JSON Lines."
+        )
         raise UnavailableError("spaCy's DocBin needs the package spacy", remedy=remedy) from error
     return spacy

@@ -58,7 +58,9 @@ def has_tasks(table: Table) -> bool:
 
 def _has_names_of_tasks(names: Collection[str]) -> bool:
     """Whether there is what annotators or models gave, or nothing that could be read beside the data."""
-    return any(name in names for name in _GIVEN) or not any(name in names for name in ("text", "label", "labels"))
+    return any(name in names for name in _GIVEN) or not any(
+        name in names for name in ("text", "label", "labels")
+    )
 
 
 def documents_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> Iterator[Document]:
@@ -68,10 +70,14 @@ def documents_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> It
         where = f"{source}, task {number}"
         data = part(task, "data", dict, where)
         if not isinstance(data.get(key), str):
-            remedy = f"Name the text: --text-column NAME. There are: {shorten(', '.join(data), 300)}."
+            remedy = (
+                f"Name the text: --text-column NAME. There are: {shorten(', '.join(data), 300)}."
+            )
             raise DataError(f"{where}: there is no text '{key}' in its data", remedy=remedy)
         text = data[key]
-        label = _agreed(task, lambda results, where=where: _spans_of(results, where), options, show=_show_spans)
+        label = _agreed(
+            task, lambda results, where=where: _spans_of(results, where), options, show=_show_spans
+        )
         name = str(task.get("id", number - 1))
         if isinstance(label, _Spans):
             yield Document(name, text, label.spans, [], surfaces=label.surfaces)
@@ -102,7 +108,9 @@ def _text_key(tasks: Sequence[Task], source: str, options: ReadOptions) -> str:
         options.listener.say(f"{source}: text from '{key}' of the tasks' data (guessed)")
         return key
     what = f"{source}: which part of a task's data is the text can't be told"
-    raise UsageError(what, remedy=f"Name it: --text-column NAME. There are: {shorten(', '.join(first), 300)}.")
+    raise UsageError(
+        what, remedy=f"Name it: --text-column NAME. There are: {shorten(', '.join(first), 300)}."
+    )
 
 
 def _fits(tasks: Sequence[Task], key: str) -> bool:
@@ -141,11 +149,15 @@ def require_spans(tasks: Sequence[Task], source: str) -> None:
         DataError: with the types of the results.
     """
     annotations = itertools.chain.from_iterable(map(_annotations, tasks))
-    results = itertools.chain.from_iterable(annotation.get("result") or () for annotation in annotations)
+    results = itertools.chain.from_iterable(
+        annotation.get("result") or () for annotation in annotations
+    )
     types = {str(result.get("type")) for result in results}
     if types == {"choices"}:
         remedy = f"bertctl finetune text-classification --train-file {shlex.quote(source)}"
-        raise DataError(f"{source}: its annotations are choices for whole texts, and no spans", remedy=remedy)
+        raise DataError(
+            f"{source}: its annotations are choices for whole texts, and no spans", remedy=remedy
+        )
     if types and not types & {"labels", *_OF_BROWSERS}:
         listed = ", ".join(sorted(types))
         remedy = 'Spans are regions of <Labels>, with "type": "labels".'
@@ -172,7 +184,9 @@ def rows_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> list[di
     for task in tasks:
         row = {**({"id": task["id"]} if "id" in task else {}), **task["data"]}
         for question, column in columns.items():
-            row[column] = _agreed(task, lambda results, name=question: _choice(results, name), options, show=str)
+            row[column] = _agreed(
+                task, lambda results, name=question: _choice(results, name), options, show=str
+            )
         rows.append(row)
     for column in columns.values():
         _write_lists(rows, column)
@@ -203,7 +217,8 @@ def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) ->
         annotation.get("result") or () for task in tasks for annotation in _annotations(task)
     )
     types = Counter(
-        "choices of regions" if result.get("type") in _OF_TEXTS else result.get("type") for result in results
+        "choices of regions" if result.get("type") in _OF_TEXTS else result.get("type")
+        for result in results
     )
     if not types and any(task.get("predictions") for task in tasks):
         raise UsageError(
@@ -227,7 +242,10 @@ def short_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Returns rows of the short JSON, in which several choices for one text are a list; other rows as they are."""
     if not all("annotation_id" in row for row in rows):
         return list(rows)
-    listed = [{name: value["choices"] if _are_choices(value) else value for name, value in row.items()} for row in rows]
+    listed = [
+        {name: value["choices"] if _are_choices(value) else value for name, value in row.items()}
+        for row in rows
+    ]
     several = {name for row in rows for name, value in row.items() if _are_choices(value)}
     for row in listed:
         for name in several:
@@ -249,7 +267,8 @@ def with_listed_choices(table: Table) -> Table:
     for name, values in table.columns.items():
         written = [_written_choices(value) for value in values]
         has_several = any(
-            isinstance(value, list) and not isinstance(values[i], list) for i, value in enumerate(written)
+            isinstance(value, list) and not isinstance(values[i], list)
+            for i, value in enumerate(written)
         )
         columns[name] = [_as_list(value) for value in written] if has_several else values
     return replace(table, columns=columns)
@@ -266,7 +285,11 @@ def _written_choices(value: Any) -> Any:
 
 
 def _are_choices(value: Any) -> bool:
-    return isinstance(value, Mapping) and value.keys() == {"choices"} and isinstance(value["choices"], list)
+    return (
+        isinstance(value, Mapping)
+        and value.keys() == {"choices"}
+        and isinstance(value["choices"], list)
+    )
 
 
 def _is_of_text(result: Mapping[str, Any]) -> bool:
@@ -310,7 +333,9 @@ def _agreed(task: Task, read: Any, options: ReadOptions, *, show: Any) -> Any:
         names = (PREDICTIONS, str(entry.get("model_version", "")))
         annotations.append(Annotation(names, read(entry.get("result") or ()), is_prediction=True))
     absent = next(filter(None, map(_reason_against, given)), "not annotated")
-    label = agreed_label(annotations, options.settings.annotator, key=_comparable, show=show, absent=absent)
+    label = agreed_label(
+        annotations, options.settings.annotator, key=_comparable, show=show, absent=absent
+    )
     return NoLabel(absent) if isinstance(label, NoLabel) and absent != "not annotated" else label
 
 
@@ -332,7 +357,9 @@ def _names(annotation: Mapping[str, Any]) -> tuple[str, ...]:
     if not isinstance(by, Mapping):
         return () if by is None else (str(by),)
     full = " ".join(str(by[name]) for name in ("first_name", "last_name") if by.get(name))
-    return tuple(str(name) for name in (by.get("email"), by.get("username"), by.get("id"), full) if name)
+    return tuple(
+        str(name) for name in (by.get("email"), by.get("username"), by.get("id"), full) if name
+    )
 
 
 def _comparable(label: Any) -> Any:
@@ -356,7 +383,9 @@ def _spans_of(results: Sequence[Mapping[str, Any]], where: str) -> "_Spans | Unu
     for result in results:
         if result.get("type") in _OF_BROWSERS:
             what = f"{where}: its spans count what a browser shows of HTML, not the characters of the text"
-            raise DataError(what, remedy="Annotate plain text, with <Text> and <Labels> in the project.")
+            raise DataError(
+                what, remedy="Annotate plain text, with <Text> and <Labels> in the project."
+            )
         if result.get("type") != "labels":
             continue
         value = part(result, "value", dict, where)
@@ -365,7 +394,9 @@ def _spans_of(results: Sequence[Mapping[str, Any]], where: str) -> "_Spans | Unu
         surface = value.get("text")
         if len(labels) != 1:
             shown = f"the region {start} to {end} ({shorten(repr(surface))})"
-            counted = f"{len(labels)} labels: {', '.join(map(str, labels))}" if labels else "no label"
+            counted = (
+                f"{len(labels)} labels: {', '.join(map(str, labels))}" if labels else "no label"
+            )
             remedy = "Correct it in Label Studio: each word of a region has one label."
             return UnusableLabel(f"{shown} has {counted}", remedy)
         spans.append((start, end, str(labels[0])))

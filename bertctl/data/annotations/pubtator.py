@@ -32,7 +32,9 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
         columns = line.removesuffix("\r").split("\t")
         if len(columns) < _SPAN_COLUMNS:
             if line.strip() and len(columns) == 1:
-                raise DataError(f"{where}: this is neither a text nor a span of PubTator: {line!r:.80}")
+                raise DataError(
+                    f"{where}: this is neither a text nor a span of PubTator: {line!r:.80}"
+                )
             continue
         if columns[1].replace("_", "").isalpha():  # a relation, as BioRED has them
             continue
@@ -41,7 +43,9 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
         spans.setdefault(columns[0], []).append((int(columns[1]), int(columns[2]), columns[4]))
         surfaces.setdefault(columns[0], []).append(columns[3])
     for name, parts in texts.items():
-        yield Document(name, " ".join(parts).rstrip(), spans.get(name, []), [], surfaces=surfaces.get(name, ()))
+        yield Document(
+            name, " ".join(parts).rstrip(), spans.get(name, []), [], surfaces=surfaces.get(name, ())
+        )
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:

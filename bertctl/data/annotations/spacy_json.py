@@ -27,7 +27,9 @@ def examples_of(document: Any) -> Any:
     examples = document["annotations"] if is_collection(document) else document
     if not isinstance(examples, list) or not any(map(is_example, examples)):
         return examples
-    return [row_of(example) for example in examples if example is not None]  # null: nobody came so far
+    return [
+        row_of(example) for example in examples if example is not None
+    ]  # null: nobody came so far
 
 
 def row_of(example: Any) -> Any:

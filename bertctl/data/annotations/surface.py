@@ -55,7 +55,9 @@ def _true_place(text: str, start: int, end: int, surface: str) -> str:
         return "which is nowhere in the text"
     nearest = min(starts, key=lambda position: abs(position - start))
     shift = nearest - start
-    distance = f"{abs(shift)} {'later' if shift > 0 else 'earlier'}" if shift else "with another end"
+    distance = (
+        f"{abs(shift)} {'later' if shift > 0 else 'earlier'}" if shift else "with another end"
+    )
     return f"which stands at {nearest} to {nearest + len(words)} ({distance})"
 
 
@@ -69,9 +71,18 @@ def _occurrences(text: str, words: str) -> Iterator[int]:
 def _countings(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
     """Yields start and end in characters, if they were counted in another way, with a name for it."""
     counted: list[tuple[str, Callable[[int], int]]] = [
-        ("the offsets count UTF-16 code units, in which an emoji is two", lambda index: 1 + (text[index] > "\uffff")),
-        ("the offsets count bytes (UTF-8)", lambda index: len(text[index].encode("utf-8", "surrogatepass"))),
-        ("the offsets count a line end (CR LF) as one character", lambda index: int(text[index : index + 2] != "\r\n")),
+        (
+            "the offsets count UTF-16 code units, in which an emoji is two",
+            lambda index: 1 + (text[index] > "\uffff"),
+        ),
+        (
+            "the offsets count bytes (UTF-8)",
+            lambda index: len(text[index].encode("utf-8", "surrogatepass")),
+        ),
+        (
+            "the offsets count a line end (CR LF) as one character",
+            lambda index: int(text[index : index + 2] != "\r\n"),
+        ),
         (
             "the offsets count a line end as two characters (CR LF)",
             lambda index: 1 + (text[index] == "\n" and text[index - 1 : index] != "\r"),
@@ -79,7 +90,11 @@ def _countings(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]
     ]
     for counting, width in counted:
         positions = _positions(len(text), width)
-        if start in positions and end in positions and (positions[start], positions[end]) != (start, end):
+        if (
+            start in positions
+            and end in positions
+            and (positions[start], positions[end]) != (start, end)
+        ):
             yield positions[start], positions[end], counting
     yield start, end + 1, "the end is counted in; add 1 to each end"
     if start > 0:
